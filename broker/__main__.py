@@ -1,0 +1,5 @@
+"""`python -m broker` is `bartleby`."""
+
+from broker.cli.main import main
+
+main()

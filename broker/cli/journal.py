@@ -1,0 +1,168 @@
+"""`bartleby journal`: what is on disk, read without a broker or beside one; nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.output import (
+    OutputFormat,
+    output_option,
+    print_facts,
+    print_json,
+    print_table,
+    shown,
+    size_shown,
+    time_shown,
+)
+from broker.log import cut
+from store import inspect
+from store.errors import Corrupt
+from store.files import OsFiles
+from store.record import RecordType
+
+#: Characters of one field in a printed line.
+FIELD_CHARS_MAX: Final = 200
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def _directory(command: Command) -> Command:
+    return click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))(command)
+
+
+def _journal_in(directory: Path) -> str:
+    """The journal in a directory: itself, or, if it is a broker's data directory, the `journal` in it."""
+    within = directory / "journal"
+    return str(within if within.is_dir() else directory)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong with the directory or the journal, in a sentence."""
+    try:
+        yield
+    except Corrupt as corrupt:
+        raise Failure(CHECK_FAILED, str(corrupt)) from None
+    except OSError as error:
+        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+
+
+def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspect.Stat) -> dict[str, Any]:
+    """The fields as they are (`dataclasses.asdict` cannot copy a Counter)."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+@click.group()
+def journal() -> None:
+    """Read a journal, whether a broker runs on it or not.  DIR is the journal or the broker's data directory."""
+
+
+@journal.command()
+@_directory
+@output_option
+def verify(directory: Path, output: OutputFormat) -> None:
+    """Check every segment; exit status 1 if a broker would not start on it."""
+    with _told():
+        report = inspect.verify(OsFiles(), _journal_in(directory))
+    if output == "json":
+        segments = [_fields(segment) | {"status": segment.status.value} for segment in report.segments]
+        print_json(_fields(report) | {"segments": segments, "ok": report.ok, "torn": report.torn})
+    else:
+        _print_report(report)
+    if not report.ok:
+        raise Failure(CHECK_FAILED, *report.problems)
+
+
+def _print_report(report: inspect.Report) -> None:
+    columns = ["segment", "status", "used", "entries", "records", "positions", "from", "to", "error"]
+    rows = [
+        [
+            f"{segment.number}{' (kept)' if segment.kept else ''}",
+            segment.status.value,
+            size_shown(segment.used),
+            segment.entries,
+            segment.records,
+            f"{segment.first_position}-{segment.last_position}" if segment.records else "",
+            time_shown(segment.first_timestamp),
+            time_shown(segment.last_timestamp),
+            f"{segment.error} at byte {segment.error_offset}" if segment.error else "",
+        ]
+        for segment in report.segments
+    ]
+    print_table(columns, rows, right=["segment", "used", "entries", "records"])
+    if report.torn:
+        click.echo("the newest segment has a torn tail: a broker writes it, or crashed; the next start cuts it off")
+    if report.leftovers:
+        click.echo("no longer needed, the next start removes them: " + ", ".join(map(str, report.leftovers)))
+    if report.ok:
+        click.echo("ok, closed cleanly" if report.closed else "ok")
+
+
+@journal.command("print")
+@_directory
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only records of this type; repeatable.")
+@click.option("--from", "start", type=int, default=0, metavar="POSITION", help="Only records from this position on.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many records at most.")
+@click.option("--bodies", is_flag=True, help="Also headers and bodies of messages.")
+@output_option
+def print_records(
+    directory: Path, types: tuple[str, ...], start: int, limit: int | None, bodies: bool, output: OutputFormat
+) -> None:
+    """Print every record, one a line, oldest first."""
+    wanted = {name.upper().replace("-", "_") for name in types}
+    unknown = wanted - set(RecordType.__members__)
+    if unknown:
+        known = ", ".join(RecordType.__members__)
+        raise Failure(USAGE, f"no such type: {', '.join(sorted(unknown))}; there are {known}")
+    with _told():
+        lines = inspect.iter_records(OsFiles(), _journal_in(directory), bodies=bodies)
+        chosen = (line for line in lines if line.position >= start and (not wanted or line.type in wanted))
+        for line in islice(chosen, limit):
+            click.echo(json.dumps(_fields(line)) if output == "json" else _readable(line))
+
+
+def _readable(line: inspect.Line) -> str:
+    fields = " ".join(f"{name}={cut(shown(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
+    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {fields}"
+
+
+@journal.command()
+@_directory
+@output_option
+def stat(directory: Path, output: OutputFormat) -> None:
+    """Show sizes and counts of a whole journal."""
+    with _told():
+        found = inspect.stat(OsFiles(), _journal_in(directory))
+    if output == "json":
+        print_json(_fields(found))
+        return
+    print_facts(
+        {
+            "segments": f"{found.segments}, {size_shown(found.bytes)}, of which used {size_shown(found.used)}",
+            "kept": f"{found.kept_segments}, {size_shown(found.kept_bytes)}",
+            "copies of torn tails": found.torn_copies,
+            "records": found.records,
+            "positions": f"{found.first_position} to {found.last_position}" if found.records else "",
+            "from": time_shown(found.first_timestamp),
+            "to": time_shown(found.last_timestamp),
+        }
+    )
+    _print_counts("record", found.types)
+    _print_counts("removed because", found.removals)
+
+
+def _print_counts(heading: str, counts: Counter[str]) -> None:
+    if counts:
+        click.echo()
+        rows: list[list[Any]] = [[name.lower().replace("_", " "), n] for name, n in counts.most_common()]
+        print_table([heading, "count"], rows, right=["count"])

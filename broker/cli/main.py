@@ -1,0 +1,34 @@
+"""The command `bartleby`."""
+
+from __future__ import annotations
+
+import click
+
+from broker import __version__
+from broker.cli.journal import journal
+from broker.cli.run import config, run
+from broker.cli.status import queue, status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="bartleby", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A message broker that can account for every message it ever accepted.
+
+    Exit status: 0 ok, 1 a check failed, 2 usage or configuration, 3 unreachable, 4 denied, 5 partly done.
+    """
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"bartleby {__version__}")
+
+
+for _command in (run, config, status, queue, journal):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point of `bartleby` and `python -m broker`."""
+    cli(prog_name="bartleby")

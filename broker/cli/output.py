@@ -1,0 +1,99 @@
+"""What commands print: tables for people, JSON for programs.
+
+Tables show what clients chose (names, texts, bodies), so nothing in them may steer the terminal: everything goes
+through `printable`.  JSON is escaped to ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from broker.log import printable
+
+OutputFormat = Literal["table", "json"]
+
+#: Columns of a table that does not go to a terminal: nothing is cut or wrapped for a program that reads it.
+WIDE: Final = 100_000
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def output_option(command: Command) -> Command:
+    """-o table|json"""
+    return click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+    )(command)
+
+
+def print_json(value: object) -> None:
+    """One JSON value, indented."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """Rows under headings; the columns named in `right` hold numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    _console().print(table)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Names and values, one a line."""
+    width = max(map(len, facts)) + 2
+    for name, value in facts.items():
+        click.echo(f"{name:{width}}{shown(value)}".rstrip())
+
+
+def shown(value: object) -> str:
+    """A value as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return ""
+    return printable(str(value))
+
+
+def time_shown(ms: int) -> str:
+    """A time in UTC; empty for 0."""
+    if not ms:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a client's expiration may lie beyond the calendar
+        return str(ms)
+
+
+def size_shown(nbytes: int) -> str:
+    """A size with a binary unit."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def duration_shown(ms: int) -> str:
+    """A duration in the two largest of days, hours, minutes and seconds."""
+    seconds = max(ms, 0) // 1000
+    parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        del parts[0]
+    return " ".join(f"{n}{unit}" for n, unit in parts[:2])
+
+
+def _console() -> Console:
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, width=None if terminal else WIDE, highlight=False, markup=False, emoji=False)

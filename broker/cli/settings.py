@@ -1,0 +1,23 @@
+"""The configuration as the command line finds it: a file, the environment, and the options that override both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.cli.failure import USAGE, Failure
+from broker.config import Config, ConfigError, load
+
+
+def load_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
+    """The configuration; problems end the command, all of them told at once."""
+    try:
+        return load(config, data=data, listen=listen, environment=os.environ)
+    except ConfigError as error:
+        raise Failure(USAGE, *map(str, error.problems)) from None
+
+
+def data_directory(config: Path | None, data: Path | None) -> Path:
+    """Where the broker keeps its data; the configuration is read only if the option does not say it."""
+    return data if data is not None else load_config(config).broker.data_directory

@@ -1,0 +1,173 @@
+"""`bartleby status` and `bartleby queue`: the running broker, looked at and purged."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.output import (
+    OutputFormat,
+    duration_shown,
+    output_option,
+    print_facts,
+    print_json,
+    print_table,
+    size_shown,
+    time_shown,
+)
+from broker.cli.remote import Remote, connect, queue_path, remote_options
+from broker.log import cut
+
+#: Characters of a body in a table: what fits beside the other columns.
+BODY_CHARS: Final = 60
+
+_COUNTS: Final = ("messages", "ready", "scheduled", "delivering", "consumers")
+
+
+@click.command()
+@remote_options
+@output_option
+def status(output: OutputFormat, **where: Any) -> None:
+    """Show the running broker; exit status 1 if it is not ready."""
+    answer = connect(**where).get("/api/v1/status")
+    if output == "json":
+        print_json(answer)
+    else:
+        print_facts(_status_facts(answer))
+    if not answer["ready"]:
+        raise Failure(CHECK_FAILED, "the broker is not ready: " + "; ".join(answer["reasons"]))
+
+
+def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
+    journal = answer["journal"]
+    limit = answer["memory_bytes_max"]
+    memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
+    facts: dict[str, object] = {
+        "broker": f"{answer['name']} {answer['version']}",
+        "ready": answer["ready"],
+        "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
+    }
+    for acceptor in answer["acceptors"]:
+        listening = ", ".join(acceptor["listening"])
+        facts[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
+    facts |= {
+        "addresses": answer["addresses"],
+        "queues": answer["queues"],
+        "consumers": answer["consumers"],
+        "messages": answer["messages"],
+        "memory": memory,
+        "journal": f"{journal['segments']} segments, {size_shown(journal['pending_bytes'])} not yet durable",
+        "disk": f"{size_shown(journal['disk_free_bytes'])} free" + ("" if journal["accepting"] else ", full"),
+    }
+    return facts
+
+
+@click.group()
+def queue() -> None:
+    """Look at the queues of the running broker, and purge them."""
+
+
+@queue.command("list")
+@remote_options
+@output_option
+def list_queues(output: OutputFormat, **where: Any) -> None:
+    """List all queues."""
+    queues = list(connect(**where).queues())
+    if output == "json":
+        print_json(queues)
+        return
+    rows = [[q["name"], q["address"], q["routing_type"].lower(), *(q[name] for name in _COUNTS)] for q in queues]
+    print_table(["queue", "address", "type", *_COUNTS], rows, right=_COUNTS)
+
+
+@queue.command()
+@click.argument("name")
+@remote_options
+@output_option
+def show(name: str, output: OutputFormat, **where: Any) -> None:
+    """Show the queue NAME (or ADDRESS::QUEUE): counts, counters, settings, consumers."""
+    answer = connect(**where).get(queue_path(name))
+    if output == "json":
+        print_json(answer)
+        return
+    facts = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
+    for group in ("counters", "settings"):
+        facts |= {f"{group[:-1]} {name.replace('_', ' ')}": value for name, value in answer[group].items()}
+    print_facts(facts)
+    if answer["consumer_list"]:
+        columns = ["id", "client_id", "user", "remote", "ack_mode", "unacknowledged", "selector"]
+        click.echo()
+        print_table(columns, [[each[column] for column in columns] for each in answer["consumer_list"]])
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
+@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--size", type=click.IntRange(min=1), help="Messages on a page.  [default: management-browse-page-size]")
+@remote_options
+@output_option
+def browse(name: str, selector: str, page: int, size: int | None, output: OutputFormat, **where: Any) -> None:
+    """Show messages of the queue NAME and leave them there; exit status 5 if not all could be looked at."""
+    remote = connect(**where)
+    answer = remote.get(f"{queue_path(name)}/messages", filter=selector, page=page, size=size or "")
+    if output == "json":
+        print_json(answer)
+    else:
+        _print_messages(answer["messages"])
+    if not answer["complete"]:
+        raise Failure(PARTIAL, "the queue is longer than one request may look at: there may be more messages that fit")
+
+
+def _print_messages(messages: list[dict[str, Any]]) -> None:
+    columns = ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
+    rows = []
+    for message in messages:
+        notes, body = message["annotations"], message["body"]
+        text = body["data"] if body["encoding"] == "text" else f"({body['bytes']} bytes)"
+        rows.append(
+            [
+                message["id"],
+                message["state"],
+                time_shown(message["timestamp"]),
+                time_shown(message["expiration"]),
+                message["failed_deliveries"],
+                message["size"],
+                notes.get("_AMQ_DL_REASON", ""),
+                notes.get("_AMQ_ORIG_ADDRESS", ""),
+                cut(text, BODY_CHARS),
+            ]
+        )
+    print_table(columns, rows, right=["id", "failed", "bytes"])
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@remote_options
+@output_option
+def purge(name: str, yes: bool, output: OutputFormat, **where: Any) -> None:
+    """Remove all messages of the queue NAME; exit status 5 if consumers hold some, which stay."""
+    remote = connect(**where)
+    if not yes:
+        _confirm(remote, name)
+    answer = remote.delete(f"{queue_path(name)}/messages")
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"{answer['purged']} messages removed")
+    if answer["delivering"]:
+        raise Failure(PARTIAL, f"{answer['delivering']} messages are with consumers and stay")
+
+
+def _confirm(remote: Remote, name: str) -> None:
+    """Ask whoever sits there."""
+    count = remote.get(queue_path(name))["messages"]
+    try:
+        agreed = click.confirm(f"Remove {count} messages for good?", err=True)
+    except click.Abort:  # nobody sits there
+        raise Failure(USAGE, "nothing was removed: there is nobody to ask, so give --yes") from None
+    if not agreed:
+        raise Failure(CHECK_FAILED, "nothing was removed")

@@ -1,0 +1,26 @@
+"""The only place that reads a clock or draws chance; everything else has them handed in."""
+
+from __future__ import annotations
+
+import random
+import time
+
+
+def wall_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of a clock that never goes back; its zero means nothing."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def chance() -> random.Random:
+    """A generator seeded by the operating system."""
+    return random.Random()  # noqa: S311 - jitter and names, not secrets
+
+
+def monotonic_seconds() -> float:
+    """Seconds of the clock that never goes back, for measuring."""
+    return time.monotonic()

@@ -1,0 +1,73 @@
+"""The configuration as one frozen value.  Without a file it is what etc/broker.toml says as shipped."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from broker.config.acceptors import Acceptor, HttpAcceptor, StompAcceptor
+from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
+from broker.config.section import Section
+from broker.config.sections import (
+    BrokerSection,
+    JournalSection,
+    LimitsSection,
+    LogSection,
+    SecuritySection,
+    User,
+)
+
+#: The sections whose entries have names of the user's choice, as shipped.  A file that has the section replaces it.
+SHIPPED: Final[dict[str, object]] = {
+    "acceptors": {"stomp": {"protocol": "stomp"}, "http": {"protocol": "http"}},
+    "addresses": {
+        "DLQ": {"queues": {"DLQ": {"routing-type": "ANYCAST"}}},
+        "ExpiryQueue": {"queues": {"ExpiryQueue": {"routing-type": "ANYCAST"}}},
+    },
+    "address-settings": [
+        {
+            "match": "#",
+            "dead-letter-address": "DLQ",
+            "expiry-address": "ExpiryQueue",
+            "auto-delete-queues": False,
+            "auto-delete-addresses": False,
+        }
+    ],
+}
+
+
+class Config(Section):
+    """All sections.  `load` makes it, with the relations between settings checked."""
+
+    broker: BrokerSection = BrokerSection()
+    log: LogSection = LogSection()
+    journal: JournalSection = JournalSection()
+    limits: LimitsSection = LimitsSection()
+    security: SecuritySection = SecuritySection()
+    acceptors: dict[str, Acceptor] = {}
+    users: dict[str, User] = {}
+    addresses: dict[str, AddressSection] = {}
+    address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
+
+    @property
+    def stomp_acceptors(self) -> dict[str, StompAcceptor]:
+        """The enabled ones, by name."""
+        return {n: a for n, a in self.acceptors.items() if isinstance(a, StompAcceptor) and a.enabled}
+
+    @property
+    def http_acceptors(self) -> dict[str, HttpAcceptor]:
+        """The enabled ones, by name."""
+        return {n: a for n, a in self.acceptors.items() if isinstance(a, HttpAcceptor) and a.enabled}
+
+    def connection_ttl(self, acceptor: StompAcceptor) -> int:
+        """Milliseconds after which a silent client without heart-beats is dropped; -1: never."""
+        return self.broker.connection_ttl if acceptor.connection_ttl is None else acceptor.connection_ttl
+
+    def setting_matches(self) -> list[tuple[str, dict[str, object]]]:
+        """The address settings as the engine takes them: each match with the fields that it sets."""
+        return [(setting.match, setting.fields()) for setting in self.address_settings]
+
+    def setting_defaults(self) -> dict[str, object]:
+        """The default of every field of an address setting, by the engine's field names."""
+        return dict(DEFAULTS)

@@ -1,0 +1,23 @@
+"""What all sections of the configuration share: frozen, kebab-case names, no unknown keys, no silent conversions."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+def kebab(name: str) -> str:
+    """The name of a field as it stands in the file."""
+    return name.replace("_", "-")
+
+
+class Section(BaseModel):
+    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=kebab,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )

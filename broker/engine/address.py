@@ -1,0 +1,90 @@
+"""An address: where messages are sent, which queues hang on it, and how much it may hold."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.engine.message import Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.settings import AddressSettings
+
+
+class Producer(Protocol):
+    """Whoever sends to an address: told when a full address has room again."""
+
+    def unblock(self) -> None:
+        """Sending may go on."""
+
+
+class Address:
+    """One address.  `size_bytes` and `size_messages` count each message once, on however many queues it is."""
+
+    __slots__ = (
+        "auto_created",
+        "blocked",
+        "bound_once",
+        "configured",
+        "dropped",
+        "id",
+        "name",
+        "queues",
+        "routed",
+        "routing_types",
+        "settings",
+        "size_bytes",
+        "size_messages",
+        "swept",
+        "targets",
+        "targets_version",
+        "turn",
+        "unbound_since",
+        "unrouted",
+        "warned",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        routing_types: set[RoutingType],
+        settings: AddressSettings,
+        *,
+        auto_created: bool = False,
+        configured: bool = False,
+        created: int = 0,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.routing_types = routing_types
+        self.settings = settings
+        self.auto_created = auto_created
+        self.configured = configured
+        self.queues: list[Queue] = []
+        self.targets: tuple[list[Queue], list[Queue]] = ([], [])  # anycast, multicast; with wildcard bindings
+        self.targets_version = -1
+        self.turn = 0  # round-robin among several anycast queues
+        self.size_bytes = 0
+        self.size_messages = 0
+        self.routed = 0
+        self.unrouted = 0
+        self.dropped = 0
+        self.blocked: dict[Producer, None] = {}
+        self.warned: set[str] = set()
+        self.bound_once = False
+        self.unbound_since = created
+        self.swept = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the address holds at least what its settings allow."""
+        settings = self.settings
+        return (0 <= settings.max_size_bytes <= self.size_bytes) or (
+            0 <= settings.max_size_messages <= self.size_messages
+        )
+
+    def charge(self, messages: list[Message]) -> int:
+        """Count messages in; returns their bytes."""
+        size = sum([m.size for m in messages])
+        self.size_bytes += size
+        self.size_messages += len(messages)
+        return size

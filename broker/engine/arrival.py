@@ -1,0 +1,240 @@
+"""How a message arrives: which queues take it, its record in the journal, its place in line.
+
+A run of messages with the same facts is routed together.  Only filters, and several anycast queues on one address,
+make the messages of a run part; then they are grouped by the queues that take them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.address import Address
+from broker.engine.core import Core
+from broker.engine.errors import AddressFull, DiskFull
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.settings import AddressFullPolicy
+from store import record
+from store.errors import JournalFull
+from store.record import RemovalReason
+
+#: How long a message that could not be moved (full disk) stays aside before it is tried again.
+MOVE_RETRY_MS: Final = 5_000
+
+
+def route(
+    messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
+) -> list[tuple[list[Queue], list[Message]]]:
+    """Which queues take which messages (artemis-semantics 1.2).  Messages that none takes are in no group."""
+    if not anycast:
+        if all(queue.accepts_all for queue in multicast):
+            return [(multicast, messages)] if multicast else []
+    elif not multicast and len(anycast) == 1 and anycast[0].accepts_all:
+        return [(anycast, messages)]
+    groups: dict[tuple[int, ...], tuple[list[Queue], list[Message]]] = {}
+    for message in messages:
+        queues = [queue for queue in multicast if queue.accepts(message)]
+        if anycast:
+            queue = _choose(message, anycast, address)
+            if queue is not None:
+                queues.append(queue)
+        if queues:
+            key = tuple([queue.id for queue in queues])
+            groups.setdefault(key, (queues, []))[1].append(message)
+    return list(groups.values())
+
+
+def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
+    """One of several anycast queues: round-robin, those with a consumer before those without."""
+    fallback: Queue | None = None
+    for step in range(len(anycast)):
+        queue = anycast[(address.turn + step) % len(anycast)]
+        if not queue.accepts(message):
+            continue
+        if queue.consumers:
+            address.turn += step + 1
+            return queue
+        if fallback is None:
+            fallback = queue
+    if fallback is not None:
+        address.turn = anycast.index(fallback) + 1
+    return fallback
+
+
+def publish(
+    core: Core,
+    address: Address,
+    messages: list[Message],
+    targets: tuple[list[Queue], list[Queue]],
+    *,
+    checked: bool = True,
+) -> int:
+    """Take in a run of messages with the same facts, and return how many found a queue.
+
+    `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
+    room apply; moves within the broker are not checked: what was accepted once is not refused later.
+
+    Raises AddressFull (policy FAIL) or DiskFull, before anything changed.
+    """
+    facts = messages[0].facts
+    if checked:
+        if (address.full or core.usage.full) and not _admit(core, address, facts, messages):
+            return 0
+        if facts.durable:
+            reserve(core, messages, essential=False)
+    next_id = core.journal.allocate_ids(len(messages))
+    for message in messages:
+        message.id = next_id
+        next_id += 1
+    groups = route(messages, targets[0], targets[1], address)
+    routed = 0
+    for queues, run in groups:
+        routed += len(run)
+        _place(core, address, facts, queues, run)
+    if routed < len(messages):
+        address.unrouted += len(messages) - routed
+        if facts.durable:
+            taken = {message.id for _, run in groups for message in run}
+            _drop(core, address, RemovalReason.UNROUTABLE, [m for m in messages if m.id not in taken])
+    address.routed += routed
+    return routed
+
+
+def reserve(core: Core, messages: list[Message], *, essential: bool) -> None:
+    """Make sure that the journal has room for these messages.  Raises DiskFull.
+
+    This is where the journal may end one entry and begin another, so nothing happens within a transaction's commit,
+    which has reserved for all of itself.
+    """
+    if core.atomic:
+        return
+    need = sum([m.size for m in messages])
+    try:
+        core.journal.reserve(need, essential=essential)
+    except JournalFull as full:
+        raise DiskFull(f"the journal has no room for {need} bytes: {full}") from full
+
+
+def check_admitted(core: Core, address: Address) -> None:
+    """Raises AddressFull when the address is full and its policy is FAIL."""
+    if address.settings.address_full_policy is AddressFullPolicy.FAIL and (address.full or core.usage.full):
+        raise AddressFull(
+            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+        )
+
+
+def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
+    """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
+    check_admitted(core, address)
+    policy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.BLOCK:
+        return True
+    address.dropped += len(messages)
+    if facts.durable:
+        _drop(core, address, RemovalReason.DROPPED, messages)
+    if "full" not in address.warned:
+        address.warned.add("full")
+        core.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
+    return False
+
+
+def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
+    size = sum([len(m.head) + len(m.body) for m in messages])
+    core.journal.add(record.dropped(reason, len(messages), size, address.name))
+
+
+def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], messages: list[Message]) -> None:
+    """Put a run onto its queues: through the journal where both message and queue are durable."""
+    holders = len(queues)
+    for message in messages:
+        message.refs = holders
+    core.usage.bytes += address.charge(messages)
+    core.usage.messages += len(messages)
+    durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
+    if durable:
+        _store(core, facts, durable, messages)
+    for queue in queues:
+        queue.counters.added += len(messages)
+        if durable:
+            queue.landing.append(messages)
+            core.work.landing.append((queue, messages))
+        else:
+            land(core, queue, messages)
+
+
+def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> None:
+    journal = core.journal
+    for queue_id in queue_ids:
+        journal.mention(queue_id)
+    journal.add_messages(encode_facts(facts, queue_ids), record_flags(facts), messages)
+    segment = journal.segment
+    for message in messages:
+        message.segment = segment
+    journal.space.hold(segment, len(messages))
+
+
+def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
+    """The part of a MESSAGE record that a run shares."""
+    return record.message_facts(
+        timestamp=facts.timestamp,
+        expiration=facts.expiration,
+        expiry_source=facts.expiry_source,
+        scheduled=facts.scheduled,
+        priority=facts.priority,
+        format=facts.format.number,
+        queue_ids=queue_ids,
+        address=facts.address,
+        user=facts.user,
+        origin=facts.origin,
+        annotations=record.encode_json(facts.annotations) if facts.annotations else b"",
+    )
+
+
+def record_flags(facts: Facts) -> int:
+    """The flags of a MESSAGE record."""
+    flags = record.TEXT if facts.text else 0
+    if facts.routing_type is not None:
+        flags |= record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST
+    return flags
+
+
+def land(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Messages become ready, or scheduled if their time has not come."""
+    facts = messages[0].facts
+    if facts.scheduled > core.now:
+        for message in messages:
+            schedule(core, queue, message, facts.scheduled)
+        return
+    queue.append(messages, facts.priority)
+    if facts.expiration:
+        watch(core, queue, messages)
+    core.dirty[queue] = None
+
+
+def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:
+    """Keep a message aside until `due` (ms since the epoch)."""
+    queue.scheduled[message.id] = (due, message)
+    core.schedule.add(due, (queue.id, message.id), (queue, message))
+
+
+def watch(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Enter the expirations of messages that have just become ready."""
+    for message in messages:
+        expiration = message.facts.expiration
+        if expiration:
+            core.expiries.add(expiration, (queue.id, message.id), (queue, message))
+            queue.expiring += 1
+
+
+def unwatch(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Messages are no longer ready: they cannot expire where they are now."""
+    for message in messages:
+        expiration = message.facts.expiration
+        if expiration and core.expiries.remove(expiration, (queue.id, message.id)):
+            queue.expiring -= 1
+
+
+def keep_for_later(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Messages that could not be moved stay on their queue, and are tried again after a while."""
+    for message in messages:
+        schedule(core, queue, message, core.now + MOVE_RETRY_MS)

@@ -1,0 +1,137 @@
+"""The messages of a queue that wait for a consumer, in the order in which they will leave.
+
+Ten deques, one a priority; within a priority first in, first out.  A message that comes back goes to the head of its
+priority, before everything younger than itself (identities rise with arrival), so that returned messages keep their
+order whatever the order of their return.
+
+Messages also leave from the middle (expired, purged, moved by an operator).  Searching a deque for each would make a
+mass expiry quadratic, so `discard` only notes the identity; the message is skipped when the head reaches it, and the
+deques are rebuilt when more than half of what they hold is gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from broker.engine.message import Message
+
+PRIORITIES: Final = 10
+
+#: Discarded messages tolerated in the deques before a rebuild is worth it.
+DISCARDED_MAX: Final = 1024
+
+
+class Backlog:
+    """Messages ready for delivery.  `len()` is exact; `bytes` is the sum of their sizes."""
+
+    __slots__ = ("_discarded", "_high", "_levels", "_size")
+
+    def __init__(self) -> None:
+        self._levels: list[deque[Message]] = [deque() for _ in range(PRIORITIES)]
+        self._discarded: set[int] = set()
+        self._size = 0
+        self._high = -1  # no level above this one holds anything
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Message]:
+        """All messages in the order of delivery."""
+        discarded = self._discarded
+        for level in reversed(self._levels):
+            for message in level:
+                if message.id not in discarded:
+                    yield message
+
+    def append(self, messages: list[Message], priority: int) -> None:
+        """Add a run of new messages that share a priority."""
+        self._levels[priority].extend(messages)
+        self._size += len(messages)
+        if priority > self._high:
+            self._high = priority
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Messages return, each to its place before all younger ones of its priority."""
+        by_priority: dict[int, list[Message]] = {}
+        for message in messages:
+            by_priority.setdefault(message.facts.priority, []).append(message)
+        for priority, run in by_priority.items():
+            run.sort(key=_identity)
+            level = self._levels[priority]
+            youngest = run[-1].id
+            passed: list[Message] = []
+            while level and level[0].id < youngest:
+                passed.append(level.popleft())
+            if passed:
+                run = sorted(passed + run, key=_identity)
+            level.extendleft(reversed(run))
+            if priority > self._high:
+                self._high = priority
+        self._size += len(messages)
+
+    def pop(self) -> Message | None:
+        """The next message, or None."""
+        while self._high >= 0:
+            level = self._levels[self._high]
+            while level:
+                message = level.popleft()
+                if self._discarded and message.id in self._discarded:
+                    self._discarded.discard(message.id)
+                    continue
+                self._size -= 1
+                return message
+            self._high -= 1
+        return None
+
+    def pop_run(self, count: int, size: int) -> list[Message]:
+        """Up to `count` messages and, once `size` bytes are reached, no more; at least one if there is any."""
+        run: list[Message] = []
+        while self._high >= 0 and count > 0 and size > 0:
+            level = self._levels[self._high]
+            if not level:
+                self._high -= 1
+                continue
+            take = min(count, len(level))
+            popleft = level.popleft
+            discarded = self._discarded
+            before = len(run)
+            for _ in range(take):
+                message = popleft()
+                if discarded and message.id in discarded:
+                    discarded.discard(message.id)
+                    continue
+                run.append(message)
+                size -= message.size
+                if size <= 0:
+                    break
+            count -= len(run) - before
+        self._size -= len(run)
+        return run
+
+    def discard(self, message: Message) -> None:
+        """Take out a message that is known to be here."""
+        self._discarded.add(message.id)
+        self._size -= 1
+        if len(self._discarded) > DISCARDED_MAX and len(self._discarded) > self._size:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        discarded = self._discarded
+        self._levels = [deque(m for m in level if m.id not in discarded) for level in self._levels]
+        self._discarded = set()
+
+    def clear(self) -> list[Message]:
+        """Everything, in the order of delivery; the backlog is empty afterwards."""
+        everything = list(self)
+        for level in self._levels:
+            level.clear()
+        self._discarded.clear()
+        self._size = 0
+        self._high = -1
+        return everything
+
+
+def _identity(message: Message) -> int:
+    return message.id

@@ -1,0 +1,133 @@
+"""A consumer: who takes messages from a queue, how many more it wants, and what it has not yet acknowledged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.engine.message import Message
+
+if TYPE_CHECKING:
+    from broker.engine.queue import Queue
+
+#: Credit of a consumer without a window: more bytes than any queue will ever hold.
+UNLIMITED: Final = 1 << 62
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+_SIZE: Final[Callable[[Message], int]] = attrgetter("size")
+
+
+class Sink(Protocol):
+    """Where a consumer's messages go: a session.  Called within a tick; it must not call the engine back."""
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Send these messages, in this order."""
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The engine closed the consumer (its queue was deleted)."""
+
+
+class AckMode(Enum):
+    """How the messages of a consumer are acknowledged."""
+
+    AUTO = "auto"  # by the session, once the transport took the bytes
+    CUMULATIVE = "client"  # one acknowledgement covers everything delivered before
+    INDIVIDUAL = "client-individual"
+
+
+class Consumer:
+    """One subscription to one queue.
+
+    `credit` is what may still be sent, in bytes of message size: delivery goes on while it is above zero, so one
+    message always fits.  `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
+    the identities for cumulative consumers, whose acknowledgements take a prefix.
+    """
+
+    __slots__ = (
+        "ack_mode",
+        "browse",
+        "client_id",
+        "closed",
+        "credit",
+        "id",
+        "order",
+        "paused",
+        "predicate",
+        "queue",
+        "remote",
+        "selector",
+        "sink",
+        "unacked",
+        "user",
+        "window",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        queue: Queue,
+        sink: Sink,
+        *,
+        ack_mode: AckMode,
+        window: int,
+        predicate: Callable[[Message], bool] | None = None,
+        selector: str = "",
+        browse: bool = False,
+        client_id: str = "",
+        remote: str = "",
+        user: str = "",
+    ) -> None:
+        self.id = id
+        self.queue = queue
+        self.sink = sink
+        self.ack_mode = ack_mode
+        self.window = window
+        self.credit = UNLIMITED if window < 0 else max(window, 1)
+        self.predicate = predicate
+        self.selector = selector
+        self.browse = browse
+        self.client_id = client_id
+        self.remote = remote
+        self.user = user
+        self.paused = False
+        self.closed = False
+        self.unacked: dict[int, Message] = {}
+        self.order: deque[int] | None = deque() if ack_mode is AckMode.CUMULATIVE else None
+
+    def take(self, messages: list[Message]) -> None:
+        """Note messages as delivered: they use credit and wait for their acknowledgement."""
+        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+        if self.order is not None:
+            self.order.extend(map(_ID, messages))
+        if self.window >= 0:
+            self.credit -= sum(map(_SIZE, messages))
+
+    def settle(self, ids: list[int]) -> list[Message]:
+        """Give up deliveries and win back their credit.  Every id must be in `unacked`."""
+        pop = self.unacked.pop
+        messages = [pop(i) for i in ids]
+        if self.window >= 0:
+            self.credit += sum(map(_SIZE, messages))
+        return messages
+
+    def up_to(self, id: int) -> list[int]:
+        """The ids that a cumulative acknowledgement of `id` covers, oldest first.  `id` must be in `unacked`."""
+        order = self.order
+        if order is None:
+            return [id]
+        covered: list[int] = []
+        while True:
+            first = order.popleft()
+            if first in self.unacked:
+                covered.append(first)
+            if first == id:
+                return covered
+
+    @property
+    def describe(self) -> str:
+        """The consumer in a sentence that an operator reads."""
+        who = self.client_id or self.user or "a consumer"
+        return f"{who} at {self.remote}" if self.remote else who

@@ -1,0 +1,123 @@
+"""What the rooms of the engine share: the journal, the time, chance, the timers, and the work of the open tick.
+
+A tick is one turn of whoever drives the engine.  Within it verbs change state and add records to the open journal
+entry; at its end the entry is sealed.  Three things wait for more than that:
+
+    landing     messages stored in the entry: they become ready on their queues once the entry is durable
+    held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
+    waiters     whoever asked to be told (confirmations)
+
+They are kept by tick and released in order (promise P1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from broker.engine.address import Address
+from broker.engine.consumer import Consumer
+from broker.engine.message import Format, Message
+from broker.engine.queue import Queue
+from broker.engine.timetable import Timetable
+from store.journal import Journal
+
+#: Due messages handled in one tick: bounds a tick when a million messages expire in the same second.
+DUE_PER_TICK_MAX: Final = 2048
+
+
+class Waiter(Protocol):
+    """Whoever waits for a ticket to become durable."""
+
+    def durable(self, number: int) -> None:
+        """Everything up to and including the tick `number` is on disk."""
+
+
+class Report(Protocol):
+    """Where the engine reports what an operator should know.  `code` is stable; fields are plain values."""
+
+    def __call__(self, code: str, /, **fields: str | int) -> None: ...
+
+
+class Usage:
+    """Memory held by messages in the whole broker, in bytes, against one limit (-1: none)."""
+
+    __slots__ = ("bytes", "bytes_max", "messages")
+
+    def __init__(self, bytes_max: int = -1) -> None:
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self.messages = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return 0 <= self.bytes_max <= self.bytes
+
+
+class Work:
+    """What a tick put into the journal that waits to be durable.
+
+    `number` counts ticks; `ticket` is the last journal entry of the tick, known when it is sealed.
+    """
+
+    __slots__ = ("held", "landing", "number", "ticket", "waiters")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ticket = 0
+        self.landing: list[tuple[Queue, list[Message]]] = []
+        self.held: list[tuple[Consumer, list[Message]]] = []
+        self.waiters: dict[Waiter, None] = {}
+
+
+class Core:
+    """The shared state.  `now` is the time of the tick in ms since the epoch, the same for everything in it."""
+
+    __slots__ = (
+        "addresses",
+        "atomic",
+        "clock",
+        "dirty",
+        "dirty_later",
+        "expiries",
+        "formats",
+        "journal",
+        "now",
+        "random",
+        "report",
+        "schedule",
+        "usage",
+        "waiting",
+        "work",
+    )
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        clock: Callable[[], int],
+        random: Random,
+        report: Report,
+        formats: dict[int, Format],
+        global_size_max: int = -1,
+    ) -> None:
+        self.journal = journal
+        self.clock = clock
+        self.random = random
+        self.report = report
+        self.formats = formats
+        self.now = clock()
+        self.usage = Usage(global_size_max)
+        self.atomic = False  # within a commit: one journal entry, whatever it holds
+        self.addresses: dict[str, Address] = {}
+        #: Queues to look at in this tick, and those that have more than one tick's worth.
+        self.dirty: dict[Queue, None] = {}
+        self.dirty_later: dict[Queue, None] = {}
+        self.schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
+        self.expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
+        self.work = Work(1)
+        self.waiting: deque[Work] = deque()
+

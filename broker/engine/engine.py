@@ -1,0 +1,520 @@
+"""The engine's one door: verbs for sessions and management, and the turn of the wheel.
+
+Whoever drives the engine does, in a tick: `begin_tick`, any number of verbs, `end_tick`.  When the journal announces
+that entries are durable it calls `durable`.  Nothing here waits, sleeps or opens anything; the time is read once a
+tick.  A verb that raises an EngineError has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from broker.engine import arrival, dead_letter, dispatch, reaper, redelivery, transaction
+from broker.engine.address import Address, Producer
+from broker.engine.consumer import AckMode, Consumer, Sink
+from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
+from broker.engine.errors import AlreadyInUse, InvalidName, InvalidSelector, NotFound, UnknownDelivery
+from broker.engine.filter import Filter, InvalidFilter, compile_filter
+from broker.engine.message import Format, Message, PropertyView, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.redelivery import Return
+from broker.engine.removal import remove
+from broker.engine.router import Router
+from broker.engine.settings import AddressFullPolicy
+from broker.engine.settings_match import SettingsTable
+from broker.engine.transaction import Send, Settlement, Transaction
+from store.journal import Journal
+from store.record import RemovalReason
+
+#: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
+REMOVE_RUN_MAX = 8192
+
+
+class Limits:
+    """Engine-wide limits and periods; times in ms, sizes in bytes, -1: none."""
+
+    __slots__ = ("expiry_scan_period", "global_size_max", "reaper_period", "transaction_bytes_max", "transaction_timeout")
+
+    def __init__(
+        self,
+        *,
+        global_size_max: int = -1,
+        expiry_scan_period: int = 30_000,
+        reaper_period: int = 30_000,
+        transaction_timeout: int = 300_000,
+        transaction_bytes_max: int = 8 << 20,
+    ) -> None:
+        self.global_size_max = global_size_max
+        self.expiry_scan_period = expiry_scan_period
+        self.reaper_period = reaper_period
+        self.transaction_timeout = transaction_timeout
+        self.transaction_bytes_max = transaction_bytes_max
+
+
+class Engine:
+    """Addresses, queues, consumers, deliveries: the broker without its sockets."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        settings: SettingsTable,
+        *,
+        clock: Callable[[], int],
+        random: Random,
+        report: Report,
+        formats: list[Format],
+        limits: Limits,
+    ) -> None:
+        self.core = Core(
+            journal,
+            clock=clock,
+            random=random,
+            report=report,
+            formats={f.number: f for f in formats},
+            global_size_max=limits.global_size_max,
+        )
+        self.router = Router(self.core, settings)
+        self.limits = limits
+        self._acknowledged: dict[Consumer, list[Message]] = {}
+        self._transactions: dict[Transaction, None] = {}
+        self._next_reap = self.core.now + limits.reaper_period
+        self._consumers = 0
+
+    # -- the tick --------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The time of the tick, ms since the epoch."""
+        return self.core.now
+
+    def begin_tick(self) -> None:
+        """Read the clock."""
+        self.core.now = self.core.clock()
+
+    def end_tick(self) -> bool:
+        """Do what is due, serve the queues, seal the journal entry.  True when there is more to do at once."""
+        core = self.core
+        more = self._run_due()
+        self._settle_acknowledged()
+        core.dirty.update(core.dirty_later)
+        core.dirty_later.clear()
+        dispatch.dispatch(core, self.router)
+        self._seal()
+        return more or bool(core.dirty_later)
+
+    def _run_due(self) -> bool:
+        core = self.core
+        more = False
+        if _is_due(core.schedule.next_due(), core.now):
+            more = redelivery.release_due(core, DUE_PER_TICK_MAX)
+        if self.limits.expiry_scan_period > 0 and _is_due(core.expiries.next_due(), core.now):
+            more |= dead_letter.expire_due(core, self.router, DUE_PER_TICK_MAX)
+        if self.limits.reaper_period > 0 and core.now >= self._next_reap:
+            self._next_reap = core.now + self.limits.reaper_period
+            reaper.scan(core, self.router, self.delete_queue)
+        for open_transaction in list(self._transactions):
+            if core.now >= open_transaction.deadline:
+                core.report("transaction.timed_out")
+                self.rollback(open_transaction)
+        return more
+
+    def next_due(self) -> int | None:
+        """When `end_tick` must run next if nothing else happens (ms since the epoch), or None."""
+        core = self.core
+        times = [t for t in (core.schedule.next_due(),) if t is not None]
+        if self.limits.expiry_scan_period > 0:
+            expiry = core.expiries.next_due()
+            if expiry is not None:
+                times.append(expiry)
+        if self.limits.reaper_period > 0:
+            times.append(self._next_reap)
+        times += [t.deadline for t in self._transactions]
+        return min(times, default=None)
+
+    def _seal(self) -> None:
+        core = self.core
+        if core.journal.empty and not (core.work.landing or core.work.held or core.work.waiters):
+            return
+        work = core.work
+        work.ticket = core.journal.commit()
+        core.work = Work(work.number + 1)
+        core.waiting.append(work)
+
+    def durable(self, ticket: int) -> None:
+        """The journal is on disk up to `ticket`: release what waited for it.  Call within a tick."""
+        core = self.core
+        told: dict[Waiter, int] = {}
+        while core.waiting and core.waiting[0].ticket <= ticket:
+            work = core.waiting.popleft()
+            for queue, messages in work.landing:
+                if not queue.deleted:
+                    assert queue.landing.popleft() is messages, "messages land in the order in which they were stored"
+                    arrival.land(core, queue, messages)
+            for consumer, messages in work.held:
+                run = [m for m in messages if m.id in consumer.unacked]
+                if run and not consumer.closed:
+                    consumer.sink.deliver(consumer, run)
+            for waiter in work.waiters:
+                told[waiter] = work.number
+        for waiter, number in told.items():
+            waiter.durable(number)
+
+    def confirmation(self, waiter: Waiter) -> int:
+        """What must be durable before everything done so far may be confirmed: a tick number; 0 if nothing.
+
+        The waiter is told by `durable(number)`.
+        """
+        core = self.core
+        self._settle_acknowledged()
+        if not core.journal.empty or core.work.landing:
+            core.work.waiters[waiter] = None
+            return core.work.number
+        if core.waiting:
+            core.waiting[-1].waiters[waiter] = None
+            return core.waiting[-1].number
+        return 0
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
+    ) -> None:
+        """Take in messages with the same facts.  Raises AddressFull, DiskFull."""
+        arrival.publish(self.core, address, messages, self.router.candidates(address, queue, routing_type))
+
+    def block_if_full(self, address: Address, producer: Producer) -> bool:
+        """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
+        if address.settings.address_full_policy is not AddressFullPolicy.BLOCK:
+            return False
+        if not address.full and not self.core.usage.full:
+            return False
+        if not address.blocked:
+            self.core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+        address.blocked[producer] = None
+        return True
+
+    # -- consuming -------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        sink: Sink,
+        destination: str,
+        *,
+        routing_type: RoutingType | None = None,
+        durable_name: str = "",
+        selector: str = "",
+        no_local: str = "",
+        ack_mode: AckMode = AckMode.AUTO,
+        window: int = -1,
+        client_id: str = "",
+        remote: str = "",
+        user: str = "",
+    ) -> Consumer:
+        """Attach a consumer.  `no_local` is the origin whose messages it does not want; `window` in bytes, -1: none.
+
+        Raises NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse.
+        """
+        filter = parse_selector(selector)
+        target = self.router.queue_to_consume(destination, routing_type)
+        predicate = None
+        if isinstance(target, Address):
+            queue = self._subscription_queue(target, filter, no_local, durable_name)
+        else:
+            queue = target
+            predicate = _predicate(filter, no_local)
+        self._consumers += 1
+        consumer = Consumer(
+            self._consumers,
+            queue,
+            sink,
+            ack_mode=ack_mode,
+            window=window,
+            predicate=predicate,
+            selector=selector,
+            client_id=client_id,
+            remote=remote,
+            user=user,
+        )
+        queue.attach(consumer)
+        self.core.dirty[queue] = None
+        return consumer
+
+    def _subscription_queue(self, address: Address, filter: Filter | None, no_local: str, durable_name: str) -> Queue:
+        if not durable_name:
+            name = self.router.fresh_name()
+            return self.router.create_queue(
+                address,
+                name,
+                RoutingType.MULTICAST,
+                durable=False,
+                filter=filter,
+                no_local=no_local,
+                auto_created=True,
+                temporary=True,
+            )
+        queue = self.router.queues.get(durable_name)
+        if queue is None:
+            return self.router.create_queue(
+                address, durable_name, RoutingType.MULTICAST, durable=True, filter=filter, no_local=no_local
+            )
+        if queue.address is not address:
+            raise AlreadyInUse(f"subscription {durable_name} is on {queue.address.name}: unsubscribe it first")
+        same = (queue.filter.text if queue.filter else "") == (filter.text if filter else "")
+        if not same or queue.no_local != no_local:
+            raise AlreadyInUse(f"subscription {durable_name} has another selector or no-local: unsubscribe it first")
+        return queue
+
+    def resume(self, consumer: Consumer) -> None:
+        """The consumer's sink can take messages again."""
+        consumer.paused = False
+        if not consumer.closed:
+            self.core.dirty[consumer.queue] = None
+
+    def acknowledge(self, consumer: Consumer, id: int, tx: Transaction | None = None) -> None:
+        """Settle a delivery as consumed; for a cumulative consumer, everything delivered before it as well.
+
+        Raises UnknownDelivery, TransactionClosed.
+        """
+        if tx is not None:
+            tx.settlements.append(Settlement(consumer, self._taken_back(consumer, id, tx), None, False))
+            return
+        pending = self._acknowledged.get(consumer)
+        if pending is None:
+            pending = self._acknowledged[consumer] = []
+        if consumer.order is not None:
+            pending += self._taken_back(consumer, id, None)
+            return
+        message = consumer.unacked.pop(id, None)
+        if message is None:
+            raise _unknown(id)
+        if consumer.window >= 0:
+            consumer.credit += message.size
+        pending.append(message)
+
+    def acknowledge_all(self, consumer: Consumer) -> None:
+        """Settle everything that the consumer holds as consumed."""
+        messages = consumer.settle(list(consumer.unacked))
+        if messages:
+            self._acknowledged.setdefault(consumer, []).extend(messages)
+
+    def reject(
+        self, consumer: Consumer, id: int, *, requeue: bool, text: str = "", tx: Transaction | None = None
+    ) -> None:
+        """Refuse a delivery (and, for a cumulative consumer, all before it): a failed delivery, or a dead letter.
+
+        Raises UnknownDelivery, TransactionClosed.
+        """
+        messages = self._taken_back(consumer, id, tx)
+        if tx is not None:
+            tx.settlements.append(Settlement(consumer, messages, text, not requeue))
+        elif requeue:
+            redelivery.give_back(
+                self.core, self.router, consumer.queue, messages, redelivery.rejected(text), consumer
+            )
+        else:
+            redelivery.reject(self.core, self.router, consumer.queue, messages, text, consumer)
+
+    def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
+        if id not in consumer.unacked:
+            raise _unknown(id)
+        if tx is not None:
+            tx.check_open()
+        self.core.dirty[consumer.queue] = None
+        return consumer.settle(consumer.up_to(id))
+
+    def _settle_acknowledged(self) -> None:
+        if not self._acknowledged:
+            return
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        for consumer, messages in acknowledged.items():
+            queue = consumer.queue
+            queue.delivering -= len(messages)
+            queue.counters.acknowledged += len(messages)
+            reason = RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED
+            remove(self.core, queue, messages, reason)
+            self.core.dirty[queue] = None
+
+    def close_consumer(self, consumer: Consumer, how: Return) -> None:
+        """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
+        if consumer.closed:
+            return
+        self._settle_acknowledged()
+        consumer.closed = True
+        queue = consumer.queue
+        messages = consumer.settle(list(consumer.unacked))
+        if not queue.deleted:
+            queue.detach(consumer, self.core.now)
+        if messages:
+            redelivery.give_back(self.core, self.router, queue, messages, how, consumer)
+        if queue.temporary and not queue.consumers and not queue.deleted:
+            self.delete_queue(queue)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        """Open a transaction."""
+        tx = Transaction(self.core.now + self.limits.transaction_timeout, self.limits.transaction_bytes_max)
+        self._transactions[tx] = None
+        return tx
+
+    def send_in(
+        self,
+        tx: Transaction,
+        address: Address,
+        queue: Queue | None,
+        routing_type: RoutingType | None,
+        messages: list[Message],
+    ) -> None:
+        """Add messages to a transaction.  Raises TransactionClosed, TooLarge."""
+        tx.check_open()
+        tx.send(Send(address, queue, routing_type, messages))
+
+    def commit(self, tx: Transaction) -> None:
+        """Do what the transaction holds, at once.  Raises TransactionClosed, AddressFull, DiskFull."""
+        self._settle_acknowledged()
+        transaction.commit(self.core, self.router, tx)
+        self._transactions.pop(tx, None)
+
+    def rollback(self, tx: Transaction) -> None:
+        """Undo a transaction; harmless on one that is closed."""
+        if self._transactions.pop(tx, None) is None:
+            return
+        self._settle_acknowledged()
+        transaction.rollback(self.core, self.router, tx)
+
+    # -- addresses and queues --------------------------------------------------------------------------------------
+
+    def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
+        """An address of the configuration: made if it is missing, never deleted automatically."""
+        address = self.router.addresses.get(name)
+        if address is None:
+            address = self.router.create_address(name, routing_types, configured=True)
+        for routing_type in routing_types - address.routing_types:
+            self.router.add_routing_type(address, routing_type)
+        address.configured = True
+        return address
+
+    def declare_queue(
+        self, address: Address, name: str, routing_type: RoutingType, *, durable: bool, selector: str
+    ) -> Queue:
+        """A queue of the configuration.  Raises AlreadyInUse when it exists and is something else."""
+        filter = parse_selector(selector)
+        queue = self.router.queues.get(name)
+        if queue is None:
+            queue = self.router.create_queue(
+                address, name, routing_type, durable=durable, filter=filter, configured=True
+            )
+        text = queue.filter.text if queue.filter else ""
+        wanted = filter.text if filter else ""
+        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
+            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
+        queue.configured = True
+        return queue
+
+    def queue(self, name: str) -> Queue:
+        """A queue by name or FQQN.  Raises NotFound."""
+        address, _, qualified = name.rpartition("::")
+        queue = self.router.queues.get(qualified)
+        if queue is None or (address and queue.address.name != address):
+            raise NotFound(f"queue {name} does not exist")
+        return queue
+
+    def delete_subscription(self, name: str) -> None:
+        """Delete a durable subscription.  Raises NotFound, or AlreadyInUse while somebody consumes."""
+        queue = self.queue(name)
+        if queue.consumers:
+            raise AlreadyInUse(f"subscription {name} is being consumed")
+        self.delete_queue(queue)
+
+    def delete_queue(self, queue: Queue) -> None:
+        """Delete a queue, its messages by name (deleted) and its consumers with it."""
+        core = self.core
+        self._settle_acknowledged()
+        messages = self._empty(queue)
+        while queue.landing:
+            messages += queue.landing.popleft()
+        for consumer in list(queue.consumers):
+            held = consumer.settle(list(consumer.unacked))
+            queue.delivering -= len(held)
+            messages += held
+            consumer.closed = True
+            queue.detach(consumer, core.now)
+            consumer.sink.consumer_closed(consumer, f"queue {queue.name} was deleted")
+        self._remove(queue, messages, RemovalReason.DELETED)
+        self.router.unbind(queue)
+        core.dirty.pop(queue, None)
+        core.dirty_later.pop(queue, None)
+
+    def purge(self, queue: Queue) -> int:
+        """Remove all ready and scheduled messages by name (purged); returns how many."""
+        self._settle_acknowledged()
+        messages = self._empty(queue)
+        queue.counters.purged += len(messages)
+        self._remove(queue, messages, RemovalReason.PURGED)
+        self.core.report("queue.purged", queue=queue.name, messages=len(messages))
+        return len(messages)
+
+    def _empty(self, queue: Queue) -> list[Message]:
+        """Take all ready and scheduled messages out of their containers."""
+        core = self.core
+        messages = queue.clear()
+        for message in messages:
+            if message.facts.expiration:
+                core.expiries.remove(message.facts.expiration, (queue.id, message.id))
+        for id, (due, message) in queue.scheduled.items():
+            core.schedule.remove(due, (queue.id, id))
+            messages.append(message)
+        queue.scheduled.clear()
+        return messages
+
+    def _remove(self, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+        for start in range(0, len(messages), REMOVE_RUN_MAX):
+            run = messages[start : start + REMOVE_RUN_MAX]
+            if queue.durable and not self.core.atomic:
+                self.core.journal.reserve(8 * len(run), essential=True)
+            remove(self.core, queue, run, reason)
+
+    def browse(self, queue: Queue, selector: str = "") -> Iterator[tuple[Message, str]]:
+        """All messages of a queue with where each is: ready, scheduled or delivering.  Raises InvalidSelector."""
+        filter = parse_selector(selector)
+        self._settle_acknowledged()
+        for message, place in _all_messages(queue):
+            if filter is None or filter.matches(PropertyView(message)):
+                yield message, place
+
+
+def _all_messages(queue: Queue) -> Iterator[tuple[Message, str]]:
+    for message in queue.waiting():
+        yield message, "ready"
+    for _, message in queue.scheduled.values():
+        yield message, "scheduled"
+    for consumer in queue.consumers:
+        for message in consumer.unacked.values():
+            yield message, "delivering"
+
+
+def _is_due(due: int | None, now: int) -> bool:
+    return due is not None and due <= now
+
+
+def _unknown(id: int) -> UnknownDelivery:
+    return UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
+
+
+def parse_selector(selector: str) -> Filter | None:
+    """A compiled selector, None for an empty one.  Raises InvalidSelector."""
+    try:
+        return compile_filter(selector)
+    except InvalidFilter as invalid:
+        raise InvalidSelector(f"selector {selector[:200]!r}: {invalid}") from invalid
+
+
+def _predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
+    """What a consumer on a shared queue takes; None for everything."""
+    if filter is None:
+        return (lambda message: message.facts.origin != no_local) if no_local else None
+    accepted = filter
+    if not no_local:
+        return lambda message: accepted.matches(PropertyView(message))
+    return lambda message: message.facts.origin != no_local and accepted.matches(PropertyView(message))

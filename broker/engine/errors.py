@@ -1,0 +1,75 @@
+"""What the engine refuses, and why.
+
+Every error here is the caller's fault and leaves the engine exactly as it was: a verb checks first and changes
+afterwards.  A session turns the error into its protocol's words; `code` is stable and fit for logs and metrics.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EngineError(Exception):
+    """A verb was refused; nothing changed.  The text is meant for the peer that asked."""
+
+    code: ClassVar[str] = "refused"
+
+
+class NotFound(EngineError):
+    """The address or queue does not exist and may not be created automatically."""
+
+    code = "not-found"
+
+
+class InvalidName(EngineError):
+    """The name cannot be an address or a queue, or cannot be used for this purpose."""
+
+    code = "invalid-name"
+
+
+class InvalidSelector(EngineError):
+    """The selector cannot be parsed, or exceeds a limit."""
+
+    code = "invalid-selector"
+
+
+class RoutingTypeMismatch(EngineError):
+    """The address has no such routing type and may not get it automatically."""
+
+    code = "routing-type"
+
+
+class AlreadyInUse(EngineError):
+    """A durable subscription that somebody else is consuming, or a queue that is already there."""
+
+    code = "in-use"
+
+
+class AddressFull(EngineError):
+    """The address holds as much as its settings allow, and its policy is FAIL."""
+
+    code = "address-full"
+
+
+class DiskFull(EngineError):
+    """The journal has no room for another message; consumers go on, and so will producers once there is room."""
+
+    code = "disk-full"
+
+
+class UnknownDelivery(EngineError):
+    """The consumer holds no such message: never delivered to it, or already acknowledged."""
+
+    code = "unknown-delivery"
+
+
+class TransactionClosed(EngineError):
+    """The transaction was rolled back because it took too long."""
+
+    code = "transaction-closed"
+
+
+class TooLarge(EngineError):
+    """The message or transaction does not fit into the limits of the journal."""
+
+    code = "too-large"

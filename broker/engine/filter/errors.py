@@ -1,0 +1,27 @@
+"""What can go wrong with a filter: its text (whoever sent it is told), or one message (the message does not match)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.errors import InvalidSelector
+
+_SHOWN: Final = 75  # characters of the text in a message: enough to recognise the filter, short enough for one log line
+
+
+class InvalidFilter(InvalidSelector):
+    """A filter's text is not an expression of the language, uses what is not supported, or is too large.
+
+    text: the filter without surrounding space; position: 0-based offset in it of the fault; reason: a clause.
+    """
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        self.text = text
+        self.position = position
+        self.reason = reason
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+        super().__init__(f"invalid filter: {reason} (character {position + 1} of {shown!r})")
+
+
+class EvaluationError(Exception):
+    """An expression has no value for a message, as with text where a number is needed: the message does not match."""

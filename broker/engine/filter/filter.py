@@ -1,0 +1,98 @@
+"""Filters of queues and consumers: text in, one function of a message's properties out (JMS selectors, as Artemis's).
+
+A filter reads properties by name. Some names mean what the broker knows without opening a message (BROKER_NAMES); they
+come through the same mapping as the rest, and `Filter.identifiers` tells which ones a filter will ask for.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Final
+
+from broker.engine.filter.compile import Compiler, Judge, Properties
+from broker.engine.filter.errors import EvaluationError
+from broker.engine.filter.grammar import parse
+from broker.engine.filter.limits import CACHE_FILTERS_MAX, FilterLimits
+
+BROKER_NAMES: Final = frozenset(
+    {
+        "AMQPriority",  # 0..9
+        "AMQExpiration",  # ms since the epoch, 0: none
+        "AMQDurable",  # 'DURABLE' or 'NON_DURABLE'
+        "AMQTimestamp",  # ms since the epoch
+        "AMQSize",  # encoded size, bytes
+        "AMQUserID",  # 'ID:...'
+        "AMQAddress",
+        "AMQGroupID",
+    }
+)
+
+_CONVERT: Final = "convert_string_expressions:"
+_HYPHENATED: Final = "hyphenated_props:"
+_PREFIXES: Final = {prefix: (prefix, True) for prefix in (_CONVERT, _HYPHENATED)} | {
+    f"no_{prefix}": (prefix, False) for prefix in (_CONVERT, _HYPHENATED)
+}
+_DEFAULT_LIMITS: Final = FilterLimits()
+
+logger = logging.getLogger(__name__)
+
+
+class Filter:
+    """A compiled filter. Immutable in what it says and safe to share; equal to another of the same text.
+
+    text: as given, without surrounding space; identifiers: the names it reads; failures: messages it had no answer for.
+    """
+
+    __slots__ = ("_judge", "failures", "identifiers", "text")
+
+    def __init__(self, text: str, identifiers: frozenset[str], judge: Judge) -> None:
+        self.text = text
+        self.identifiers = identifiers
+        self.failures = 0
+        self._judge = judge
+
+    def matches(self, properties: Properties) -> bool:
+        """Whether the filter is true for these properties; unknown is not true, and a failing one is logged once."""
+        try:
+            return self._judge(properties) is True
+        except EvaluationError as failure:
+            self.failures += 1
+            if self.failures == 1:
+                logger.warning("filter %r does not fit a message, which does not match: %s", self.text, failure)
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Filter) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Filter({self.text!r})"
+
+
+def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter | None:
+    """The filter that a text describes; None for a blank one, which filters nothing. Raises InvalidFilter."""
+    text = text.strip()
+    return _compiled(text, limits) if text else None
+
+
+@functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
+def _compiled(text: str, limits: FilterLimits) -> Filter:
+    start, options = _prefixes(text)
+    parsed = parse(text, start, hyphenated=options[_HYPHENATED], limits=limits)
+    compiler = Compiler(convert=options[_CONVERT])
+    judge = compiler.judge(parsed)
+    return Filter(text, frozenset(compiler.names), judge)
+
+
+def _prefixes(text: str) -> tuple[int, dict[str, bool]]:
+    """Where the expression begins and which prefixes stand before it; a later one overrides an earlier one."""
+    start = 0
+    options = {_CONVERT: False, _HYPHENATED: False}
+    while prefix := next((prefix for prefix in _PREFIXES if text.startswith(prefix, start)), ""):
+        option, on = _PREFIXES[prefix]
+        options[option] = on
+        start += len(prefix)
+    return start, options

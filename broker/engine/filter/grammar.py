@@ -1,0 +1,332 @@
+"""The grammar of filters: the JMS SQL-92 subset as Artemis reads it (its selector grammar).
+
+Rising precedence: OR; AND; `=` `<>` IS [NOT] NULL; `<` `<=` `>` `>=` [NOT] LIKE, BETWEEN, IN; `+` `-`; `*` `/` `%`;
+unary `+`, `-` and NOT. NOT binds tightest: `NOT color = 'red'` is `(NOT color) = 'red'`, which is never true.
+
+The parser is LALR: one pass, no recursion, so that no text can exhaust the stack; what it builds is measured before
+anything recurses over it. Its lexer knows names and keywords as one token and tells them apart afterwards, which keeps
+`INVOICE` from being `IN VOICE`. The two readings of `a-b` (hyphenated_props:) differ in the token of names alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar, cast
+
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from broker.engine.filter.errors import InvalidFilter
+from broker.engine.filter.like import like_pattern
+from broker.engine.filter.limits import NODES_PER_SEARCH, FilterLimits
+from broker.engine.filter.syntax import (
+    AllOf,
+    AnyOf,
+    Arithmetic,
+    ArithmeticSign,
+    Between,
+    Constant,
+    Equal,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    Order,
+    OrderSign,
+    Property,
+    Truth,
+    TruthConstant,
+    TruthOfProperty,
+)
+
+_GRAMMAR: Final = r"""
+start: any_of
+?any_of: all_of | all_of (_OR all_of)+
+?all_of: equality | equality (_AND equality)+
+?equality: comparison
+    | equality "=" comparison                          -> equal
+    | equality "<>" comparison                         -> not_equal
+    | equality _IS NULL                                -> is_null
+    | equality _IS _NOT NULL                           -> is_not_null
+?comparison: sum
+    | comparison ORDER sum                             -> order
+    | comparison _LIKE TEXT [_ESCAPE TEXT]             -> like
+    | comparison _NOT _LIKE TEXT [_ESCAPE TEXT]        -> not_like
+    | comparison _BETWEEN sum _AND sum                 -> between
+    | comparison _NOT _BETWEEN sum _AND sum            -> not_between
+    | comparison _IN "(" TEXT ("," TEXT)* ")"          -> among
+    | comparison _NOT _IN "(" TEXT ("," TEXT)* ")"     -> not_among
+?sum: product | sum ADD product                        -> arithmetic
+?product: unary | product MULTIPLY unary               -> arithmetic
+?unary: primary
+    | ADD unary                                        -> signed
+    | _NOT unary                                       -> negation
+?primary: "(" any_of ")"                               -> nested
+    | TEXT                                             -> text
+    | DECIMAL                                          -> decimal
+    | OCTAL                                            -> octal
+    | HEX                                              -> hexadecimal
+    | DOUBLE                                           -> double
+    | BOOLEAN                                          -> boolean
+    | NULL                                             -> null
+    | NAME                                             -> name
+    | QUOTED_NAME                                      -> quoted_name
+
+%declare _OR _AND _NOT _IS _LIKE _ESCAPE _BETWEEN _IN BOOLEAN NULL
+
+NAME: /[A-Za-z_$][A-Za-z0-9_$HYPHEN]*/
+QUOTED_NAME: /"(?:""|[^"])*"/
+TEXT: /'(?:''|[^'])*'/
+DOUBLE.3: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
+HEX.2: /0[xX][0-9a-fA-F]+/
+OCTAL: /0[0-7]*/
+DECIMAL: /[1-9][0-9]*[lL]?/
+ORDER: /<(?!>)=?|>=?/
+ADD: /[+-]/
+MULTIPLY: /[*\/%]/
+LINE_COMMENT.4: /--[^\n\r]*/
+BLOCK_COMMENT.4: /\/\*(?s:.*?)\*\//
+SPACE: /[ \t\n\r\f]+/
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+%ignore SPACE
+"""
+
+_KEYWORDS: Final = {
+    **{word: f"_{word}" for word in ("OR", "AND", "NOT", "IS", "LIKE", "ESCAPE", "BETWEEN", "IN")},
+    "TRUE": "BOOLEAN",
+    "FALSE": "BOOLEAN",
+    "NULL": "NULL",
+}
+_UNSUPPORTED: Final = frozenset({"XPATH", "XQUERY"})
+_INTEGER_MAX: Final = 1 << 63  # one more than a long holds, because the sign of the least one is an operator
+
+_E = TypeVar("_E", bound=Expression)
+
+
+class _Fault(Exception):
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def _place(token: Token) -> int:
+    assert token.start_pos is not None, "the lexer gives every token its place"
+    return token.start_pos
+
+
+def _keyword(token: Token) -> Token:
+    word = token.upper()
+    if word in _UNSUPPORTED:
+        raise _Fault(_place(token), f"{word} is not supported: a filter reads properties, not the body")
+    kind = _KEYWORDS.get(word)
+    return token if kind is None else Token.new_borrow_pos(kind, str(token), token)
+
+
+def _unquoted(token: Token) -> str:
+    quote = token[0]
+    return token[1:-1].replace(quote * 2, quote)
+
+
+def _integer(token: Token, digits: str, base: int) -> Constant:
+    value = int(digits, base)
+    if value > _INTEGER_MAX:
+        raise _Fault(_place(token), "an integer beyond 64 bits")
+    return Constant(_place(token), 1, 1, value)
+
+
+def _truth(part: Expression) -> Truth:
+    """The part where a condition is needed: a property counts as one, a text, a number or a sum does not."""
+    if isinstance(part, Truth):
+        return part
+    if isinstance(part, Property):
+        return TruthOfProperty(part.position, part.depth, part.nodes, part.name)
+    raise _Fault(part.position, "a condition is needed here, not a value")
+
+
+def _comparable(part: Expression) -> Expression:
+    if isinstance(part, TruthConstant) and part.value is None:
+        raise _Fault(part.position, "NULL cannot be compared: use IS NULL")
+    return part
+
+
+def _orderable(part: Expression) -> Expression:
+    if isinstance(part, Truth):
+        raise _Fault(part.position, "a condition has no order: only numbers can be compared so")
+    if isinstance(part, Constant) and isinstance(part.value, str):
+        raise _Fault(part.position, "a text has no order: only numbers can be compared so")
+    return part
+
+
+def _measure(*operands: Expression) -> tuple[int, int, int]:
+    """Position, depth and number of nodes of a part made of these."""
+    depth = max(operand.depth for operand in operands)
+    return operands[0].position, depth + 1, sum(operand.nodes for operand in operands) + 1
+
+
+def _not(part: Truth) -> Not:
+    return Not(*_measure(part), part)
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Expression]):
+    """One method a rule: its parts, built, become one part. Raises _Fault for what the grammar cannot say."""
+
+    def start(self, part: Expression) -> Truth:
+        return _truth(part)
+
+    def any_of(self, *parts: Expression) -> AnyOf:
+        return AnyOf(*_measure(*parts), tuple(_truth(part) for part in parts))
+
+    def all_of(self, *parts: Expression) -> AllOf:
+        return AllOf(*_measure(*parts), tuple(_truth(part) for part in parts))
+
+    def equal(self, left: Expression, right: Expression) -> Equal:
+        if isinstance(_comparable(left), TruthConstant) and isinstance(right, Constant):
+            raise _Fault(right.position, "TRUE and FALSE cannot be compared with a text or a number")
+        return Equal(*_measure(left, right), left, _comparable(right))
+
+    def not_equal(self, left: Expression, right: Expression) -> Not:
+        return _not(self.equal(left, right))
+
+    def is_null(self, operand: Expression, _: Token) -> IsNull:
+        return IsNull(*_measure(operand), operand)
+
+    def is_not_null(self, operand: Expression, null: Token) -> Not:
+        return _not(self.is_null(operand, null))
+
+    def order(self, left: Expression, sign: Token, right: Expression) -> Order:
+        return Order(*_measure(left, right), cast(OrderSign, str(sign)), _orderable(left), _orderable(right))
+
+    def like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Like:
+        mark = None if escape is None else _unquoted(escape)
+        if escape is not None and len(mark or "") != 1:
+            raise _Fault(_place(escape), "ESCAPE takes one character")
+        compiled = like_pattern(_unquoted(pattern), mark)
+        position, depth, nodes = _measure(operand)
+        return Like(position, depth, nodes + compiled.searches * NODES_PER_SEARCH, operand, compiled)
+
+    def not_like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Not:
+        return _not(self.like(operand, pattern, escape))
+
+    def between(self, operand: Expression, low: Expression, high: Expression) -> Between:
+        measured = _measure(_orderable(operand), _orderable(low), _orderable(high))
+        return Between(*measured, operand, low, high, inside=True)
+
+    def not_between(self, operand: Expression, low: Expression, high: Expression) -> Between:
+        return replace(self.between(operand, low, high), inside=False)
+
+    def among(self, operand: Expression, *options: Token) -> In:
+        if not isinstance(operand, Property):
+            raise _Fault(operand.position, "IN needs a name on its left")
+        return In(*_measure(operand), operand.name, frozenset(map(_unquoted, options)), inside=True)
+
+    def not_among(self, operand: Expression, *options: Token) -> In:
+        return replace(self.among(operand, *options), inside=False)
+
+    def arithmetic(self, left: Expression, sign: Token, right: Expression) -> Arithmetic:
+        return Arithmetic(*_measure(left, right), cast(ArithmeticSign, str(sign)), left, right)
+
+    def signed(self, sign: Token, operand: Expression) -> Expression:
+        return Negative(*_measure(operand), operand) if sign == "-" else self.nested(operand)
+
+    def negation(self, operand: Expression) -> Not:
+        return _not(_truth(operand))
+
+    def nested(self, part: _E) -> _E:
+        """Parentheses (and a plus) leave no part behind, but they are a level: (((...))) has the depth it shows."""
+        return replace(part, depth=part.depth + 1)
+
+    def text(self, token: Token) -> Constant:
+        return Constant(_place(token), 1, 1, _unquoted(token))
+
+    def decimal(self, token: Token) -> Constant:
+        return _integer(token, token.rstrip("lL"), 10)
+
+    def octal(self, token: Token) -> Constant:
+        return _integer(token, str(token), 8)
+
+    def hexadecimal(self, token: Token) -> Constant:
+        return _integer(token, token[2:], 16)
+
+    def double(self, token: Token) -> Constant:
+        return Constant(_place(token), 1, 1, float(token))
+
+    def boolean(self, token: Token) -> TruthConstant:
+        return TruthConstant(_place(token), 1, 1, token.upper() == "TRUE")
+
+    def null(self, token: Token) -> TruthConstant:
+        return TruthConstant(_place(token), 1, 1, None)
+
+    def name(self, token: Token) -> Property:
+        return Property(_place(token), 1, 1, str(token))
+
+    def quoted_name(self, token: Token) -> Property:
+        return Property(_place(token), 1, 1, _unquoted(token))
+
+
+@functools.cache
+def _parser(hyphenated: bool) -> Lark:
+    """Built when first needed: 30 ms each."""
+    callbacks: dict[str, Callable[[Token], Token]] = {"NAME": _keyword}
+    grammar = _GRAMMAR.replace("HYPHEN", "-" if hyphenated else "")
+    return Lark(
+        grammar,
+        parser="lalr",
+        lexer="basic",
+        transformer=_Builder(),
+        lexer_callbacks=callbacks,
+        maybe_placeholders=False,
+    )
+
+
+_UNREADABLE: Final = {
+    "'": "a text that is not closed by '",
+    '"': 'a name that is not closed by "',
+    "!": "'!' is no operator: use <> or NOT",
+}
+
+
+def _unreadable(fault: UnexpectedCharacters, text: str) -> _Fault:
+    place = cast(int, fault.pos_in_stream)  # always set by the lexer; the library declares it as None
+    character = text[place]
+    other = f'unexpected {character!r}: names of other characters than letters, digits, _ and $ stand in "quotes"'
+    return _Fault(place, _UNREADABLE.get(character, other))
+
+
+def _unexpected(fault: UnexpectedToken, text: str) -> _Fault:
+    if fault.token.type == "$END":
+        return _Fault(len(text), "the expression ends too early")
+    place = _place(fault.token)
+    if text[place - 1 : place + 1] == "/*":
+        return _Fault(place - 1, "a comment that is not closed by */")
+    return _Fault(place, f"unexpected {str(fault.token)!r}")
+
+
+def _parsed(text: str, hyphenated: bool) -> Truth:
+    try:
+        return cast(Truth, _parser(hyphenated).parse(text))
+    except UnexpectedCharacters as fault:
+        raise _unreadable(fault, text) from None
+    except UnexpectedToken as fault:
+        raise _unexpected(fault, text) from None
+
+
+def parse(text: str, start: int, *, hyphenated: bool, limits: FilterLimits) -> Truth:
+    """The expression that begins at `start` of `text`. Raises InvalidFilter: syntax, unsupported, or over a limit."""
+    if len(text) > limits.text_chars_max:
+        raise InvalidFilter(text, limits.text_chars_max, f"longer than {limits.text_chars_max} characters")
+    try:
+        parsed = _parsed(text[start:], hyphenated)
+    except _Fault as fault:
+        raise InvalidFilter(text, start + fault.position, fault.reason) from None
+    if parsed.depth > limits.depth_max:
+        raise InvalidFilter(text, start, f"nested more than {limits.depth_max} levels deep")
+    if parsed.nodes > limits.nodes_max:
+        raise InvalidFilter(text, start, f"more than {limits.nodes_max} operators, names and constants")
+    return parsed

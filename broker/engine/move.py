@@ -1,0 +1,126 @@
+"""Moving a message: to a dead-letter address, an expiry address, or wherever an operator wants it.
+
+A move is one step in the journal: the new message, its routing, the removal of the old one and the reason, all in the
+open entry (promise P2).  The new message is a record of its own: new identity, own body, no expiration but what the
+target address imposes (AMQ-6059 is what happens otherwise).
+
+A move never loses the message.  If no queue at the target takes it, the broker makes a durable anycast queue of the
+target's name and says so; if even that cannot take it, or the journal has no room, the move is refused and the caller
+keeps the message where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine import arrival
+from broker.engine.address import Address
+from broker.engine.core import Core
+from broker.engine.errors import DiskFull
+from broker.engine.message import (
+    ACTUAL_EXPIRY,
+    DL_ATTEMPTS,
+    DL_CLIENT,
+    DL_CLIENT_ADDRESS,
+    DL_COUNT,
+    DL_FIRST_ADDRESS,
+    DL_FIRST_MESSAGE_ID,
+    DL_FIRST_QUEUE,
+    DL_FIRST_REASON,
+    DL_FIRST_TIME,
+    DL_ORIG_EXPIRATION,
+    DL_REASON,
+    DL_TEXT,
+    DL_TIME,
+    ORIG_ADDRESS,
+    ORIG_MESSAGE_ID,
+    ORIG_QUEUE,
+    ORIG_ROUTING_TYPE,
+    Annotations,
+    Message,
+    RoutingType,
+)
+from broker.engine.queue import Queue
+from broker.engine.router import Router
+
+#: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
+#: supplies it and it travels in every copy.
+TEXT_BYTES_MAX: Final = 1024
+
+
+def origin(message: Message, queue: Queue) -> Annotations:
+    """Where a moved message comes from (artemis-semantics 3.5), on top of what earlier moves noted."""
+    facts = message.facts
+    annotations = dict(facts.annotations or {})
+    annotations[ORIG_ADDRESS] = facts.address
+    annotations[ORIG_QUEUE] = queue.name
+    annotations[ORIG_MESSAGE_ID] = message.id
+    if facts.routing_type is not None:
+        annotations[ORIG_ROUTING_TYPE] = int(facts.routing_type)
+    annotations.pop(ACTUAL_EXPIRY, None)
+    return annotations
+
+
+def annotate(
+    message: Message, queue: Queue, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
+) -> Annotations:
+    """What a dead or expired message carries: origin, reason, text, attempts, last consumer, and its first origin."""
+    annotations = origin(message, queue)
+    annotations[DL_REASON] = reason
+    annotations[DL_TEXT] = clean_text(text)
+    annotations[DL_TIME] = now
+    annotations[DL_ATTEMPTS] = attempts
+    count = annotations.get(DL_COUNT, 0)
+    annotations[DL_COUNT] = int(count) + 1
+    for name, value in ((DL_CLIENT, client), (DL_CLIENT_ADDRESS, remote)):
+        annotations.pop(name, None)
+        if value:
+            annotations[name] = value
+    annotations.pop(DL_ORIG_EXPIRATION, None)
+    if message.facts.expiration:
+        annotations[DL_ORIG_EXPIRATION] = message.facts.expiration
+    if DL_FIRST_ADDRESS not in annotations:
+        annotations[DL_FIRST_ADDRESS] = message.facts.address
+        annotations[DL_FIRST_QUEUE] = queue.name
+        annotations[DL_FIRST_MESSAGE_ID] = message.id
+        annotations[DL_FIRST_REASON] = reason
+        annotations[DL_FIRST_TIME] = now
+    return annotations
+
+
+def clean_text(text: str) -> str:
+    """A reason's text without control characters and at most TEXT_BYTES_MAX bytes of UTF-8."""
+    printable = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
+    return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
+
+
+def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
+    """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
+    facts = message.facts.copy(target.name, annotations)
+    facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
+    copy = Message(facts, message.head, message.body)
+    anycast, multicast = router.targets(target)
+    if not arrival.route([copy], anycast, multicast, target):
+        anycast, multicast = _keep(core, router, target, copy), []
+        if not anycast:
+            return None
+    try:
+        if facts.durable:
+            arrival.reserve(core, [copy], essential=True)
+    except DiskFull:
+        core.report("move.disk_full", address=target.name, message=message.id)
+        return None
+    arrival.publish(core, target, [copy], (anycast, multicast), checked=False)
+    return copy
+
+
+def _keep(core: Core, router: Router, target: Address, copy: Message) -> list[Queue]:
+    """A durable anycast queue of the target's own name for what nobody else there takes; [] if it cannot be."""
+    queue = router.queues.get(target.name)
+    if queue is None:
+        queue = router.create_queue(target, target.name, RoutingType.ANYCAST, durable=True, auto_created=True)
+        core.report("move.queue_created", address=target.name, queue=queue.name)
+    if queue.address is target and queue.accepts(copy):
+        return [queue]
+    core.report("move.no_queue", address=target.name, message=copy.id)
+    return []

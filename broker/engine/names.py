@@ -1,0 +1,144 @@
+"""The names of addresses and queues: which are allowed, how they are cut into words, what a wildcard is.
+
+| name            | rule                                                                                         |
+|-----------------|----------------------------------------------------------------------------------------------|
+| `a.b.c`         | words between delimiters; an empty word is a word                                             |
+| `a.*`, `a.#`    | wildcards: a queue may be on such an address, nothing may be sent to it                        |
+| `a\\.b`, `\\*`    | an escaped character is part of its word and means itself; the name keeps its backslash        |
+| `address::queue`| FQQN, one queue of one address; neither part may be empty or contain another `::`              |
+
+Names are case-sensitive. Spaces and `& , ? >` are allowed although other brokers advise against them. (Artemis
+semantics 1.3, 2.4, 5.3.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.errors import InvalidName
+
+FQQN_SEPARATOR: Final = "::"
+ESCAPE: Final = "\\"
+
+NAME_BYTES_MAX: Final = 1024
+"""Bytes of UTF-8 in a name. Names in use stay below 255. The journal has a u16 for it, and a filter on a name must fit
+in a filter's 4096 characters even when every character is a quote to be doubled; caches keep thousands of names."""
+
+
+@dataclass(frozen=True)
+class WildcardSyntax:
+    """The characters of hierarchical names, of which `wildcard-addresses` may choose others. Raises ValueError."""
+
+    delimiter: str = "."
+    any_words: str = "#"
+    single_word: str = "*"
+
+    def __post_init__(self) -> None:
+        characters = (self.delimiter, self.any_words, self.single_word, ESCAPE)
+        if any(len(character) != 1 for character in characters):
+            raise ValueError("delimiter, any-words and single-word are one character each")
+        if len(set(characters)) != len(characters):
+            raise ValueError(f"delimiter, any-words and single-word must differ, from each other and from {ESCAPE}")
+
+    def words(self, name: str) -> list[str]:
+        """The name cut at its delimiters; an escaped delimiter does not cut, and escapes stay in the words."""
+        if ESCAPE not in name:
+            return name.split(self.delimiter)
+        words = [""]
+        for character in self.characters(name):
+            if character == self.delimiter:
+                words.append("")
+            else:
+                words[-1] += character
+        return words
+
+    def characters(self, name: str) -> list[str]:
+        """The name in characters; a backslash and the one after it are one, and so never equal to a wildcard."""
+        pieces: list[str] = []
+        escaped = False
+        for character in name:
+            if escaped:
+                pieces[-1] += character
+            else:
+                pieces.append(character)
+            escaped = character == ESCAPE and not escaped
+        return pieces
+
+    def is_wildcard(self, name: str) -> bool:
+        """Whether a wildcard character stands anywhere in the name, unescaped: also in `foo*`."""
+        if self.any_words not in name and self.single_word not in name:
+            return False
+        if ESCAPE not in name:
+            return True
+        characters = self.characters(name)
+        return self.any_words in characters or self.single_word in characters
+
+
+DEFAULT_SYNTAX: Final = WildcardSyntax()
+
+
+def is_wildcard(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Whether the name is a pattern for other names."""
+    return syntax.is_wildcard(name)
+
+
+def split_fqqn(name: str) -> tuple[str, str | None]:
+    """`address::queue` in its parts, or the name alone. Raises InvalidName if a part is missing or there is a third."""
+    address, separator, queue = name.partition(FQQN_SEPARATOR)
+    if not separator:
+        return name, None
+    if not address:
+        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {_shown(name)}")
+    if not queue:
+        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {_shown(name)}")
+    if FQQN_SEPARATOR in queue:
+        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {_shown(name)}")
+    return address, queue
+
+
+def check_name(name: str) -> None:
+    """The rules for an address. Raises InvalidName."""
+    _check("address", name)
+
+
+def check_queue_name(name: str) -> None:
+    """The rules for a queue. Raises InvalidName."""
+    _check("queue", name)
+
+
+def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+    """The rules for an address that a message is sent to: also no wildcards. Raises InvalidName."""
+    check_name(address)
+    if syntax.is_wildcard(address):
+        raise InvalidName(
+            f"address {_shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
+            f" from, not sent to; a wildcard character that is part of a name is written {ESCAPE}{syntax.single_word}"
+        )
+
+
+def _check(kind: str, name: str) -> None:
+    if not name:
+        raise InvalidName(f"the {kind} name is empty")
+    if FQQN_SEPARATOR in name:
+        raise InvalidName(
+            f"the {kind} name {_shown(name)} contains {FQQN_SEPARATOR}, which separates address and queue"
+        )
+    if _size(name) > NAME_BYTES_MAX:
+        raise InvalidName(f"the {kind} name {_shown(name)} is longer than {NAME_BYTES_MAX} bytes")
+
+
+def _size(name: str) -> int:
+    if name.isascii():
+        return len(name)
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(f"the name {_shown(name)} is no valid Unicode") from None
+
+
+_SHOWN: Final = 75  # characters of a name in a message
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")

@@ -1,0 +1,57 @@
+"""Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
+
+Each scan looks at everything once (`address-queue-scan-period`); what is eligible in two scans running is deleted, so
+"delay 0" means between one and two periods (artemis-semantics 1.5).  Resources of the configuration are never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.address import Address
+from broker.engine.core import Core
+from broker.engine.queue import Queue
+from broker.engine.router import Router
+
+
+def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> None:
+    """One scan over all queues, then all addresses."""
+    for queue in list(router.queues.values()):
+        if not _queue_eligible(queue, core.now):
+            queue.swept = False
+        elif queue.swept:
+            core.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
+            delete_queue(queue)
+        else:
+            queue.swept = True
+    for address in list(router.addresses.values()):
+        if not _address_eligible(address, core.now):
+            address.swept = False
+        elif address.swept:
+            core.report("address.auto_deleted", address=address.name)
+            router.delete_address(address)
+        else:
+            address.swept = True
+
+
+def _queue_eligible(queue: Queue, now: int) -> bool:
+    settings = queue.address.settings
+    if queue.configured or queue.temporary or not (queue.auto_created and settings.auto_delete_queues):
+        return False
+    if queue.consumers or now - queue.unused_since < settings.auto_delete_queues_delay:
+        return False
+    allowed = settings.auto_delete_queues_message_count
+    if allowed >= 0 and queue.message_count > allowed:
+        return False
+    counters = queue.counters
+    used = queue.used or counters.acknowledged or counters.expired or counters.killed or counters.dead_lettered
+    return bool(used) or settings.auto_delete_queues_skip_usage_check
+
+
+def _address_eligible(address: Address, now: int) -> bool:
+    settings = address.settings
+    if address.configured or not (address.auto_created and settings.auto_delete_addresses) or address.queues:
+        return False
+    if address.blocked or now - address.unbound_since < settings.auto_delete_addresses_delay:
+        return False
+    return address.bound_once or settings.auto_delete_addresses_skip_usage_check

@@ -1,0 +1,76 @@
+"""How a message leaves: by name, once, and in the journal (promise P3).
+
+`remove` is the only place where a message is given up.  The caller has already taken it out of the container where it
+was (backlog, schedule, consumer); here the journal learns of it, the segment that holds its record is released, and
+the memory it was charged for is given back.
+"""
+
+from __future__ import annotations
+
+from broker.engine.core import Core
+from broker.engine.message import Message
+from broker.engine.queue import Queue
+from store import record
+from store.record import RemovalReason
+
+
+def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+    """Record that these messages have left the queue, and forget them."""
+    ids = [m.id for m in messages]
+    if queue.states:
+        for id in ids:
+            queue.states.pop(id, None)
+    if queue.journalled:
+        queue.journalled.difference_update(ids)
+    if queue.durable:
+        stored = [m.id for m in messages if m.segment]
+        if stored:
+            journal = core.journal
+            journal.mention(queue.id)
+            journal.add(record.removed(queue.id, reason, stored))
+    _forget(core, messages)
+
+
+def _forget(core: Core, messages: list[Message]) -> None:
+    """Drop one reference to each message; those without any are given back to the journal and to their address."""
+    space = core.journal.space
+    here = core.journal.segment
+    segment = released = 0
+    name = ""
+    size = count = 0
+    for message in messages:
+        message.refs -= 1
+        if message.segment != segment:
+            if released:
+                space.release(segment, released)
+            segment, released = message.segment, 0
+            if segment:
+                space.refer(here, segment)
+        if message.refs:
+            continue
+        if segment:
+            released += 1
+        if message.facts.address != name:
+            if count:
+                _discharge(core, name, size, count)
+            name, size, count = message.facts.address, 0, 0
+        size += message.size
+        count += 1
+    if released:
+        space.release(segment, released)
+    if count:
+        _discharge(core, name, size, count)
+
+
+def _discharge(core: Core, name: str, size: int, count: int) -> None:
+    core.usage.bytes -= size
+    core.usage.messages -= count
+    address = core.addresses.get(name)
+    if address is None:  # deleted while a queue on a wildcard address still held its messages
+        return
+    address.size_bytes -= size
+    address.size_messages -= count
+    if address.blocked and not address.full and not core.usage.full:
+        blocked, address.blocked = address.blocked, {}
+        for producer in blocked:
+            producer.unblock()

@@ -1,0 +1,84 @@
+"""Due times: what is to happen when, with exact removal.
+
+Items are bucketed by their due millisecond; a heap orders the buckets.  Removing an item is one dictionary operation,
+so a message that is consumed long before it would expire leaves nothing behind but an integer in the heap, and the
+heap is rebuilt when most of its integers point at nothing.  No clock here: the caller says what time it is.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Stale heap entries tolerated before a rebuild, beyond twice the live ones: keeps rebuilds rare for small tables.
+STALE_DUES_MAX: Final = 1024
+
+
+class Timetable(Generic[K, V]):
+    """Items by due time (milliseconds since the epoch), each under a key that is unique within its millisecond."""
+
+    __slots__ = ("_buckets", "_heap", "_size")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[K, V]] = {}
+        self._heap: list[int] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, due: int, key: K, value: V) -> None:
+        """Enter an item; the same key at the same time replaces the earlier value."""
+        bucket = self._buckets.get(due)
+        if bucket is None:
+            bucket = self._buckets[due] = {}
+            heappush(self._heap, due)
+        if key not in bucket:
+            self._size += 1
+        bucket[key] = value
+
+    def remove(self, due: int, key: K) -> bool:
+        """Take an item out; False when it is not there (any more)."""
+        bucket = self._buckets.get(due)
+        if bucket is None or key not in bucket:
+            return False
+        del bucket[key]
+        self._size -= 1
+        if not bucket:
+            del self._buckets[due]
+            if len(self._heap) > 2 * len(self._buckets) + STALE_DUES_MAX:
+                self._heap = list(self._buckets)
+                heapify(self._heap)
+        return True
+
+    def next_due(self) -> int | None:
+        """The earliest due time of any item, or None when the table is empty."""
+        heap = self._heap
+        while heap:
+            if heap[0] in self._buckets:
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def pop_due(self, now: int, limit: int) -> list[V]:
+        """At most `limit` items whose time has come, earliest first; they are no longer in the table."""
+        due_items: list[V] = []
+        while len(due_items) < limit:
+            due = self.next_due()
+            if due is None or due > now:
+                break
+            bucket = self._buckets[due]
+            room = limit - len(due_items)
+            if len(bucket) <= room:
+                due_items.extend(bucket.values())
+                self._size -= len(bucket)
+                del self._buckets[due]
+                heappop(self._heap)
+                continue
+            for key in list(bucket)[:room]:
+                due_items.append(bucket.pop(key))
+            self._size -= room
+        return due_items

@@ -1,0 +1,127 @@
+"""Transactions: sends and acknowledgements that happen together, in one journal entry, or not at all.
+
+Until commit nothing that a transaction holds is visible: its messages are on no queue, its acknowledged deliveries
+are neither with the consumer nor gone.  Commit checks what can be refused first, then does everything.  Rollback
+forgets the sends and gives the deliveries back as failed ones.
+"""
+
+from __future__ import annotations
+
+from broker.engine import arrival, redelivery
+from broker.engine.address import Address
+from broker.engine.consumer import Consumer
+from broker.engine.core import Core
+from broker.engine.errors import TooLarge, TransactionClosed
+from broker.engine.message import Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.removal import remove
+from broker.engine.router import Router
+from store.record import RemovalReason
+
+
+class Send:
+    """Messages with the same facts, waiting for the commit."""
+
+    __slots__ = ("address", "messages", "queue", "routing_type")
+
+    def __init__(
+        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
+    ) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.messages = messages
+
+
+class Settlement:
+    """Deliveries that are settled when the transaction commits.
+
+    `refused` is None for an acknowledgement, else how the consumer refuses them; `dead` sends refused ones to the
+    dead-letter address at once.
+    """
+
+    __slots__ = ("consumer", "dead", "messages", "refused")
+
+    def __init__(self, consumer: Consumer, messages: list[Message], refused: str | None, dead: bool) -> None:
+        self.consumer = consumer
+        self.messages = messages
+        self.refused = refused
+        self.dead = dead
+
+
+class Transaction:
+    """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory."""
+
+    __slots__ = ("bytes", "bytes_max", "closed", "deadline", "sends", "settlements")
+
+    def __init__(self, deadline: int, bytes_max: int) -> None:
+        self.deadline = deadline
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self.closed = False
+        self.sends: list[Send] = []
+        self.settlements: list[Settlement] = []
+
+    def check_open(self) -> None:
+        """Raises TransactionClosed after the transaction timed out."""
+        if self.closed:
+            raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
+
+    def send(self, send: Send) -> None:
+        """Add messages.  Raises TooLarge when the transaction would not fit into one journal entry."""
+        size = sum([m.size for m in send.messages])
+        if self.bytes + size > self.bytes_max:
+            raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
+        self.bytes += size
+        self.sends.append(send)
+
+
+def commit(core: Core, router: Router, transaction: Transaction) -> None:
+    """Do everything the transaction holds.  Raises DiskFull or AddressFull before anything is done."""
+    transaction.check_open()
+    durable = [m for send in transaction.sends for m in send.messages if m.facts.durable]
+    durable += [m for settlement in transaction.settlements for m in settlement.messages if m.segment]
+    for send in transaction.sends:
+        arrival.check_admitted(core, send.address)
+    if durable:
+        arrival.reserve(core, durable, essential=False)
+    transaction.closed = True
+    core.atomic = True
+    try:
+        _perform(core, router, transaction)
+    finally:
+        core.atomic = False
+
+
+def _perform(core: Core, router: Router, transaction: Transaction) -> None:
+    for send in transaction.sends:
+        targets = router.candidates(send.address, send.queue, send.routing_type)
+        arrival.publish(core, send.address, send.messages, targets)
+    for settlement in transaction.settlements:
+        _settle(core, router, settlement)
+
+
+def _settle(core: Core, router: Router, settlement: Settlement) -> None:
+    queue = settlement.consumer.queue
+    if settlement.refused is None:
+        queue.delivering -= len(settlement.messages)
+        queue.counters.acknowledged += len(settlement.messages)
+        remove(core, queue, settlement.messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+    elif settlement.dead:
+        redelivery.reject(core, router, queue, settlement.messages, settlement.refused, settlement.consumer)
+    else:
+        how = redelivery.rejected(settlement.refused)
+        redelivery.give_back(core, router, queue, settlement.messages, how, settlement.consumer)
+
+
+def rollback(core: Core, router: Router, transaction: Transaction) -> None:
+    """Forget the sends; the deliveries go back to their queues as failed ones."""
+    transaction.closed = True
+    transaction.sends.clear()
+    by_consumer: dict[Consumer, list[Message]] = {}
+    for settlement in transaction.settlements:
+        by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
+    transaction.settlements.clear()
+    for consumer, messages in by_consumer.items():
+        messages.sort(key=lambda message: message.id)
+        redelivery.give_back(core, router, consumer.queue, messages, redelivery.ROLLBACK, consumer)

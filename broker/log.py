@@ -1,0 +1,262 @@
+"""The broker's log: one line an event, a stable code, UTC times, no payloads.
+
+Much of what is logged was chosen by a peer: client ids, queue names, error texts.  None of it may forge a line or a
+field: whatever cannot be printed is escaped, values that are more than a plain word are quoted, and long ones are cut.
+Nor may a peer fill the disk: of the codes that peers provoke at will, so many lines a second are written, and the
+rest are counted and told in one line (`log.suppressed`).
+
+`report` is what the engine calls; `CODES` is what an operator looks up (docs/operations.md repeats it).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from threading import RLock
+from typing import Any, Final, Literal, NamedTuple, TextIO
+
+import structlog
+
+from broker.clock import monotonic_ms, wall_ms
+
+Level = Literal["debug", "info", "warning", "error", "critical"]
+LogFormat = Literal["console", "json"]
+
+#: Characters of one value that are logged: a name of the longest kind with room, not a body.
+VALUE_CHARS_MAX: Final = 512
+
+#: Characters of a traceback that are logged: some thirty frames.
+TRACEBACK_CHARS_MAX: Final = 4096
+
+#: Lines of one limited code written in one period; enough to see what is going on, 20 KB/s at most.
+LINES_PER_PERIOD_MAX: Final = 20
+PERIOD_MS: Final = 1_000
+
+
+class Code(NamedTuple):
+    """What an event code means.  `limited`: peers provoke it at will, so its repetitions are counted, not written."""
+
+    level: Level
+    meaning: str
+    limited: bool = False
+
+
+CODES: Final[dict[str, Code]] = {
+    "address.auto_deleted": Code("info", "An address that was made automatically and is no longer used was deleted."),
+    "address.full.blocking": Code("warning", "An address is full; its producers wait until there is room.", True),
+    "address.full.dropping": Code("warning", "An address is full; messages sent to it are dropped and counted.", True),
+    "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
+    "connection.refused": Code("warning", "A connection was refused: the acceptor has as many as it may have.", True),
+    "connection.silent": Code("info", "A peer's heart-beats ceased; its deliveries count as failed.", True),
+    "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
+    "journal.recovered": Code("info", "The journal was read; what was in it is back."),
+    "journal.slow_sync": Code("warning", "The disk took long to keep what was written.", True),
+    "journal.torn_tail": Code(
+        "warning", "A crash left an unfinished end of the journal; it was cut off, with a copy in torn/."
+    ),
+    "library.message": Code("warning", "A library of the broker logged something; the level is the library's.", True),
+    "listening": Code("info", "An acceptor is open."),
+    "log.suppressed": Code("warning", "So many lines of another code were not written, to keep the log readable."),
+    "login.refused": Code("warning", "A login or passcode was wrong.", True),
+    "management.denied": Code("warning", "A management call came without the right token.", True),
+    "message.dead_lettered": Code("info", "A message was moved to its dead-letter address.", True),
+    "message.expired_unkept": Code("warning", "A message expired and its address has no expiry address: it is gone."),
+    "message.killed": Code("warning", "A message died and its address has no dead-letter address: it is gone.", True),
+    "move.disk_full": Code("error", "A dead or expired message stays on its queue: the journal has no room.", True),
+    "move.no_queue": Code("error", "A dead or expired message stays on its queue: no queue would take it.", True),
+    "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
+    "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
+    "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
+    "queue.purged": Code("warning", "An operator removed the messages of a queue."),
+    "ready": Code("info", "The start is complete; clients may come."),
+    "reload.done": Code(
+        "info", "A changed configuration is in force; restart_needed_for names what was not taken over."
+    ),
+    "reload.refused": Code("error", "A changed configuration has problems; the old one stays in force."),
+    "start.corrupt": Code(
+        "critical", "The journal is damaged where nothing may be cut off; the broker does not start."
+    ),
+    "start.journal": Code("critical", "The journal cannot be opened or read; the broker does not start."),
+    "start.listen": Code("critical", "An acceptor cannot listen; the broker does not start."),
+    "start.locked": Code("critical", "Another broker uses the data directory; this one does not start."),
+    "start.refused": Code(
+        "critical", "The configuration contradicts what the journal holds; the broker does not start."
+    ),
+    "stomp.error": Code("info", "A STOMP connection was ended with an ERROR frame.", True),
+    "stopped": Code("info", "The broker has ended."),
+    "stopping": Code("info", "The broker was told to stop, or has to."),
+    "transaction.timed_out": Code("warning", "A transaction was open for too long and was rolled back.", True),
+}
+
+#: How a code outside the table is logged, rather than losing what it says; a test keeps this from happening.
+_UNLISTED: Final = Code("warning", "")
+
+_LEVELS: Final[dict[str, int]] = logging.getLevelNamesMapping()
+
+
+def printable(text: str) -> str:
+    """The text with everything that is not printable (controls, escapes, line and direction marks) escaped."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text])
+
+
+def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
+    """The text, or its beginning and a mark."""
+    return text if len(text) <= chars_max else text[:chars_max] + "…"
+
+
+def _console_value(value: str | int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if value and value.isprintable() and not any(c in ' "=\\' for c in value):
+        return value
+    return '"' + printable(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _console(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    head = f"{event.pop('time')} {event.pop('level').upper():8} {event.pop('code')}"
+    return " ".join([head, *(f"{name}={_console_value(value)}" for name, value in event.items())])
+
+
+def _json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    # Everything outside ASCII is escaped by `dumps`; DEL is the one control character that it leaves alone.
+    return json.dumps(event).replace("\x7f", "\\u007f")
+
+
+class _Output:
+    """A stream that may go away: a log that cannot be written stops nobody."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        """Write one line, whole and at once."""
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except UnicodeEncodeError:  # a terminal that knows less than Unicode
+            self.msg(line.encode("ascii", "backslashreplace").decode())
+        except (OSError, ValueError):  # a full disk, a closed pipe, a closed stream
+            return
+
+    debug = info = warning = error = critical = msg
+
+
+class _Window:
+    """What a limited code has used of the current period."""
+
+    __slots__ = ("lines", "since", "suppressed")
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.lines = 0
+        self.suppressed = 0
+
+
+class Log:
+    """One log: a level, a format and a stream.  Satisfies the engine's `Report`."""
+
+    def __init__(
+        self,
+        level: Level,
+        format: LogFormat,
+        stream: TextIO,
+        *,
+        wall: Callable[[], int] = wall_ms,
+        monotonic: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._windows: dict[str, _Window] = {}
+        self._lock = RLock()  # the journal's writer reports from its own thread
+        self._output = _Output(stream)
+        self._render = _json if format == "json" else _console
+        self.set_level(level)
+
+    def set_level(self, level: Level) -> None:
+        """Write this level and what is more severe from now on."""
+        self._logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+            self._output,
+            processors=[self._arrange, self._render],
+            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+        ).bind()
+
+    def _arrange(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        at = datetime.fromtimestamp(self._wall() / 1000, UTC)
+        time = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
+        return {"time": time, "level": method, "code": event.pop("event"), **event}
+
+    def __call__(self, code: str, /, **fields: str | int) -> None:
+        """Log an event with its table's level."""
+        self.emit(CODES.get(code, _UNLISTED).level, code, fields)
+
+    def emit(
+        self, level: Level, code: str, fields: Mapping[str, str | int], *, chars_max: int = VALUE_CHARS_MAX
+    ) -> None:
+        """Log an event with a level of its own; text values are cut after `chars_max` characters."""
+        values = {name: cut(value, chars_max) if isinstance(value, str) else value for name, value in fields.items()}
+        with self._lock:
+            self.tell_suppressed()
+            if CODES.get(code, _UNLISTED).limited and not self._admit(code):
+                return
+            getattr(self._logger, level)(code, **values)
+
+    def _admit(self, code: str) -> bool:
+        window = self._windows.get(code)
+        if window is None:
+            window = self._windows[code] = _Window(self._monotonic())
+        if window.lines == LINES_PER_PERIOD_MAX:
+            window.suppressed += 1
+            return False
+        window.lines += 1
+        return True
+
+    def tell_suppressed(self, *, now: bool = False) -> None:
+        """Say what was left out in periods that are over, or at once (before the log ends)."""
+        if not self._windows:
+            return
+        over = self._monotonic() - PERIOD_MS
+        with self._lock:
+            for code, window in list(self._windows.items()):
+                if now or window.since <= over:
+                    del self._windows[code]
+                    if window.suppressed:
+                        self._logger.warning("log.suppressed", of=code, lines=window.suppressed)
+
+
+class _Bridge(logging.Handler):
+    """What libraries log (uvicorn, asyncio) becomes lines of ours."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._tracebacks = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level: Level = "critical" if record.levelno >= 50 else "error" if record.levelno >= 40 else "warning"
+        fields: dict[str, str | int] = {"logger": record.name, "text": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = self._tracebacks.formatException(record.exc_info)
+        self._log.emit(level, "library.message", fields, chars_max=TRACEBACK_CHARS_MAX)
+
+
+_current: Log | None = None
+
+
+def configure(level: Level, format: LogFormat, stream: TextIO) -> Log:
+    """Set up the process's log, or change its level and format.  Libraries that use `logging` follow."""
+    global _current
+    if _current is not None:
+        _current.tell_suppressed(now=True)
+    _current = Log(level, format, stream)
+    logging.root.handlers = [_Bridge(_current)]
+    return _current
+
+
+def report(code: str, /, **fields: str | int) -> None:
+    """Log an event (see `CODES`).  Before `configure` nobody listens."""
+    if _current is not None:
+        _current(code, **fields)

@@ -1,0 +1,267 @@
+"""The HTTP calls.
+
+    GET    /livez  /readyz                          health; for everybody
+    GET    /metrics                                 Prometheus; with the token unless only this machine can connect
+    GET    /api/v1/status
+    GET    /api/v1/queues?page=&size=               by name
+    GET    /api/v1/queues/NAME
+    GET    /api/v1/queues/NAME/messages?filter=&page=&size=
+    DELETE /api/v1/queues/NAME/messages             answers when the removal is durable
+
+Names are percent-encoded: they may hold `/`, `::`, `#` and anything else, so paths are routed before they are decoded.
+Each call is a few engine verbs in one tick, without an `await` between them.  Errors are `{"error": CODE, "detail":
+SENTENCE}`; an engine's refusal has the engine's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from hmac import compare_digest
+from itertools import islice
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from broker.engine.engine import parse_selector
+from broker.engine.errors import EngineError, NotFound
+from broker.engine.filter import Filter
+from broker.engine.message import Message, PropertyView
+from broker.engine.queue import Queue
+from broker.log import report
+from broker.management.metrics import Metrics, render
+from broker.management.ports import Broker
+from broker.management.views import Json, message_view, queue_counts, queue_view, status_view
+
+#: Queues on a page, and the most that may be asked for: a page is made within some ms.
+QUEUES_PER_PAGE: Final = 100
+PAGE_SIZE_MAX: Final = 1_000
+
+#: Messages of a queue that one request may look at, and may try a filter on: some 40 ms of the event loop, in which
+#: every client waits.  Whoever asks for what lies beyond is told that it was not looked at.
+LOOKED_AT_MAX: Final = 200_000
+FILTERED_MAX: Final = 5_000
+
+#: Bytes of a request's body: no call has one, so a client that sends more is in error.
+BODY_BYTES_MAX: Final = 64 << 10
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Refused(Exception):
+    """A request that cannot be answered as asked."""
+
+    def __init__(self, status: int, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.error = error
+        self.detail = detail
+
+
+def _error(status: int, error: str, detail: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": error, "detail": detail}, status, headers)
+
+
+class _Durable:
+    """Waits for a tick to become durable."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.number = 0
+
+    def durable(self, number: int) -> None:
+        """The journal tells."""
+        if number >= self.number and not self.done.done():
+            self.done.set_result(None)
+
+
+class Api:
+    """The calls on one broker."""
+
+    def __init__(self, broker: Broker, token: str, *, metrics_open: bool) -> None:
+        self._broker = broker
+        self._token = token.encode()
+        self._metrics = Metrics(broker)
+        metrics = self.metrics if metrics_open else self._guarded(self.metrics)
+        queue = "/api/v1/queues/{name}"
+        self._app = Starlette(
+            routes=[
+                Route("/livez", self.livez),
+                Route("/readyz", self.readyz),
+                Route("/metrics", metrics),
+                Route("/api/v1/status", self._guarded(self.status)),
+                Route("/api/v1/queues", self._guarded(self.queues)),
+                Route(queue, self._guarded(self.queue)),
+                Route(f"{queue}/messages", self._guarded(self.browse), methods=["GET"]),
+                Route(f"{queue}/messages", self._guarded(self.purge), methods=["DELETE"]),
+            ],
+            exception_handlers={
+                Refused: _on_refused,
+                EngineError: _on_engine_error,
+                HTTPException: _on_http_exception,
+                Exception: _on_bug,
+            },
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: route on the path as it was sent, without what no call has."""
+        assert scope["type"] == "http", "neither websockets nor lifespan are served"
+        app: ASGIApp = self._app
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
+            app = _error(411, "length-required", "send no body", {"connection": "close"})
+        elif int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
+            app = _error(413, "body-too-large", f"a body has {BODY_BYTES_MAX} bytes at most", {"connection": "close"})
+        await app(scope, receive, send)
+
+    # -- who may -----------------------------------------------------------------------------------------------------
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not compare_digest(given.strip().encode(), self._token):
+                remote = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
+                report("management.denied", remote=remote, method=request.method, path=request.url.path)
+                detail = "send the token of management.token in the data directory: Authorization: Bearer TOKEN"
+                return _error(401, "denied", detail, {"www-authenticate": "Bearer"})
+            return await handler(request)
+
+        return guarded
+
+    # -- health and metrics ------------------------------------------------------------------------------------------
+
+    async def livez(self, request: Request) -> Response:
+        """The event loop turns: that it answers is the answer."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether clients should be sent here, and if not, why."""
+        reasons = self._broker.unready()
+        return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus's text, made beside the event loop."""
+        snapshot = self._metrics.snapshot()
+        content, content_type = await asyncio.to_thread(render, snapshot, request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": content_type})
+
+    # -- the operator's calls ------------------------------------------------------------------------------------------
+
+    async def status(self, request: Request) -> Response:
+        """The broker as a whole."""
+        self._broker.turn.enter()
+        return JSONResponse(status_view(self._broker, self._broker.engine.now))
+
+    async def queues(self, request: Request) -> Response:
+        """A page of all queues, by name."""
+        page, size = _page(request, QUEUES_PER_PAGE)
+        queues = self._broker.engine.router.queues
+        names = sorted(queues)
+        shown = names[(page - 1) * size : page * size]
+        return JSONResponse(
+            {"queues": [queue_counts(queues[n]) for n in shown], "page": page, "size": size, "total": len(names)}
+        )
+
+    async def queue(self, request: Request) -> Response:
+        """One queue."""
+        return JSONResponse(queue_view(self._named(request)))
+
+    async def browse(self, request: Request) -> Response:
+        """A page of a queue's messages that a filter fits."""
+        queue = self._named(request)
+        page, size = _page(request, max(queue.address.settings.management_browse_page_size, 1))
+        filter = parse_selector(request.query_params.get("filter", ""))
+        self._broker.turn.enter()
+        messages, complete = _browse(self._broker.engine.browse(queue), filter, (page - 1) * size, size)
+        answer: Json = {
+            "messages": [message_view(message, queue, state) for message, state in messages],
+            "page": page,
+            "size": size,
+            "complete": complete,
+        }
+        return JSONResponse(answer)
+
+    async def purge(self, request: Request) -> Response:
+        """Remove all messages that no consumer holds; answered when that is on disk."""
+        queue = self._named(request)
+        engine = self._broker.engine
+        self._broker.turn.enter()
+        purged = engine.purge(queue)
+        waiter = _Durable()
+        waiter.number = engine.confirmation(waiter)
+        if waiter.number:
+            await waiter.done
+        return JSONResponse({"queue": queue.name, "purged": purged, "delivering": queue.delivering})
+
+    def _named(self, request: Request) -> Queue:
+        try:
+            name = unquote(request.path_params["name"], errors="strict")
+        except UnicodeDecodeError:
+            raise Refused(400, "invalid-name", "the queue's name is not percent-encoded UTF-8") from None
+        return self._broker.engine.queue(name)
+
+
+def _page(request: Request, size_default: int) -> tuple[int, int]:
+    """Number (from 1) and size of the page that is asked for."""
+    return (
+        _number(request, "page", 1, 1 << 31),
+        _number(request, "size", min(size_default, PAGE_SIZE_MAX), PAGE_SIZE_MAX),
+    )
+
+
+def _number(request: Request, name: str, default: int, largest: int) -> int:
+    value = request.query_params.get(name, "")
+    if not value:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) <= 10 and 1 <= int(value) <= largest):
+        raise Refused(400, "invalid-parameter", f"{name} is a number from 1 to {largest}")
+    return int(value)
+
+
+def _browse(
+    places: Iterator[tuple[Message, str]], filter: Filter | None, skip: int, size: int
+) -> tuple[list[tuple[Message, str]], bool]:
+    """The messages that the filter fits, after so many others; and whether all were looked at that had to be."""
+    looked_at_max = LOOKED_AT_MAX if filter is None else FILTERED_MAX
+    looked_at = 0
+    found: list[tuple[Message, str]] = []
+    for message, state in islice(places, looked_at_max):
+        looked_at += 1
+        if filter is not None and not filter.matches(PropertyView(message)):
+            continue
+        if skip:
+            skip -= 1
+            continue
+        found.append((message, state))
+        if len(found) == size:
+            return found, True
+    return found, looked_at < looked_at_max or next(places, None) is None
+
+
+def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return _error(error.status, error.error, error.detail)
+
+
+def _on_engine_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, EngineError)
+    return _error(404 if isinstance(error, NotFound) else 400, error.code, str(error))
+
+
+def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "no-such-call", 405: "no-such-method"}.get(error.status_code, "refused")
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return _error(error.status_code, code, detail, dict(error.headers or {}))
+
+
+def _on_bug(request: Request, error: Exception) -> Response:
+    return _error(500, "internal", "the broker failed to answer; its log says more")

@@ -1,0 +1,214 @@
+"""The metrics of the broker, read from the engine when somebody scrapes them; the hot path counts nothing for them.
+
+The engine counts per queue, and a queue that is deleted takes its counters along.  `Totals` keeps what deleted queues
+and addresses had counted, so that a total never goes back: it remembers the counters it saw at the last look, and a
+queue that is gone is added with what they say now.
+
+Snapshots are taken on the event loop's thread; turning them into text is left to another (`render`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from shutil import disk_usage
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from broker.engine.address import Address
+from broker.engine.queue import Counters, Queue
+from broker.management.ports import Broker
+
+#: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.
+QUEUES_MAX: Final = 1_000
+
+#: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
+OTHERS: Final = ""
+
+_QUEUE_COUNTERS: Final = {
+    "delivered": "Deliveries to consumers, repeated ones too.",
+    "acknowledged": "Messages that consumers have acknowledged.",
+    "redelivered": "Deliveries of messages that had been delivered before.",
+    "expired": "Messages whose time to live was over.",
+    "dead_lettered": "Messages that were moved to a dead-letter address.",
+    "killed": "Messages that died without a dead-letter address.",
+    "purged": "Messages that an operator removed.",
+}
+_ADDRESS_COUNTERS: Final = {
+    "received": "Messages that senders and the broker itself put on addresses.",
+    "unroutable": "Messages that no queue took.",
+    "dropped": "Messages dropped because their address was full.",
+}
+
+
+class Totals:
+    """Sums over all queues and addresses that ever were, by metric name."""
+
+    def __init__(self) -> None:
+        self._gone: dict[str, int] = dict.fromkeys((*_QUEUE_COUNTERS, *_ADDRESS_COUNTERS), 0)
+        self._queues: dict[int, Counters] = {}
+        self._addresses: dict[int, Address] = {}
+
+    def update(self, queues: Iterable[Queue], addresses: Iterable[Address]) -> dict[str, int]:
+        """The totals now."""
+        seen_queues, self._queues = self._queues, {queue.id: queue.counters for queue in queues}
+        seen_addresses, self._addresses = self._addresses, {address.id: address for address in addresses}
+        _add(self._gone, (c for i, c in seen_queues.items() if i not in self._queues), ())
+        _add(self._gone, (), (a for i, a in seen_addresses.items() if i not in self._addresses))
+        totals = dict(self._gone)
+        _add(totals, self._queues.values(), self._addresses.values())
+        return totals
+
+
+def _add(totals: dict[str, int], counters: Iterable[Counters], addresses: Iterable[Address]) -> None:
+    for counted in counters:
+        for name in _QUEUE_COUNTERS:
+            totals[name] += getattr(counted, name)
+    for address in addresses:
+        totals["received"] += address.routed + address.unrouted + address.dropped
+        totals["unroutable"] += address.unrouted
+        totals["dropped"] += address.dropped
+
+
+class BrokerCollector(Collector):
+    """The engine's and the journal's metrics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._totals = Totals()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, as they are now.  Call it on the event loop's thread."""
+        yield from self._connections()
+        yield from self._messages()
+        yield from self._queues()
+        yield from self._journal()
+        yield from self._build()
+
+    def _connections(self) -> Iterator[Metric]:
+        connections = GaugeMetricFamily("broker_connections", "Open connections.", labels=["acceptor", "protocol"])
+        opened = CounterMetricFamily(
+            "broker_connections_opened", "Connections accepted.", labels=["acceptor", "protocol"]
+        )
+        refused = CounterMetricFamily(
+            "broker_connections_refused", "Connections refused: too many.", labels=["acceptor", "protocol"]
+        )
+        for acceptor in self._broker.acceptors():
+            labels = [acceptor.name, acceptor.protocol]
+            connections.add_metric(labels, acceptor.connections)
+            opened.add_metric(labels, acceptor.opened)
+            refused.add_metric(labels, acceptor.refused)
+        return iter((connections, opened, refused))
+
+    def _messages(self) -> Iterator[Metric]:
+        router, usage = self._broker.engine.router, self._broker.engine.core.usage
+        totals = self._totals.update(router.queues.values(), router.addresses.values())
+        for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
+            yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=totals[name])
+        yield GaugeMetricFamily("broker_messages", "Messages held, each once.", value=usage.messages)
+        memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
+        memory.add_metric(["messages"], usage.bytes)
+        yield memory
+        if usage.bytes_max >= 0:
+            yield GaugeMetricFamily(
+                "broker_memory_limit_bytes", "Memory that messages may take (global-max-size).", value=usage.bytes_max
+            )
+        yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(router.addresses))
+        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(router.queues))
+
+    def _queues(self) -> Iterator[Metric]:
+        messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
+        consumers = GaugeMetricFamily("broker_queue_consumers", "Consumers.", labels=["queue"])
+        age = GaugeMetricFamily(
+            "broker_queue_oldest_message_age_seconds",
+            "Age of the message that is next in line; 0 when none is, absent while a consumer has a selector.",
+            labels=["queue"],
+        )
+        now = self._broker.engine.core.clock()
+        every = self._broker.engine.router.queues.values()
+        named = list(islice((queue for queue in every if not queue.temporary), QUEUES_MAX))
+        for queue in named:
+            _add_queue(messages, consumers, queue.name, [queue])
+            if queue.selective is None:  # a selective backlog has no line to look at without sorting it
+                age.add_metric([queue.name], _age(queue, now))
+        told = {queue.id for queue in named}
+        _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in told])
+        return iter((messages, consumers, age))
+
+    def _journal(self) -> Iterator[Metric]:
+        journal, counters = self._broker.engine.core.journal, self._broker.counters
+        yield SummaryMetricFamily(
+            "broker_journal_fsync_seconds",
+            "Waiting for the disk to keep what was written.",
+            count_value=counters.syncs,
+            sum_value=counters.sync_seconds,
+        )
+        for name, value, meaning in (
+            ("slow_fsyncs", counters.slow_syncs, "Of these, slower than journal.slow-sync-warning."),
+            ("bytes", counters.bytes, "Bytes written and durable."),
+            ("entries", counters.entries, "Entries written and durable."),
+            ("records", counters.records, "Records written and durable."),
+            ("segments_trimmed", counters.segments_trimmed, "Segments that nothing needed any more."),
+        ):
+            yield CounterMetricFamily(f"broker_journal_{name}", meaning, value=value)
+        for name, value, meaning in (
+            ("segments", len(journal.space.segments), "Segments that are needed."),
+            ("pending_bytes", journal.pending_bytes, "Bytes not yet durable."),
+            ("full", not journal.accepting, "1 while the disk has no room for another message."),
+        ):
+            yield GaugeMetricFamily(f"broker_journal_{name}", meaning, value=value)
+        free = disk_usage(self._broker.data_directory).free
+        yield GaugeMetricFamily("broker_disk_free_bytes", "Room on the journal's disk.", value=free)
+
+    def _build(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily("broker_build_info", "Always 1.", labels=["version", "name"])
+        info.add_metric([self._broker.version, self._broker.name], 1)
+        yield info
+        yield GaugeMetricFamily(
+            "broker_start_time_seconds", "When the broker started.", value=self._broker.started / 1000
+        )
+        yield GaugeMetricFamily("broker_ready", "1 when clients may come.", value=not self._broker.unready())
+
+
+def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:
+    messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
+    messages.add_metric([label, "scheduled"], sum([len(queue.scheduled) for queue in queues]))
+    messages.add_metric([label, "delivering"], sum([queue.delivering for queue in queues]))
+    messages.add_metric([label, "landing"], sum([sum(map(len, queue.landing)) for queue in queues]))
+    consumers.add_metric([label], sum([len(queue.consumers) for queue in queues]))
+
+
+def _age(queue: Queue, now: int) -> float:
+    first = next(queue.waiting(), None)
+    return 0.0 if first is None else max(now - first.facts.timestamp, 0) / 1000
+
+
+class _Snapshot(Collector):
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return self._metrics
+
+
+class Metrics:
+    """All metrics of the process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(BrokerCollector(broker))
+        ProcessCollector(registry=self._registry)
+
+    def snapshot(self) -> list[Metric]:
+        """Everything as it is now.  Call it on the event loop's thread."""
+        return list(self._registry.collect())
+
+
+def render(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
+    """The text of a snapshot in a format that the Accept header wants, and its content type.  Safe in any thread."""
+    encoder, content_type = choose_encoder(accept)
+    return encoder(_Snapshot(metrics)), content_type

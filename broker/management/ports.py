@@ -1,0 +1,62 @@
+"""What management asks of the daemon: the broker in a few names.  The daemon satisfies `Broker`; so does a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from broker.engine.engine import Engine
+from broker.sessions.turn import Turn
+from store.log import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptorState:
+    """One acceptor: where it listens (`HOST:PORT` each) and its connections since the start."""
+
+    name: str
+    protocol: str
+    listening: tuple[str, ...]
+    connections: int
+    opened: int
+    refused: int
+
+
+class Broker(Protocol):
+    """The running broker.  Everything is read on the event loop's thread."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration."""
+
+    @property
+    def version(self) -> str:
+        """The version of the software."""
+
+    @property
+    def started(self) -> int:
+        """When it started, in ms since the epoch."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, whose verbs are called within a tick."""
+
+    @property
+    def turn(self) -> Turn:
+        """The tick: `enter` it before calling a verb."""
+
+    def unready(self) -> list[str]:
+        """Why clients should not be sent here, in sentences; empty when it is ready."""
+
+    def acceptors(self) -> Sequence[AcceptorState]:
+        """All acceptors that are open."""
+
+    @property
+    def counters(self) -> Counters:
+        """What the journal's log has done since the start."""
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the journal is."""

@@ -1,0 +1,183 @@
+"""Engine objects as JSON: what an operator reads.
+
+Times are milliseconds since the epoch (0: none), sizes bytes.  Everything a client chose is bounded: properties are
+cut, bodies are previews.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite
+from shutil import disk_usage
+from typing import Final
+
+from broker.engine.consumer import Consumer
+from broker.engine.message import Message, Value
+from broker.engine.queue import Queue
+from broker.log import cut
+from broker.management.ports import AcceptorState, Broker
+
+Json = dict[str, object]
+
+#: Bytes of a body that are shown: enough to recognise a message.
+BODY_PREVIEW_BYTES: Final = 1_024
+
+#: Characters of one property that are shown, and properties of one message: a page stays below some MiB.
+PROPERTY_CHARS_MAX: Final = 256
+PROPERTIES_MAX: Final = 64
+
+#: Consumers of one queue that are shown one by one; more are only counted.
+CONSUMERS_SHOWN_MAX: Final = 100
+
+#: Control characters that text may have.
+_TEXT_CONTROLS: Final = "\t\n\r"
+
+
+def queue_counts(queue: Queue) -> Json:
+    """A queue in a list: what it is and how many messages are where."""
+    return {
+        "name": queue.name,
+        "address": queue.address.name,
+        "routing_type": queue.routing_type.name,
+        "durable": queue.durable,
+        "temporary": queue.temporary,
+        "messages": queue.message_count,
+        "ready": queue.ready,
+        "scheduled": len(queue.scheduled),
+        "delivering": queue.delivering,
+        "consumers": len(queue.consumers),
+    }
+
+
+def queue_view(queue: Queue) -> Json:
+    """A queue on its own: also its consumers, its counters since the start, and the settings that apply to it."""
+    counters, settings = queue.counters, queue.address.settings
+    return queue_counts(queue) | {
+        "id": queue.id,
+        "filter": queue.filter.text if queue.filter else "",
+        "auto_created": queue.auto_created,
+        "configured": queue.configured,
+        "counters": {name: getattr(counters, name) for name in counters.__slots__},
+        "settings": {
+            "dead_letter_address": settings.dead_letter_address,
+            "expiry_address": settings.expiry_address,
+            "max_delivery_attempts": settings.max_delivery_attempts,
+            "redelivery_delay": settings.redelivery_delay,
+            "max_size_bytes": settings.max_size_bytes,
+            "max_size_messages": settings.max_size_messages,
+            "address_full_policy": settings.address_full_policy.value,
+        },
+        "address_bytes": queue.address.size_bytes,
+        "address_messages": queue.address.size_messages,
+        "address_full": queue.address.full,
+        "consumer_list": [_consumer(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
+    }
+
+
+def _consumer(consumer: Consumer) -> Json:
+    return {
+        "id": consumer.id,
+        "client_id": consumer.client_id,
+        "user": consumer.user,
+        "remote": consumer.remote,
+        "selector": cut(consumer.selector),
+        "ack_mode": consumer.ack_mode.value,
+        "unacknowledged": len(consumer.unacked),
+        "paused": consumer.paused,
+    }
+
+
+def message_view(message: Message, queue: Queue, state: str) -> Json:
+    """One message on a queue: facts, application properties, what the broker noted on it, the body's beginning."""
+    facts = message.facts
+    properties = facts.format.properties(message.head)
+    return {
+        "id": message.id,
+        "state": state,
+        "address": facts.address,
+        "durable": facts.durable,
+        "priority": facts.priority,
+        "timestamp": facts.timestamp,
+        "expiration": facts.expiration,
+        "scheduled": queue.scheduled[message.id][0] if state == "scheduled" else 0,
+        "failed_deliveries": queue.delivery_count(message.id),
+        "size": len(message.head) + len(message.body),
+        "protocol": facts.format.name,
+        "user": facts.user,
+        "origin": facts.origin,
+        "properties": {cut(name): _value(properties[name]) for name in list(properties)[:PROPERTIES_MAX]},
+        "properties_omitted": max(len(properties) - PROPERTIES_MAX, 0),
+        "annotations": facts.annotations or {},
+        "body": body_view(message.body),
+    }
+
+
+def _value(value: Value) -> object:
+    if isinstance(value, str):
+        return cut(value, PROPERTY_CHARS_MAX)
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value[:PROPERTY_CHARS_MAX]).decode(), "bytes": len(value)}
+    if isinstance(value, float) and not isfinite(value):  # JSON has no such numbers
+        return str(value)
+    return value
+
+
+def body_view(body: bytes) -> Json:
+    """The beginning of a body: as text if it is text, else in base64.  `bytes` is the whole length."""
+    part = body[:BODY_PREVIEW_BYTES]
+    truncated = len(part) < len(body)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(part, final=not truncated)
+    except UnicodeDecodeError:
+        text = "\0"
+    if any(ord(c) < 32 and c not in _TEXT_CONTROLS for c in text):
+        return {
+            "encoding": "base64",
+            "data": base64.b64encode(part).decode(),
+            "bytes": len(body),
+            "truncated": truncated,
+        }
+    return {"encoding": "text", "data": text, "bytes": len(body), "truncated": truncated}
+
+
+def status_view(broker: Broker, now: int) -> Json:
+    """The broker as a whole; `now` in ms since the epoch."""
+    engine, router = broker.engine, broker.engine.router
+    reasons = broker.unready()
+    return {
+        "name": broker.name,
+        "version": broker.version,
+        "started": broker.started,
+        "uptime": now - broker.started,
+        "ready": not reasons,
+        "reasons": reasons,
+        "addresses": len(router.addresses),
+        "queues": len(router.queues),
+        "consumers": sum(len(queue.consumers) for queue in router.queues.values()),
+        "messages": engine.core.usage.messages,
+        "memory_bytes": engine.core.usage.bytes,
+        "memory_bytes_max": engine.core.usage.bytes_max,
+        "acceptors": _acceptors(broker.acceptors()),
+        "journal": _journal(broker),
+    }
+
+
+def _journal(broker: Broker) -> Json:
+    journal, counters = broker.engine.core.journal, broker.counters
+    return {
+        "accepting": journal.accepting,
+        "segments": len(journal.space.segments),
+        "segment": journal.segment,
+        "pending_bytes": journal.pending_bytes,
+        "written_bytes": counters.bytes,
+        "syncs": counters.syncs,
+        "slow_syncs": counters.slow_syncs,
+        "disk_free_bytes": disk_usage(broker.data_directory).free,
+    }
+
+
+def _acceptors(acceptors: Sequence[AcceptorState]) -> list[Json]:
+    return [asdict(acceptor) for acceptor in acceptors]

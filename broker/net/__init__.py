@@ -1,0 +1,1 @@
+"""The only sockets: listeners, connections, back-pressure, timers."""

@@ -1,0 +1,216 @@
+"""A socket and its session: bytes in, bytes out, when to stop reading, when to hang up.  No protocol is known here.
+
+Writes are watched with a high-water mark of zero: `pause_writing` means that the operating system has not yet taken
+everything, `resume_writing` that it has.  So a session knows which of its bytes have left the process, and at most one
+tick's worth of them waits in it.
+
+A connection that ends with an error is closed gently: everything is sent, then our side is shut, then what the peer
+still sends is discarded for a while.  Closing at once would let the kernel throw away the error message together with
+the unread input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from broker.sessions.session import Session
+from broker.sessions.turn import Turn
+
+if TYPE_CHECKING:
+    from broker.net.listener import Listener
+
+#: How long a peer that was told to go may take to close its side, in ms.
+LINGER_MS: Final = 2_000
+
+#: Input discarded from such a peer before it is cut off, in bytes.
+LINGER_BYTES_MAX: Final = 4 << 20
+
+
+class Connection(asyncio.Protocol):
+    """One accepted connection.  Times are the monotonic milliseconds of its listener."""
+
+    __slots__ = (
+        "_closing_since",
+        "_discarded",
+        "_flushing",
+        "_listener",
+        "_paused",
+        "_received_at",
+        "_sent_at",
+        "_started_at",
+        "_transport",
+        "_turn",
+        "_unsent",
+        "remote",
+        "session",
+    )
+
+    def __init__(self, listener: Listener, turn: Turn) -> None:
+        self._listener = listener
+        self._turn = turn
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self._flushing = False
+        self._unsent = False
+        self._closing_since = 0
+        self._discarded = 0
+        self._started_at = self._received_at = self._sent_at = listener.monotonic_ms()
+        self.remote = ""
+        self.session: Session | None = None
+
+    # -- the event loop's callbacks --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected: it gets a session, or is refused."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        peer = transport.get_extra_info("peername")
+        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        if not self._listener.admit(self):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes: to the session, or nowhere if the connection is about to close."""
+        if self._closing_since:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES_MAX:
+                self.abort()
+            return
+        self._received_at = self._listener.monotonic_ms()
+        session = self.session
+        if session is None:
+            return
+        self._turn.enter()
+        session.receive_data(data)
+        self._turn.touch(self)
+
+    def eof_received(self) -> bool:
+        """The peer has shut its side; ours stays open for what it is still owed."""
+        if self._closing_since or self.session is None:
+            return False
+        self._turn.enter()
+        self.session.receive_eof()
+        self._turn.touch(self)
+        return not self.session.close_expected
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._transport = None
+        self._listener.forget(self)
+        if self.session is not None:
+            self._turn.enter()
+            self.session.connection_lost()
+            self.session = None
+
+    def pause_writing(self) -> None:
+        """The operating system has not taken everything."""
+        self._unsent = True
+        if self.session is not None:
+            self.session.write_blocked()
+
+    def resume_writing(self) -> None:
+        """It has now."""
+        self._unsent = False
+        if self.session is not None and not self._flushing:
+            self._turn.enter()
+            self.session.flushed()
+            self._turn.touch(self)
+
+    # -- what the session asks for ---------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what the session has to send, once; hang up if it is done."""
+        session, transport = self.session, self._transport
+        if session is None or transport is None:
+            return
+        data = session.data_to_send()
+        if data:
+            self._flushing = True
+            transport.write(data)
+            self._flushing = False
+            self._sent_at = self._listener.monotonic_ms()
+            if not self._unsent:
+                self._turn.enter()
+                session.flushed()
+        if session.close_expected and not self._closing_since:
+            self._hang_up(transport)
+
+    def pause_reading(self) -> None:
+        """Take no more bytes for now."""
+        self._paused = True
+        self._apply_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        self._paused = False
+        self._received_at = self._listener.monotonic_ms()
+        self._apply_reading()
+
+    def _apply_reading(self) -> None:
+        """Reading stops for either reason: the session's (a full address) or the listener's (a busy journal)."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._paused or self._listener.congested:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def congestion_changed(self) -> None:
+        """The journal fell behind, or caught up."""
+        if not self._closing_since:
+            self._received_at = self._listener.monotonic_ms()
+            self._apply_reading()
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def check(self, now: int, period: int) -> None:
+        """Timers, looked at every `period` ms: handshake, silence of either side, lingering."""
+        session = self.session
+        if self._closing_since:
+            if now - self._closing_since >= LINGER_MS:
+                self.abort()
+        elif session is None:
+            return
+        elif not session.established:
+            if 0 < self._listener.handshake_timeout <= now - self._started_at:
+                self._listener.report("connection.handshake_timeout", remote=self.remote)
+                self.abort()
+        elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
+            self._turn.enter()
+            session.timed_out()
+            self.abort()
+        elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
+            self._sent_at = now
+            self._turn.enter()
+            session.send_heartbeat()
+
+    @property
+    def _reading(self) -> bool:
+        return not self._paused and not self._listener.congested
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """The broker stops: the session says goodbye."""
+        if self.session is not None and not self._closing_since:
+            self._turn.enter()
+            self.session.shut_down()
+            self._turn.touch(self)
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        self._closing_since = self._listener.monotonic_ms()
+        if transport.is_closing():
+            return
+        transport.resume_reading()
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self._transport is not None:
+            self._transport.abort()

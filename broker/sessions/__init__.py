@@ -1,0 +1,1 @@
+"""Sessions: one a protocol.  They translate codec events into engine verbs and deliveries into frames."""

@@ -1,0 +1,47 @@
+"""What the network asks of a session, whatever its protocol."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Session(Protocol):
+    """One connection's protocol state.  Times are in milliseconds; all calls happen within a tick."""
+
+    #: Whether the peer has introduced itself; until then the handshake timeout applies.
+    established: bool
+    #: Silence after which the peer counts as dead; 0: never.
+    receive_timeout: int
+    #: Longest silence that the peer allows the broker; 0: any.
+    send_interval: int
+
+    @property
+    def close_expected(self) -> bool:
+        """Whether the connection is to be closed once everything to send is sent."""
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer."""
+
+    def receive_eof(self) -> None:
+        """The peer will send no more."""
+
+    def data_to_send(self) -> bytes:
+        """Bytes for the peer since the last call."""
+
+    def flushed(self) -> None:
+        """The operating system has taken all bytes handed out so far."""
+
+    def write_blocked(self) -> None:
+        """It has not yet taken them; `flushed` will say when."""
+
+    def send_heartbeat(self) -> None:
+        """Break the broker's silence."""
+
+    def timed_out(self) -> None:
+        """The peer fell silent for too long."""
+
+    def connection_lost(self) -> None:
+        """The connection is gone."""
+
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye."""

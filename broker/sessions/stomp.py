@@ -1,0 +1,592 @@
+"""A STOMP connection: frames become engine verbs, deliveries become MESSAGE frames.
+
+SENDs are gathered: those of one read that agree in everything but headers and body are published as one run.  The
+order in which a run is published differs from the order of arrival only between destinations, never within one.
+Whatever needs the sends done (a receipt, a COMMIT, an error) publishes what has been gathered first.
+
+A receipt means that the frame and everything before it on this connection is done and, where it concerns durable
+messages, on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine import redelivery
+from broker.engine.address import Address
+from broker.engine.consumer import AckMode, Consumer
+from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.transaction import Transaction
+from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
+from broker.sessions.stomp_headers import (
+    RARE,
+    Headers,
+    Options,
+    boolean,
+    error,
+    make_facts,
+    make_head,
+    message_common,
+    number,
+    routing_type,
+    usual_lines,
+)
+from broker.sessions.turn import Outlet, Turn
+from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
+from protocols.stomp.errors import StompError
+from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, Frame
+from protocols.stomp.headers import escape
+from protocols.stomp.limits import Limits
+
+#: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
+_BACKSLASH: Final = 92
+
+HEARTBEAT_MIN_MS: Final = 500
+
+#: Bytes of a message-id: two 64-bit numbers and a comma.
+MESSAGE_ID_BYTES_MAX: Final = 41
+
+#: Bodies above this many bytes go out as they are instead of being copied into the frame.
+COPY_BYTES_MAX: Final = 65_536
+
+#: Whether a login and passcode are right.
+Authenticate = Callable[[str, bytes], bool]
+
+_DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
+_WINDOWS: Final = (b"consumer-window-size", b"activemq.prefetchSize")
+_NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
+
+
+class _Run:
+    """SENDs gathered for one destination with the same facts."""
+
+    __slots__ = ("address", "consumed", "facts", "messages", "queue", "receipt", "routing_type", "tx")
+
+    def __init__(
+        self,
+        address: Address,
+        queue: Queue | None,
+        routing_type: RoutingType | None,
+        facts: Facts,
+        tx: Transaction | None,
+        consumed: list[bytes],
+    ) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.facts = facts
+        self.tx = tx
+        self.consumed = consumed
+        self.messages: list[Message] = []
+        self.receipt: bytes | None = None
+
+
+class Subscription:
+    """One SUBSCRIBE: its consumer and how its messages are presented."""
+
+    __slots__ = ("ack_lead", "consumer", "durable_name", "id", "lead", "prefix")
+
+    def __init__(self, id: bytes, consumer: Consumer, prefix: str, durable_name: str, version: str) -> None:
+        self.id = id
+        self.consumer = consumer
+        self.prefix = prefix
+        self.durable_name = durable_name
+        self.lead = b"MESSAGE\nsubscription:%b\nmessage-id:%d," % (escape(id, version), consumer.id)
+        acknowledged = consumer.ack_mode is not AckMode.AUTO
+        self.ack_lead = b"\nack:%d," % consumer.id if acknowledged and version == "1.2" else b""
+
+
+class StompSession:
+    """The broker's side of one STOMP connection."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        outlet: Outlet,
+        options: Options,
+        limits: Limits,
+        *,
+        connection_id: str,
+        remote: str,
+        authenticate: Authenticate | None,
+    ) -> None:
+        self.established = False
+        self.receive_timeout = 0
+        self.send_interval = 0
+        self._turn = turn
+        self._engine: Engine = turn.engine
+        self._outlet = outlet
+        self._options = options
+        self._codec = StompConnection(limits)
+        self._id = connection_id
+        self._remote = remote
+        self._authenticate = authenticate
+        self._client_id = ""
+        self._user = ""
+        self._format = self._engine.core.formats[STOMP_FORMAT]
+        self._runs: dict[object, _Run] = {}
+        self._subscriptions: dict[bytes, Subscription] = {}
+        self._by_number: dict[bytes, Subscription] = {}
+        self._transactions: dict[bytes, Transaction] = {}
+        self._receipts_wanted: list[bytes] = []
+        self._receipts: deque[tuple[int, bytes]] = deque()
+        self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
+        self._lost = False
+        self._leaving = False  # DISCONNECT seen: close once its receipt is out
+        self._blocked = False
+        self._write_blocked = False
+        self._handlers: Final[dict[str, Callable[[Frame], None]]] = {
+            "CONNECT": self._on_connect,
+            "STOMP": self._on_connect,
+            "SEND": self._on_send,
+            "SUBSCRIBE": self._on_subscribe,
+            "UNSUBSCRIBE": self._on_unsubscribe,
+            "ACK": self._on_ack,
+            "NACK": self._on_nack,
+            "BEGIN": self._on_begin,
+            "COMMIT": self._on_commit,
+            "ABORT": self._on_abort,
+            "DISCONNECT": self._on_disconnect,
+        }
+
+    # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def close_expected(self) -> bool:
+        """After an ERROR, or once the receipt of DISCONNECT is out."""
+        if self._leaving:
+            return not self._receipts
+        return self._codec.close_expected
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer: frames, in order, then the sends they gathered."""
+        if self._lost or self._leaving:
+            return
+        codec = self._codec
+        codec.receive_data(data)
+        self._process()
+
+    def receive_eof(self) -> None:
+        """The peer has closed its side: whole frames count, half a frame does not."""
+        self._codec.receive_eof()
+        self._process()
+
+    def _process(self) -> None:
+        handlers = self._handlers
+        failure: StompError | None = None
+        frame: Frame | None = None
+        try:
+            while frames := self._codec.events():
+                for frame in frames:
+                    handlers[frame.command](frame)
+                    if b"receipt" in frame.headers and frame.command not in ("CONNECT", "STOMP"):
+                        self._receipts_wanted.append(frame.headers[b"receipt"])
+            failure = self._codec.error
+        except StompError as refused:
+            failure = refused
+        except EngineError as refused:
+            assert frame is not None
+            failure = error(frame.command, str(refused).split(":")[0], str(refused), frame.headers)
+        failure = self._publish_runs() or failure
+        self._confirm()
+        if failure is not None:
+            self._fail(failure)
+
+    def data_to_send(self) -> bytes:
+        """Everything for the peer since the last call."""
+        return self._codec.data_to_send()
+
+    def flushed(self) -> None:
+        """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
+        if self._write_blocked:
+            self._write_blocked = False
+            for subscription in self._subscriptions.values():
+                self._engine.resume(subscription.consumer)
+        for consumer in self._automatic:
+            if not consumer.closed:
+                self._engine.acknowledge_all(consumer)
+        self._automatic.clear()
+
+    def write_blocked(self) -> None:
+        """The operating system does not take more: no deliveries until it does."""
+        self._write_blocked = True
+        for subscription in self._subscriptions.values():
+            subscription.consumer.paused = True
+
+    def send_heartbeat(self) -> None:
+        """An empty line."""
+        self._codec.send_heartbeat()
+        self._turn.touch(self._outlet)
+
+    def timed_out(self) -> None:
+        """Heart-beats ceased: every unacknowledged delivery counts as failed."""
+        self._engine.core.report("connection.silent", connection=self._id, remote=self._remote)
+        self._end(redelivery.SILENT)
+
+    def connection_lost(self) -> None:
+        """The socket is gone."""
+        self._end(redelivery.DISCONNECTED)
+
+    def shut_down(self) -> None:
+        """The broker stops; STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against
+        anybody."""
+        if not self._codec.close_expected:
+            self._codec.send_error(StompError("broker shutting down", "The broker is shutting down.", None))
+            self._turn.touch(self._outlet)
+        self._end(redelivery.CLOSED)
+
+    def _end(self, how: redelivery.Return) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._runs.clear()
+        for tx in self._transactions.values():
+            self._engine.rollback(tx)
+        self._transactions.clear()
+        for subscription in self._subscriptions.values():
+            self._engine.close_consumer(subscription.consumer, how)
+        self._subscriptions.clear()
+        self._by_number.clear()
+        self._receipts.clear()
+
+    # -- errors and receipts ---------------------------------------------------------------------------------------
+
+    def _fail(self, failure: StompError) -> None:
+        """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
+        if self._codec.close_expected and self._codec.error is None:
+            return
+        self._engine.core.report(
+            "stomp.error", connection=self._id, remote=self._remote, message=failure.message, detail=failure.detail
+        )
+        self._codec.send_error(failure)
+        self._turn.touch(self._outlet)
+        self._end(redelivery.DISCONNECTED)
+
+    def _confirm(self) -> None:
+        """Receipts for the frames handled so far: now, or when what they did is on disk."""
+        if not self._receipts_wanted:
+            return
+        wanted, self._receipts_wanted = self._receipts_wanted, []
+        ticket = self._engine.confirmation(self)
+        if ticket or self._receipts:
+            if not ticket:
+                ticket = self._receipts[-1][0]
+            self._receipts.extend([(ticket, receipt) for receipt in wanted])
+            return
+        for receipt in wanted:
+            self._codec.send_receipt(receipt)
+        self._turn.touch(self._outlet)
+
+    def durable(self, ticket: int) -> None:
+        """Everything up to a tick is on disk."""
+        receipts = self._receipts
+        while receipts and receipts[0][0] <= ticket:
+            self._codec.send_receipt(receipts.popleft()[1])
+        self._turn.touch(self._outlet)
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    def _on_connect(self, frame: Frame) -> None:
+        headers = frame.headers
+        version = negotiate(headers.get(b"accept-version"))
+        login = headers.get(b"login", b"").decode()
+        if self._authenticate is not None:
+            if not self._authenticate(login, headers.get(b"passcode", b"")):
+                self._engine.core.report("login.refused", connection=self._id, remote=self._remote, user=login)
+                raise StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)
+            self._user = login
+        self._client_id = headers.get(b"client-id", b"").decode()
+        answer = [(b"session", self._id.encode()), (b"server", self._options.server.encode())]
+        beat = headers.get(b"heart-beat")
+        answer.append((b"heart-beat", self._negotiate_heartbeat(beat)))
+        if self._user:
+            answer.append((b"user-name", self._user.encode()))
+        if b"request-id" in headers:
+            answer.append((b"response-id", headers[b"request-id"]))
+        self._codec.send_connected(version, answer)
+        self._turn.touch(self._outlet)
+        self.established = True
+
+    def _negotiate_heartbeat(self, header: bytes | None) -> bytes:
+        """Both directions (STOMP 1.2, heart-beating; artemis-semantics 5.1): sets the two timers, returns the answer."""
+        options = self._options
+        can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
+        self.send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0
+        if not can_send:
+            self.receive_timeout = max(options.ttl, 0)
+            return b"%d,0" % (HEARTBEAT_MIN_MS if wants else 0)
+        timeout = max(int(can_send * options.ttl_modifier), options.ttl_min)
+        if options.ttl_max >= 0:
+            timeout = min(timeout, options.ttl_max)
+        self.receive_timeout = timeout
+        return b"%d,%d" % (HEARTBEAT_MIN_MS if wants else 0, int(timeout / options.ttl_modifier))
+
+    def _on_disconnect(self, frame: Frame) -> None:
+        failure = self._publish_runs()
+        if failure is not None:
+            raise failure
+        for tx in self._transactions.values():
+            self._engine.rollback(tx)
+        self._transactions.clear()
+        for subscription in self._subscriptions.values():
+            self._engine.close_consumer(subscription.consumer, redelivery.DISCONNECTED)
+        self._subscriptions.clear()
+        self._by_number.clear()
+        self._leaving = True
+        self._turn.touch(self._outlet)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _on_send(self, frame: Frame) -> None:
+        headers = frame.headers
+        get = headers.get
+        key = (
+            headers[b"destination"],
+            get(b"persistent"),
+            get(b"priority"),
+            get(b"expires"),
+            b"content-length" in headers,
+            get(b"transaction"),
+        )
+        run = self._runs.get(key)
+        if run is None or not RARE.isdisjoint(headers):
+            run = self._begin_run(headers)
+            self._runs[key if RARE.isdisjoint(headers) else run] = run
+        if run.receipt is None and b"receipt" in headers:
+            run.receipt = headers[b"receipt"]
+        run.messages.append(Message(run.facts, make_head(frame, run.consumed), frame.body))
+
+    def _begin_run(self, headers: Headers) -> _Run:
+        tx = self._transaction(headers, "SEND") if b"transaction" in headers else None
+        _, name, stated = self._options.prefixes.split(headers[b"destination"].decode())
+        asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
+        wanted = stated if asked is None else asked
+        address, queue = self._engine.router.destination(name, wanted)
+        facts = make_facts(
+            headers,
+            address.name,
+            wanted,
+            self._format,
+            now=self._engine.now,
+            user=self._user,
+            origin=self._client_id or self._id,
+        )
+        facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
+        return _Run(address, queue, wanted, facts, tx, usual_lines(headers))
+
+    def _publish_runs(self) -> StompError | None:
+        """Publish what was gathered; the first refusal, if any.  One refused run does not keep back the others."""
+        if not self._runs:
+            return None
+        runs, self._runs = self._runs, {}
+        failure: StompError | None = None
+        engine = self._engine
+        for run in runs.values():
+            try:
+                if run.tx is not None:
+                    engine.send_in(run.tx, run.address, run.queue, run.routing_type, run.messages)
+                    continue
+                engine.publish(run.address, run.queue, run.routing_type, run.messages)
+            except EngineError as refused:
+                headers = {} if run.receipt is None else {b"receipt": run.receipt}
+                failure = failure or error("SEND", str(refused).split(":")[0], str(refused), headers)
+                continue
+            if engine.block_if_full(run.address, self) and not self._blocked:
+                self._blocked = True
+                self._outlet.pause_reading()
+        if failure is not None:
+            self._receipts_wanted.clear()
+        return failure
+
+    def unblock(self) -> None:
+        """A full address has room again."""
+        if self._blocked:
+            self._blocked = False
+            if not self._lost:
+                self._outlet.resume_reading()
+
+    # -- consuming -------------------------------------------------------------------------------------------------
+
+    def _on_subscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        destination = headers[b"destination"]
+        id = headers.get(b"id", b"subscription/" + destination)
+        if id in self._subscriptions:
+            raise error("SUBSCRIBE", "duplicate subscription", f"id {id!r} is already in use", headers)
+        if len(self._subscriptions) >= self._options.subscriptions_max:
+            most = self._options.subscriptions_max
+            raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
+        mode = _ack_mode(headers)
+        prefix, name, stated = self._options.prefixes.split(destination.decode())
+        asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
+        failure = self._publish_runs()
+        if failure is not None:
+            raise failure
+        durable_name = self._durable_name(headers, "SUBSCRIBE")
+        no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
+        consumer = self._engine.subscribe(
+            self,
+            name,
+            routing_type=stated if asked is None else asked,
+            durable_name=durable_name,
+            selector=headers.get(b"selector", b"").decode(),
+            no_local=(self._client_id or self._id) if no_local else "",
+            ack_mode=mode,
+            window=self._window(headers, mode),
+            client_id=self._client_id,
+            remote=self._remote,
+            user=self._user,
+        )
+        consumer.paused = self._write_blocked
+        subscription = Subscription(id, consumer, prefix, durable_name, self._codec.version)
+        self._subscriptions[id] = subscription
+        self._by_number[b"%d" % consumer.id] = subscription
+
+    def _window(self, headers: Headers, mode: AckMode) -> int:
+        for name in _WINDOWS:
+            window = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
+            if window is not None:
+                return window
+        return -1 if mode is AckMode.AUTO else self._options.window
+
+    def _durable_name(self, headers: Headers, command: str) -> str:
+        name = next((headers[n] for n in _DURABLE_NAMES if n in headers), b"").decode()
+        if name and not self._client_id:
+            detail = "a durable subscription needs the client-id header on CONNECT"
+            raise error(command, "client-id missing", detail, headers)
+        return f"{self._client_id}.{name}" if name else ""
+
+    def _on_unsubscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        durable_name = self._durable_name(headers, "UNSUBSCRIBE")
+        id = headers.get(b"id")
+        if id is None and b"destination" in headers:
+            id = b"subscription/" + headers[b"destination"]
+        subscription = self._subscriptions.pop(id, None) if id is not None else None
+        if subscription is None and not durable_name:
+            raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {id!r}", headers)
+        if subscription is not None:
+            del self._by_number[b"%d" % subscription.consumer.id]
+            self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
+        if durable_name:
+            self._engine.delete_subscription(durable_name)
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Messages for a subscription become MESSAGE frames."""
+        subscription = self._by_number[b"%d" % consumer.id]
+        lead, ack_lead, version = subscription.lead, subscription.ack_lead, self._codec.version
+        append = self._codec.out.append
+        states = consumer.queue.states
+        facts: Facts | None = None
+        common = again = b""
+        for message in messages:
+            if message.facts is not facts:
+                facts = message.facts
+                common = message_common(facts, subscription.prefix, version, redelivered=False)
+                again = b""
+            shared = common
+            if states and message.id in states:
+                again = again or message_common(facts, subscription.prefix, version, redelivered=True)
+                shared = again if states[message.id].count else common
+            head = message.head
+            if _BACKSLASH in head:
+                head = head_for_version(head, version)
+            id = message.id
+            if ack_lead:
+                shared = b"%b%d%b" % (ack_lead, id, shared)
+            if len(message.body) <= COPY_BYTES_MAX:
+                append(MESSAGE % (lead, id, shared, head, message.body))
+            else:
+                self._codec.out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
+        if consumer.ack_mode is AckMode.AUTO:
+            self._automatic[consumer] = None
+        self._turn.touch(self._outlet)
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The engine closed a subscription: STOMP can only say so with an ERROR."""
+        self._fail(StompError("subscription closed", reason, None))
+
+    # -- acknowledging ---------------------------------------------------------------------------------------------
+
+    def _delivery(self, headers: Headers, command: str) -> tuple[Consumer, int]:
+        """The consumer and message of an ACK or NACK: `id` in 1.2, `message-id` before."""
+        value = headers.get(b"id") if self._codec.version == "1.2" else None
+        if value is None:
+            value = headers.get(b"message-id", b"")
+        number, _, id = value.partition(b",")
+        subscription = None
+        if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
+            subscription = self._by_number.get(number)
+        if subscription is None:
+            raise error(command, "unknown message", f"there is no delivery {value[:80]!r} to this connection", headers)
+        named = headers.get(b"subscription")
+        if named is not None and named != subscription.id:
+            detail = f"message {value!r} was delivered to subscription {subscription.id!r}, not to {named!r}"
+            raise error(command, "unknown message", detail, headers)
+        if subscription.consumer.ack_mode is AckMode.AUTO:
+            detail = f"subscription {subscription.id!r} acknowledges automatically (ack:auto)"
+            raise error(command, "unexpected acknowledgement", detail, headers)
+        return subscription.consumer, int(id)
+
+    def _on_ack(self, frame: Frame) -> None:
+        headers = frame.headers
+        consumer, id = self._delivery(headers, "ACK")
+        tx = self._transaction(headers, "ACK") if b"transaction" in headers else None
+        self._engine.acknowledge(consumer, id, tx)
+
+    def _on_nack(self, frame: Frame) -> None:
+        headers = frame.headers
+        consumer, id = self._delivery(headers, "NACK")
+        tx = self._transaction(headers, "NACK") if b"transaction" in headers else None
+        requeue = boolean(headers, b"requeue", "NACK", default=True)
+        text = headers.get(b"reason", b"").decode()
+        self._engine.reject(consumer, id, requeue=requeue, text=text, tx=tx)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def _transaction(self, headers: Headers, command: str) -> Transaction:
+        name = headers[b"transaction"]
+        tx = self._transactions.get(name)
+        if tx is None:
+            raise error(command, "unknown transaction", f"transaction {name!r} has not begun", headers)
+        return tx
+
+    def _on_begin(self, frame: Frame) -> None:
+        headers = frame.headers
+        name = headers[b"transaction"]
+        if name in self._transactions:
+            raise error("BEGIN", "duplicate transaction", f"transaction {name!r} has begun already", headers)
+        if len(self._transactions) >= self._options.transactions_max:
+            most = self._options.transactions_max
+            raise error("BEGIN", "too many transactions", f"a connection may have {most} open", headers)
+        self._transactions[name] = self._engine.begin()
+
+    def _on_commit(self, frame: Frame) -> None:
+        tx = self._transaction(frame.headers, "COMMIT")
+        failure = self._publish_runs()
+        if failure is not None:
+            raise failure
+        self._engine.commit(tx)
+        del self._transactions[frame.headers[b"transaction"]]
+
+    def _on_abort(self, frame: Frame) -> None:
+        tx = self._transaction(frame.headers, "ABORT")
+        failure = self._publish_runs()
+        if failure is not None:
+            raise failure
+        del self._transactions[frame.headers[b"transaction"]]
+        self._engine.rollback(tx)
+
+
+def _ack_mode(headers: Headers) -> AckMode:
+    value = headers.get(b"ack", b"auto")
+    try:
+        return AckMode(value.decode())
+    except ValueError:
+        detail = f"ack is auto, client or client-individual, not {value[:40]!r}"
+        raise error("SUBSCRIBE", "invalid ack", detail, headers) from None

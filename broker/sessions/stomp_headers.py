@@ -1,0 +1,227 @@
+"""What the headers of STOMP frames mean to the broker (artemis-semantics 5.1): SEND to facts, deliveries to MESSAGE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine.consumer import Consumer
+from broker.engine.message import (
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    RESERVED_PREFIXES,
+    Facts,
+    Format,
+    RoutingType,
+)
+from broker.sessions.stomp_format import encode_head
+from protocols.stomp.errors import StompError
+from protocols.stomp.frames import Frame
+from protocols.stomp.headers import escape
+
+Headers = dict[bytes, bytes]
+
+#: Headers of SEND that the broker consumes; all others travel with the message.
+CONSUMED: Final = frozenset(
+    {
+        b"destination",
+        b"destination-type",
+        b"receipt",
+        b"transaction",
+        b"persistent",
+        b"priority",
+        b"expires",
+        b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_TIME",
+        b"_AMQ_SCHED_DELIVERY",
+        # What MESSAGE says in the broker's own name cannot come from the sender.
+        b"message-id",
+        b"subscription",
+        b"ack",
+        b"redelivered",
+        b"timestamp",
+        b"ingress-timestamp",
+        b"JMSXUserID",
+    }
+)
+
+#: Headers of SEND that decide the facts but are rare: their presence leaves the short way.
+RARE: Final = frozenset({b"destination-type", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"})
+
+#: Those of CONSUMED that ordinary sends have; the others leave the short way of `make_head`.
+USUAL: Final = (b"destination", b"persistent", b"transaction", b"priority", b"expires")
+UNUSUAL: Final = CONSUMED.difference(USUAL, {b"receipt"})
+
+_RESERVED: Final = tuple(prefix.encode() for prefix in RESERVED_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Prefixes of destinations that state a routing type (acceptor options anycast-prefix, multicast-prefix)."""
+
+    anycast: tuple[str, ...] = ("/queue/",)
+    multicast: tuple[str, ...] = ("/topic/",)
+
+    def split(self, destination: str) -> tuple[str, str, RoutingType | None]:
+        """The prefix, the name after it, and the routing type that the prefix states."""
+        for prefix in self.anycast:
+            if destination.startswith(prefix):
+                return prefix, destination[len(prefix) :], RoutingType.ANYCAST
+        for prefix in self.multicast:
+            if destination.startswith(prefix):
+                return prefix, destination[len(prefix) :], RoutingType.MULTICAST
+        return "", destination, None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the acceptor's configuration says to its sessions; times in ms, sizes in bytes."""
+
+    server: str = "bartleby"
+    prefixes: Prefixes = field(default_factory=Prefixes)
+    window: int = 1 << 20
+    ttl: int = 60_000
+    ttl_min: int = 1_000
+    ttl_max: int = -1
+    ttl_modifier: float = 2.0
+    subscriptions_max: int = 1_000
+    transactions_max: int = 100
+
+
+def error(command: str, message: str, detail: str, headers: Headers) -> StompError:
+    """An error about a frame, with its receipt."""
+    return StompError(message, f"{command}: {detail}", headers.get(b"receipt"))
+
+
+def routing_type(value: bytes | None, name: str, command: str, headers: Headers) -> RoutingType | None:
+    """The value of destination-type or subscription-type."""
+    if value is None:
+        return None
+    try:
+        return RoutingType[value.decode()]
+    except KeyError:
+        raise error(command, f"invalid {name}", f"{name} is ANYCAST or MULTICAST, not {value!r}", headers) from None
+
+
+def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) -> int | None:
+    """A header that is a whole number; None when absent."""
+    value = headers.get(name)
+    if value is None:
+        return None
+    text = value.strip()
+    if len(text) <= 20 and text.lstrip(b"-").isdigit() and low <= int(text) <= high:
+        return int(text)
+    shown = name.decode()
+    raise error(command, f"invalid {shown}", f"{shown} is a number from {low} to {high}, not {value[:40]!r}", headers)
+
+
+def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
+    """A header that is true or false."""
+    value = headers.get(name)
+    if value is None:
+        return default
+    if value in (b"true", b"false"):
+        return value == b"true"
+    shown = name.decode()
+    raise error(command, f"invalid {shown}", f"{shown} is true or false, not {value[:40]!r}", headers)
+
+
+#: The latest time a header may name: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
+
+def make_facts(
+    headers: Headers,
+    address: str,
+    routing_type: RoutingType | None,
+    format: Format,
+    *,
+    now: int,
+    user: str,
+    origin: str,
+) -> Facts:
+    """The facts of a SEND, before the address's expiry settings are applied."""
+    priority = number(headers, b"priority", "SEND", low=0, high=PRIORITY_MAX)
+    expires = number(headers, b"expires", "SEND", low=0, high=TIME_MAX)
+    return Facts(
+        address,
+        format,
+        durable=boolean(headers, b"persistent", "SEND", default=False),
+        priority=PRIORITY_DEFAULT if priority is None else priority,
+        timestamp=now,
+        expiration=expires or 0,
+        scheduled=_scheduled(headers, now),
+        text=b"content-length" not in headers,
+        routing_type=routing_type,
+        user=user,
+        origin=origin,
+    )
+
+
+def _scheduled(headers: Headers, now: int) -> int:
+    """When a message is to be delivered at the earliest; an absolute time wins over a delay."""
+    for name in (b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"):
+        due = number(headers, name, "SEND", low=-TIME_MAX, high=TIME_MAX)
+        if due is not None and due > 0:
+            return due
+    delay = number(headers, b"AMQ_SCHEDULED_DELAY", "SEND", low=-TIME_MAX, high=TIME_MAX)
+    return now + delay if delay is not None and delay > 0 else 0
+
+
+def usual_lines(headers: Headers) -> list[bytes]:
+    """The header lines of a SEND that the broker consumes, as they usually look on the wire."""
+    return [name + b":" + headers[name] for name in USUAL if name in headers]
+
+
+def make_head(frame: Frame, consumed: list[bytes]) -> bytes:
+    """The headers of a SEND that travel with the message, encoded: mostly the lines as they came, less a few.
+
+    `consumed` are the `usual_lines` of a frame that agrees with this one in everything but application headers and
+    receipt.
+    """
+    headers, lines = frame.headers, frame.lines
+    if lines is None or not UNUSUAL.isdisjoint(headers):
+        return encode_headers(headers)
+    try:
+        for line in consumed:
+            lines.remove(line)
+        if b"receipt" in headers:
+            lines.remove(b"receipt:" + headers[b"receipt"])
+    except ValueError:  # escaped on the wire
+        return encode_headers(headers)
+    if not lines:
+        return b""
+    lines.append(b"")
+    head = b"\n".join(lines)
+    return head if head.find(b"_AMQ_") < 0 else encode_headers(headers)
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The same for any SEND, header by header."""
+    return encode_head(
+        [item for item in headers.items() if item[0] not in CONSUMED and not item[0].startswith(_RESERVED)]
+    )
+
+
+def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool) -> bytes:
+    """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without."""
+    pairs: list[tuple[str, str]] = [
+        ("destination", prefix + facts.address),
+        ("redelivered", "true" if redelivered else "false"),
+        ("priority", str(facts.priority)),
+        ("persistent", "true" if facts.durable else "false"),
+        ("timestamp", str(facts.timestamp)),
+        ("expires", str(facts.expiration)),
+    ]
+    if facts.routing_type is not None:
+        pairs.append(("destination-type", facts.routing_type.name))
+    if facts.user:
+        pairs.append(("JMSXUserID", facts.user))
+    if facts.annotations:
+        pairs += [(name, str(value)) for name, value in facts.annotations.items()]
+    return b"".join([b"\n%b:%b" % (escape(n.encode(), version), escape(v.encode(), version)) for n, v in pairs])
+
+
+def message_id(consumer: Consumer, id: int) -> bytes:
+    """The message-id of a delivery: unique for each subscription, and the value of `ack`."""
+    return b"%d,%d" % (consumer.id, id)

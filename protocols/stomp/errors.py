@@ -1,0 +1,18 @@
+"""What is wrong with a peer's bytes.  There is one error: whatever it says, an ERROR frame says it too, and the
+connection closes (STOMP 1.2, ERROR)."""
+
+from __future__ import annotations
+
+
+class StompError(Exception):
+    """The peer's fault.
+
+    `message` is short and fit for the `message` header; `detail` is a sentence that names the frame, the header and
+    what is allowed; `receipt` is the receipt header of the frame in question, if it could be read.
+    """
+
+    def __init__(self, message: str, detail: str, receipt: bytes | None = None) -> None:
+        super().__init__(f"{message}: {detail}")
+        self.message = message
+        self.detail = detail
+        self.receipt = receipt

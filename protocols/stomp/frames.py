@@ -1,0 +1,38 @@
+"""Frames: what comes in as an object, what goes out as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+#: A MESSAGE frame, made in one step: everything up to the message id, the id, further header lines (each beginning
+#: with LF), application headers (each ended by LF), body.
+MESSAGE: Final = b"%b%d%b\n%b\n%b\0"
+
+#: The same without its body and NUL, for bodies that are not worth copying.
+MESSAGE_HEAD: Final = b"%b%d%b\n%b\n"
+
+HEARTBEAT: Final = b"\n"
+
+
+class Frame:
+    """A frame from a client.
+
+    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, which can be passed
+    on to a peer of version 1.2 as they are, or None if they cannot (repeated headers, or an older version's rules).
+    """
+
+    __slots__ = ("body", "command", "headers", "lines")
+
+    def __init__(
+        self, command: str, headers: dict[bytes, bytes], body: bytes = b"", lines: list[bytes] | None = None
+    ) -> None:
+        self.command = command
+        self.headers = headers
+        self.body = body
+        self.lines = lines
+
+
+def encode(command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> bytes:
+    """A frame's bytes; names and values are already escaped."""
+    return b"%b\n%b\n%b\0" % (command, b"".join([b"%b:%b\n" % header for header in headers]), body)

@@ -1,0 +1,66 @@
+"""What can go wrong with the journal.
+
+JournalError
++-- JournalFull       refused before anything changed: no room on the disk; try again when there is
++-- DirectoryLocked   another broker owns the directory
++-- Corrupt           damage that recovery must not repair by itself: the start stops
++-- LogError          the log cannot go on
+    +-- LogFailed     a write or sync failed: what was submitted may or may not be on disk, nothing more is confirmed
+    +-- LogFull       no room even for what must not be refused
+    +-- LogFenced     another writer has taken over (replicated logs)
+    +-- LogUnknown    the outcome of an append is not known and cannot be asked (replicated logs)
+"""
+
+from __future__ import annotations
+
+
+class JournalError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class JournalFull(JournalError):
+    """There is no room for what was to be stored.  Nothing has changed; removals are still accepted."""
+
+
+class DirectoryLocked(JournalError):
+    """Another process owns the journal directory.  `pid` is its process id, 0 if it could not be read."""
+
+    def __init__(self, directory: str, pid: int) -> None:
+        super().__init__(f"journal directory {directory} is in use by process {pid or 'unknown'}")
+        self.directory = directory
+        self.pid = pid
+
+
+class Corrupt(JournalError):
+    """A segment is damaged in a way that recovery must not hide.
+
+    `path` and `offset` (bytes) say where, `what` says what was found, `command` what to run to see more.
+    """
+
+    def __init__(self, path: str, offset: int, what: str) -> None:
+        directory = path.rpartition("/")[0] or "."
+        self.path = path
+        self.offset = offset
+        self.what = what
+        self.command = f"bartleby journal verify {directory}"
+        super().__init__(f"{path}: {what} at byte {offset}; inspect it with: {self.command}")
+
+
+class LogError(JournalError):
+    """The log cannot go on: the broker must stop without confirming anything more."""
+
+
+class LogFailed(LogError):
+    """A write or sync failed, now or earlier.  It is never retried: a second sync may succeed without the data."""
+
+
+class LogFull(LogError):
+    """There is no room for records that were not refused beforehand."""
+
+
+class LogFenced(LogError):
+    """Another writer has taken over the log.  Files never raise it; a replicated log does."""
+
+
+class LogUnknown(LogError):
+    """Whether an append happened cannot be known.  Files never raise it; a replicated log does."""

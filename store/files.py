@@ -1,0 +1,233 @@
+"""The disk: the only place that touches the operating system.
+
+`Files` is what the journal needs of a file system, no more, so that a simulated disk can stand in for it.  Paths are
+plain strings.  Every method raises OSError as the operating system does.  Nothing here retries, and nothing is
+durable before `sync` (a file's bytes) or `sync_dir` (names: after create, rename and remove) has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from typing import Final, Protocol
+
+from store.errors import DirectoryLocked
+
+#: Zeros written at a time where the file system cannot preallocate: large enough to be fast, small in memory.
+ZEROS_BYTES: Final = 1 << 20
+
+#: What a file system says that cannot preallocate.
+_CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+#: What a file system says that has no room, or whose owner's share is used up.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class File(Protocol):
+    """A file open for writing."""
+
+    def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """Write at `offset`; returns how many bytes were taken, which may be fewer than given."""
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve room up to `nbytes`; bytes never written read as zero."""
+
+    def sync(self) -> None:
+        """Return when the file's bytes are durable."""
+
+    def truncate(self, nbytes: int) -> None:
+        """Cut the file to `nbytes`."""
+
+    def close(self) -> None:
+        """Let go of the file; says nothing about durability."""
+
+
+class Lock(Protocol):
+    """A lock held by this process."""
+
+    def release(self) -> None:
+        """Give the lock up."""
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents, durably; harmless if it exists."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+
+    def read_head(self, path: str, nbytes: int) -> bytes:
+        """The first `nbytes` of a file, or all if it is shorter."""
+
+    def create(self, path: str) -> File:
+        """A new, empty file; an old one of that name loses its bytes."""
+
+    def open(self, path: str) -> File:
+        """A file that exists, for writing."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, replacing what had it."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in a directory are durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock a file for this process and write its pid into it.  Raises DirectoryLocked."""
+
+
+def write_all(file: File, data: bytes | bytearray, offset: int) -> None:
+    """Write all of `data`.  Raises OSError, also for a file that takes nothing any more."""
+    written = file.write_at(data, offset)
+    if written == len(data):
+        return
+    with memoryview(data) as view:
+        while written < len(data):
+            taken = file.write_at(view[written:], offset + written)
+            if taken <= 0:
+                raise OSError(errno.EIO, "the file takes no more bytes")
+            written += taken
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """See File."""
+        return os.pwrite(self._fd, data, offset)
+
+    def allocate(self, nbytes: int) -> None:
+        """See File.  Where the file system cannot preallocate, zeros are written and synced instead."""
+        try:
+            os.posix_fallocate(self._fd, 0, nbytes)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+            self._fill(nbytes)
+
+    def _fill(self, nbytes: int) -> None:
+        offset = os.fstat(self._fd).st_size
+        while offset < nbytes:
+            offset += os.pwrite(self._fd, bytes(min(ZEROS_BYTES, nbytes - offset)), offset)
+        os.fdatasync(self._fd)
+
+    def sync(self) -> None:
+        """See File."""
+        os.fdatasync(self._fd)
+
+    def truncate(self, nbytes: int) -> None:
+        """See File."""
+        os.ftruncate(self._fd, nbytes)
+
+    def close(self) -> None:
+        """See File."""
+        os.close(self._fd)
+
+
+class OsLock:
+    """A lock file; the operating system releases it when the process ends, however it ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """See Lock.  The file stays: removing it would let two processes lock two files of the same name."""
+        os.close(self._fd)
+
+
+class OsFiles:
+    """The file system of the operating system.  New files and directories are private to the user and the group."""
+
+    def make_dir(self, path: str) -> None:
+        """See Files."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_dir(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o750)
+        self.sync_dir(parent)
+
+    def list_dir(self, path: str) -> list[str]:
+        """See Files."""
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        """See Files."""
+        return os.stat(path).st_size
+
+    def read(self, path: str) -> bytes:
+        """See Files."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def read_head(self, path: str, nbytes: int) -> bytes:
+        """See Files."""
+        with open(path, "rb") as file:
+            return file.read(nbytes)
+
+    def create(self, path: str) -> File:
+        """See Files."""
+        return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
+
+    def open(self, path: str) -> File:
+        """See Files."""
+        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        """See Files."""
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        """See Files."""
+        os.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        """See Files."""
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        """See Files."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        """See Files."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as taken:
+            owner = os.pread(fd, 32, 0).strip()
+            os.close(fd)
+            raise DirectoryLocked(os.path.dirname(path), int(owner) if owner.isdigit() else 0) from taken
+        except OSError:
+            os.close(fd)
+            raise
+        return OsLock(fd)

@@ -1,0 +1,363 @@
+"""Looking at a journal without touching it, whether a broker writes it or not.
+
+Nothing here takes the lock or writes.  While a broker runs, the tail of the newest segment may be half written (status
+TORN, which is normal then), and segments may vanish between listing and reading (they were trimmed; looked at again).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Final
+
+from store import decode
+from store.errors import Corrupt
+from store.files import Files
+from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
+from store.recovery import RawRecord, Recovery, check_follows, raw_records, torn_bytes
+from store.retention import kept
+from store.segment import BadHeader, Scan, SegmentHeader, decode_header, scan, segment_name, segment_number
+
+#: How often a journal is listed again when segments vanish while it is read.
+ATTEMPTS_MAX: Final = 5
+
+
+class Status(Enum):
+    """What a segment is like."""
+
+    OK = "ok"
+    TORN = "torn tail"
+    CORRUPT = "corrupt"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """One segment.  Sizes in bytes, times in ms since the epoch; positions are those of its first and last record.
+
+    `kept`: it lies under retention/.  `error_offset` and `error` say what is wrong; `unread_bytes` what lies behind.
+    """
+
+    path: str
+    number: int
+    broker_id: str = ""
+    kept: bool = False
+    status: Status = Status.OK
+    size: int = 0
+    used: int = 0
+    created: int = 0
+    entries: int = 0
+    records: int = 0
+    first_position: int = 0
+    last_position: int = 0
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    error: str = ""
+    error_offset: int = 0
+    unread_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What `verify` found.  `missing` are segment numbers; `problems` are sentences for people, none if all is well."""
+
+    broker_id: str = ""
+    closed: bool = False
+    segments: list[SegmentReport] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    leftovers: list[int] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether a broker would start on this journal."""
+        return not self.problems
+
+    @property
+    def torn(self) -> bool:
+        """Whether the newest segment has a torn tail, which a start would cut off."""
+        return any(s.status is Status.TORN for s in self.segments)
+
+
+@dataclass(slots=True)
+class Line:
+    """One record, readable.  `fields` are plain values; bytes are shown by their size unless `bodies` was asked."""
+
+    segment: int
+    offset: int
+    position: int
+    timestamp: int
+    type: str
+    fields: Json
+
+
+@dataclass(slots=True)
+class Stat:
+    """Sizes and counts of a whole journal.  Times in ms since the epoch, 0 if there is nothing."""
+
+    segments: int = 0
+    bytes: int = 0
+    used: int = 0
+    kept_segments: int = 0
+    kept_bytes: int = 0
+    torn_copies: int = 0
+    records: int = 0
+    first_position: int = 0
+    last_position: int = 0
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    removals: Counter[str] = field(default_factory=Counter)
+
+
+class _Vanished(Exception):
+    """A segment was there and is gone."""
+
+
+class _Directory:
+    """A journal directory as a source of segments."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+
+    def segments(self) -> list[int]:
+        return sorted(n for n in map(segment_number, self._files.list_dir(self._directory)) if n)
+
+    def path(self, segment: int) -> str:
+        return f"{self._directory}/{segment_name(segment)}"
+
+    def read(self, segment: int) -> bytes:
+        try:
+            return self._files.read(self.path(segment))
+        except FileNotFoundError as gone:
+            raise _Vanished from gone
+
+
+def verify(files: Files, directory: str) -> Report:
+    """Check every segment, kept ones too, and whether all are there.  Raises OSError if the directory is not there."""
+    files.list_dir(directory)
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            report = _verify(files, directory)
+            if not report.missing or attempt == ATTEMPTS_MAX:
+                break
+        except _Vanished:
+            if attempt == ATTEMPTS_MAX:
+                raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
+    for path in kept(files, directory):
+        _add(report, _check_kept(files, path))
+    return report
+
+
+def _verify(files: Files, directory: str) -> Report:
+    source = _Directory(files, directory)
+    report = Report()
+    present = source.segments()
+    wanted = _needed(source, report)
+    report.missing = sorted(wanted.difference(present))
+    report.leftovers = [n for n in present if wanted and n not in wanted]
+    report.problems += [f"{source.path(n)}: the segment is missing" for n in report.missing]
+    position = previous = 0
+    for number in present:
+        if number in report.leftovers:
+            continue
+        found = _check(files, source.path(number), number, newest=number == present[-1])
+        _add(report, found)
+        if found.broker_id:
+            report.broker_id = report.broker_id or found.broker_id
+            _compare(report, found, previous, position)
+            whole = found.status is Status.OK  # what follows damage follows nothing known
+            previous, position = (number, found.last_position + 1) if whole else (0, 0)
+    return report
+
+
+def _compare(report: Report, found: SegmentReport, previous: int, position: int) -> None:
+    """Whether a segment belongs to the others."""
+    if found.broker_id != report.broker_id:
+        _problem(report, found.path, 0, "the segment is another broker's")
+    try:
+        check_follows(found.path, found.number, found.first_position, previous, position)
+    except Corrupt as corrupt:
+        _problem(report, corrupt.path, corrupt.offset, corrupt.what)
+
+
+def _problem(report: Report, path: str, offset: int, what: str) -> None:
+    problem = f"{path}: {what} at byte {offset}"
+    if problem not in report.problems:
+        report.problems.append(problem)
+
+
+def _needed(source: _Directory, report: Report) -> set[int]:
+    """Which segments there must be; empty when the journal cannot say."""
+    try:
+        recovery = Recovery(source, strict=False)
+    except Corrupt as corrupt:
+        _problem(report, corrupt.path, corrupt.offset, corrupt.what)
+        return set()
+    except OSError:  # reported with its segment
+        return set()
+    report.broker_id = recovery.broker_id.hex()
+    report.closed = recovery.verdict.closed
+    return set(recovery.segments)
+
+
+def _add(report: Report, segment: SegmentReport) -> None:
+    report.segments.append(segment)
+    if segment.status in (Status.CORRUPT, Status.UNREADABLE):
+        _problem(report, segment.path, segment.error_offset, segment.error)
+
+
+def _check_kept(files: Files, path: str) -> SegmentReport:
+    report = _check(files, path, segment_number(path.rpartition("/")[2]), newest=False)
+    report.kept = True
+    return report
+
+
+def _check(files: Files, path: str, number: int, *, newest: bool) -> SegmentReport:
+    report = SegmentReport(path, number)
+    try:
+        data = files.read(path)
+    except FileNotFoundError as gone:
+        raise _Vanished from gone
+    except OSError as error:
+        report.status, report.error = Status.UNREADABLE, error.strerror or str(error)
+        return report
+    report.size = len(data)
+    try:
+        header = decode_header(data)
+        if header.number != number:
+            raise BadHeader(f"the header is that of segment {header.number}")
+    except BadHeader as bad:
+        report.status, report.error, report.unread_bytes = Status.CORRUPT, str(bad), len(data)
+        return report
+    _describe(report, data, header, newest=newest)
+    return report
+
+
+def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newest: bool) -> None:
+    found = scan(data, header)
+    report.broker_id = header.broker_id.hex()
+    report.created = header.created
+    report.used = found.end
+    report.entries = len(found.entries)
+    report.records = found.position - header.first_position
+    report.first_position = header.first_position
+    report.last_position = found.position - 1
+    if found.entries:
+        report.first_timestamp = found.entries[0].timestamp
+        report.last_timestamp = found.entries[-1].timestamp
+    try:
+        report.types = _count_types(report, data, found)
+        if found.damage:
+            report.error, report.error_offset = found.damage, found.end
+            report.unread_bytes = len(data.rstrip(b"\0")) - found.end
+            report.status = Status.TORN
+            if not newest:
+                raise Corrupt(report.path, found.end, found.damage)
+            torn_bytes(report.path, data, header, found)
+    except Corrupt as corrupt:
+        report.status, report.error, report.error_offset = Status.CORRUPT, corrupt.what, corrupt.offset
+
+
+def _count_types(report: SegmentReport, data: bytes, found: Scan) -> Counter[str]:
+    types = Counter(raw[3] for raw in raw_records(report.path, report.number, data, found))
+    return Counter({RecordType(type).name: n for type, n in types.items()})
+
+
+def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Iterator[Line]:
+    """Every record of the segments that are there, oldest first, torn tail left out.  Raises Corrupt at damage."""
+    source = _Directory(files, directory)
+    present = source.segments()
+    for number in present:
+        try:
+            data = source.read(number)
+        except _Vanished:
+            continue
+        path = source.path(number)
+        try:
+            header = decode_header(data)
+        except BadHeader as bad:
+            raise Corrupt(path, 0, str(bad)) from bad
+        found = scan(data, header)
+        for raw in raw_records(path, number, data, found):
+            yield _readable(path, raw, bodies)
+        if found.damage and number != present[-1]:
+            raise Corrupt(path, found.end, found.damage)
+
+
+def _readable(path: str, raw: RawRecord, bodies: bool) -> Line:
+    segment, position, timestamp, type, data, offset = raw
+    try:
+        record = decode.decode(data, offset)
+    except RecordError as error:
+        raise Corrupt(path, offset, str(error)) from error
+    return Line(segment, offset, position, timestamp, RecordType(type).name, _plain(record, bodies))
+
+
+def _plain(record: object, bodies: bool) -> Json:
+    """A decoded record's fields as plain values; a message's facts are its own fields."""
+    plain: Json = {}
+    for each in fields(record):  # type: ignore[arg-type]  # every record is a dataclass
+        value = getattr(record, each.name)
+        if isinstance(value, decode.MessageFacts):
+            plain.update(_plain(value, bodies))
+        elif isinstance(value, bytes):
+            plain[f"{each.name}_bytes"] = len(value)
+            if bodies or each.name == "annotations":
+                plain[each.name] = value.decode("utf-8", "backslashreplace")
+        else:
+            plain[each.name] = list(value) if isinstance(value, tuple) else value
+    if isinstance(record, decode.Removed | decode.Dropped):
+        plain["reason"] = RemovalReason(record.reason).word
+    elif isinstance(record, decode.DeadLettered):
+        plain["reason"] = DeadLetterReason(record.reason).word
+    return plain
+
+
+def stat(files: Files, directory: str) -> Stat:
+    """Sizes and counts.  Damaged parts are left out: ask `verify` for those.  Raises OSError."""
+    result = Stat()
+    source = _Directory(files, directory)
+    for number in source.segments():
+        try:
+            data = source.read(number)
+        except _Vanished:
+            continue
+        result.segments += 1
+        result.bytes += len(data)
+        _count(result, source.path(number), number, data)
+    for path in kept(files, directory):
+        result.kept_segments += 1
+        result.kept_bytes += files.size(path)
+    if "torn" in files.list_dir(directory):
+        result.torn_copies = len(files.list_dir(f"{directory}/torn"))
+    return result
+
+
+def _count(result: Stat, path: str, number: int, data: bytes) -> None:
+    try:
+        header = decode_header(data)
+    except BadHeader:
+        return
+    found = scan(data, header)
+    result.used += found.end
+    if not found.entries:
+        return
+    if not result.records:
+        result.first_position = header.first_position
+        result.first_timestamp = found.entries[0].timestamp
+    result.records += found.position - header.first_position
+    result.last_position = found.position - 1
+    result.last_timestamp = found.entries[-1].timestamp
+    for raw in raw_records(path, number, data, found):
+        type, offset = raw[3], raw[5]
+        result.types[RecordType(type).name] += 1
+        if type == RecordType.REMOVED:
+            removed = decode.decode_removed(data, offset)
+            result.removals[RemovalReason(removed.reason).word] += len(removed.ids)

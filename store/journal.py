@@ -1,0 +1,372 @@
+"""The journal: what the engine calls.
+
+The engine adds records to the open entry, and once a tick seals it:
+
+    reserve -> add, add_messages, mention ... -> commit -> (writer: write, sync) -> on_durable
+
+Promises:
+
+1. What is added between two calls of `reserve` and `commit` lies in one entry: after a crash all of it counts, or none.
+2. Tickets number entries.  `commit` returns the ticket that covers everything added so far; when `on_durable` is called
+   with it or a higher one, all of that is on disk.
+3. `reserve` refuses (JournalFull) before anything changed.  What is added without asking is never refused: a segment
+   may grow beyond its size, and there is a reserve for that which only removals and moves may use.
+4. A segment can be read alone: definitions that its records refer to are repeated in it (`mention`).
+5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
+   the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
+6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
+
+Everything here runs on one thread; it never waits for the disk, except to roll into a segment for which room is still
+being made (a whole segment was filled faster than the next was allocated).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from store import decode, record
+from store.errors import JournalFull
+from store.log import Log
+from store.record import Json, RecordType, StoredMessage
+from store.recovery import RawRecord, Recovery, recover
+from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry_length
+from store.space import Space
+from store.writer import Begin, Trim, Writer
+
+_DEFINING: Final = frozenset({RecordType.ADDRESS, RecordType.QUEUE})
+_DELETING: Final = frozenset({RecordType.ADDRESS_DELETED, RecordType.QUEUE_DELETED})
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """Sizes in bytes, times in ms.
+
+    `entry_bytes`: an entry beyond this is sealed between operations, so that a crash undoes little and confirmations
+    are not held up.  `slack_bytes`: room left in a segment for what is added without asking, at most an eighth of the
+    segment.  `reserve_bytes`: room kept for removals and moves when the disk is full, at most a quarter of a segment.
+    `retry_ms`: how often room is asked for while the disk is full.  `id_block`: ids whose use is announced in advance;
+    half of one lasts seconds at a million messages a second.
+    """
+
+    entry_bytes: int = 1 << 20
+    slack_bytes: int = 2 << 20
+    reserve_bytes: int = 8 << 20
+    retry_ms: int = 1000
+    id_block: int = 1 << 22
+
+
+class Definition:
+    """An address or queue: its record, the segment with the latest, and all segments that have one."""
+
+    __slots__ = ("latest", "record", "segments")
+
+    def __init__(self) -> None:
+        self.record = b""
+        self.latest = 0
+        self.segments: set[int] = set()
+
+
+class Journal:
+    """Call `recover`, consume its records, then `start`; after that everything else."""
+
+    def __init__(
+        self,
+        log: Log,
+        writer: Writer,
+        *,
+        now: Callable[[], int],
+        new_broker_id: Callable[[], bytes],
+        limits: JournalLimits | None = None,
+        about: Json | None = None,
+    ) -> None:
+        self.space = Space()
+        self.ticket = 1
+        self.durable = 0
+        self.segment = 0
+        self.broker_id = b""
+        self.limits = limits = limits or JournalLimits()
+        self._log = log
+        self._writer = writer
+        self._now = now
+        self._new_broker_id = new_broker_id
+        self._about = about or {}
+        self._recovery: Recovery | None = None
+        self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
+        self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
+        self._asked = 0
+        # The open entry, and the segment it goes to: `_used` and `_capacity` in bytes, without the open entry.
+        self._parts: list[bytes] = []
+        self._count = 0
+        self._nbytes = 0
+        self._used = 0
+        self._capacity = 0
+        self._position = 0
+        # Submitted, not yet durable: ticket and bytes.
+        self._submitted: deque[tuple[int, int]] = deque()
+        self._submitted_bytes = 0
+        self._definitions: dict[int, Definition] = {}
+        self._mentioned: set[int] = set()
+        self._next_id = 1
+        self._id_limit = 1
+
+    # -- start and end ---------------------------------------------------------------------------------------------
+
+    def recover(self) -> Recovery:
+        """Look at what is on disk.  Raises Corrupt, LogFailed."""
+        self._recovery = recovery = recover(self._log)
+        for segment in recovery.segments:
+            self.space.opened(segment)
+        return recovery
+
+    def replay(self) -> Iterator[RawRecord]:
+        """Every record that counts, oldest first: (segment, position, timestamp ms, type, buffer, offset).
+
+        Definitions and ids are noted on the way; live messages and references are the caller's to note in `space`.
+        Raises Corrupt.
+        """
+        assert self._recovery is not None, "recover comes before replay"
+        for raw in self._recovery.records():
+            if raw[3] >= RecordType.ADDRESS:
+                self._note(raw)
+            yield raw
+
+    def _note(self, raw: RawRecord) -> None:
+        segment, _, _, type, buffer, offset = raw
+        if type in _DEFINING:
+            id = decode.decode_definition(buffer, offset).id
+            length = int.from_bytes(buffer[offset : offset + 4], "little")
+            self._defined(id, buffer[offset : offset + length], segment)
+        elif type in _DELETING:
+            self._undefined(decode.decode_definition(buffer, offset).id, segment)
+        elif type == RecordType.OPENED:
+            self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
+        elif type == RecordType.IDS:
+            self._next_id = max(self._next_id, decode.decode_ids(buffer, offset).next_id)
+
+    def start(self) -> None:
+        """Cut a torn tail, begin a new segment.  Call after everything was replayed.  Raises LogFailed, JournalFull."""
+        recovery, self._recovery = self._recovery, None
+        assert recovery is not None, "recover and replay come before start"
+        verdict = recovery.verdict
+        if verdict.segment:
+            self._log.cut(verdict.segment, verdict.end)
+        self._position = verdict.position
+        self.broker_id = recovery.broker_id or self._new_broker_id()
+        self.segment = recovery.last_segment
+        self._writer.wait_ready(self.segment + 1)
+        if self._writer.error is not None:
+            raise self._writer.error
+        if self._log.ready <= self.segment:
+            raise JournalFull("there is no room on the disk to begin a segment")
+        self._id_limit = self._next_id + self.limits.id_block
+        self._roll()
+        if recovery.leftovers:
+            self._writer.submit(Trim(recovery.leftovers))
+        self.commit()
+
+    def close(self) -> None:
+        """Write CLOSED, wait until everything is durable, give up the log."""
+        self.commit()
+        self.add(record.closed())
+        self._seal()
+        self._writer.close()
+        self._log.close()
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether the open entry has no records."""
+        return not self._parts
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that are not durable yet."""
+        return self._submitted_bytes + self._nbytes
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is room for new messages."""
+        return not self._log.full or self._left() >= self._reserve
+
+    def _left(self) -> int:
+        return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
+
+    # -- adding ----------------------------------------------------------------------------------------------------
+
+    def reserve(self, nbytes: int, *, essential: bool = False) -> None:
+        """Make sure that about `nbytes` more can be added.  Raises JournalFull, before anything changed.
+
+        `essential` is for what makes room or was accepted before: removals and moves may use the reserve.  An open
+        entry that is large enough ends here, so call this between operations, never within one.
+        """
+        if self._nbytes >= self.limits.entry_bytes:
+            self._seal()
+        if self._left() - nbytes < self._reserve:
+            self._make_room(nbytes, essential)
+
+    def _make_room(self, nbytes: int, essential: bool) -> None:
+        log = self._log
+        following = self.segment + 1
+        if log.full or log.ready < following:
+            self._ask(following)
+        left = self._left() - nbytes
+        if log.ready >= following and (essential or not log.full):
+            if left < self._slack:
+                self._seal()
+                self._roll()
+        elif left < (0 if essential else self._reserve):
+            raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
+
+    def _ask(self, segment: int) -> None:
+        """Ask for room: wait for the first answer; after a refusal look again from time to time."""
+        if not self._log.full:
+            self._writer.wait_ready(segment)
+            return
+        now = self._now()
+        if not 0 <= now - self._asked < self.limits.retry_ms:
+            self._asked = now
+            self._writer.prepare(segment)
+
+    def add(self, record: bytes) -> None:
+        """Add one record to the open entry."""
+        if not self._parts:
+            self._open_entry()
+        self._parts.append(record)
+        self._count += 1
+        self._nbytes += len(record)
+
+    def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
+        """Add a run of messages to the open entry: `facts` from record.message_facts, `flags` record.TEXT and so on."""
+        if not self._parts:
+            self._open_entry()
+        self._nbytes += record.encode_messages(self._parts, facts, flags, messages)
+        self._count += len(messages)
+
+    def _open_entry(self) -> None:
+        """Whatever comes now goes to `segment`; this is the last moment to take another one."""
+        assert self.segment, "the journal is started before anything is added"
+        if self._left() < self._slack:
+            following = self.segment + 1
+            if self._log.ready < following:
+                self._ask(following)
+            if self._log.ready >= following:
+                self._roll()
+
+    def commit(self) -> int:
+        """End the open entry and hand it to the writer.  Returns the ticket that covers everything added so far."""
+        if self.space.changed:
+            self._trim()
+        if self._parts:
+            self._seal()
+        return self.ticket - 1
+
+    def _seal(self) -> None:
+        if not self._parts:
+            return
+        entry = Entry(
+            segment=self.segment,
+            ticket=self.ticket,
+            first=self._position,
+            count=self._count,
+            timestamp=self._now(),
+            nbytes=self._nbytes,
+            parts=self._parts,
+        )
+        length = entry_length(self._nbytes)
+        self.ticket += 1
+        self._position += self._count
+        self._used += length
+        self._parts = []
+        self._count = self._nbytes = 0
+        self._submitted.append((entry.ticket, length))
+        self._submitted_bytes += length
+        self._writer.submit(entry)
+
+    def on_durable(self, ticket: int) -> None:
+        """The writer announced that everything up to `ticket` is on disk."""
+        assert ticket < self.ticket, "only what was submitted can be durable"
+        self.durable = ticket
+        submitted = self._submitted
+        while submitted and submitted[0][0] <= ticket:
+            self._submitted_bytes -= submitted.popleft()[1]
+
+    # -- segments --------------------------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        """Go on in the next segment, for which there is room.  Its first record says what is needed beside it."""
+        assert not self._parts, "an entry lies in one segment"
+        self.segment += 1
+        self._used = SEGMENT_HEADER_BYTES
+        self._capacity = self._log.spare_bytes
+        self._mentioned.clear()
+        self._writer.submit(Begin(self.segment, self.broker_id, self._position))
+        opened = record.opened(self._id_limit, self.space.segments, self._about)
+        self.space.opened(self.segment)
+        self._parts.append(opened)
+        self._count = 1
+        self._nbytes = len(opened)
+
+    def _trim(self) -> None:
+        """Let go of segments that nothing needs any more."""
+        dead = self.space.take_dead(self.segment)
+        if not dead:
+            return
+        gone = set(dead)
+        for key, definition in self._definitions.items():
+            definition.segments -= gone
+            if definition.latest in gone:
+                self.define(key, record.repeated(definition.record))
+        self.add(record.trimmed(dead))
+        self._seal()
+        self._writer.submit(Trim(dead))
+
+    # -- definitions -----------------------------------------------------------------------------------------------
+
+    def define(self, key: int, record: bytes) -> None:
+        """Add an ADDRESS or QUEUE record, and keep it to be repeated.  `key` is its id."""
+        self.add(record)
+        self._defined(key, record, self.segment)
+        self._mentioned.add(key)
+
+    def _defined(self, key: int, record: bytes, segment: int) -> None:
+        definition = self._definitions.get(key)
+        if definition is None:
+            definition = self._definitions[key] = Definition()
+        definition.record = record
+        definition.latest = segment
+        definition.segments.add(segment)
+
+    def mention(self, key: int) -> None:
+        """A record that refers to a definition comes next: repeat the definition unless this segment has it."""
+        if not self._parts:
+            self._open_entry()
+        if key not in self._mentioned:
+            self.define(key, record.repeated(self._definitions[key].record))
+
+    def undefine(self, key: int, record: bytes) -> None:
+        """Add an ADDRESS_DELETED or QUEUE_DELETED record, and forget the definition."""
+        self.add(record)
+        self._undefined(key, self.segment)
+        self._mentioned.discard(key)
+
+    def _undefined(self, key: int, segment: int) -> None:
+        """The deletion must stay as long as any segment that says otherwise."""
+        definition = self._definitions.pop(key, None)
+        if definition is not None:
+            for other in definition.segments:
+                self.space.refer(segment, other)
+
+    # -- ids -------------------------------------------------------------------------------------------------------
+
+    def allocate_ids(self, n: int) -> int:
+        """The first of `n` ids that were never given out and never will be again."""
+        first = self._next_id
+        self._next_id += n
+        if self._next_id > self._id_limit - self.limits.id_block // 2:
+            self._id_limit = self._next_id + self.limits.id_block
+            self.add(record.ids(self._id_limit))
+        return first

@@ -1,0 +1,415 @@
+"""The log: where entries go, and where they come back from.
+
+`Log` is the narrow seam.  `FileLog` keeps one directory:
+
+    NNNNNNNNNN.journal    segments; the newest is written
+    NNNNNNNNNN.spare      the next one, allocated ahead: also the room that is left when the disk is full
+    torn/                 what was cut off torn tails
+    retention/date=.../   segments no longer needed, when they are kept (see `retention`)
+    lock                  pid of the owner
+
+Rules:
+
+1. `append` returns when the entries are durable, or raises; after it raised, it always raises (LogFailed).  A sync that
+   failed is never repeated: the second may succeed although the bytes are gone.
+2. A segment's header is durable before the segment has its name, and the name before it has entries.
+3. A segment is complete and durable before the next one begins, so only the newest can be torn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from store.errors import LogFailed, LogFull
+from store.files import NO_ROOM, File, Files, Lock, write_all
+from store.retention import RetentionSettings, enforce, retain
+from store.segment import (
+    SEGMENT_HEADER_BYTES,
+    SPARE_SUFFIX,
+    Entry,
+    decode_header,
+    encode_header,
+    pack_entries,
+    segment_name,
+    segment_number,
+    spare_name,
+)
+
+#: A segment's size in bytes: large enough that rolling costs nothing and an audit's tasks are worth their start, small
+#: enough to be read into memory whole.
+SEGMENT_BYTES: Final = 64 << 20
+
+#: A sync that takes longer is reported; in ms.  A healthy disk needs one to five.
+SLOW_SYNC_MS: Final = 1000
+
+#: When the disk cannot hold a whole spare segment, this fraction of one will do for removals.
+SMALLEST_SPARE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Sizes in bytes, times in ms."""
+
+    segment_bytes: int = SEGMENT_BYTES
+    slow_sync_ms: int = SLOW_SYNC_MS
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+
+
+class Counters:
+    """What the log has done since it was opened.  Plain attributes, written by the writer, read by anybody."""
+
+    __slots__ = (
+        "bytes",
+        "entries",
+        "last_batch_records",
+        "records",
+        "segments_trimmed",
+        "slow_syncs",
+        "sync_seconds",
+        "syncs",
+    )
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.sync_seconds = 0.0
+        self.slow_syncs = 0
+        self.entries = 0
+        self.records = 0
+        self.bytes = 0
+        self.last_batch_records = 0
+        self.segments_trimmed = 0
+
+
+class Source(Protocol):
+    """Where segments are read from."""
+
+    def segments(self) -> list[int]:
+        """The numbers of all segments, ascending."""
+
+    def path(self, segment: int) -> str:
+        """Where a segment is, for people."""
+
+    def read(self, segment: int) -> bytes:
+        """All bytes of a segment.  Raises LogFailed."""
+
+
+class Log(Source, Protocol):
+    """What the journal needs of a log.
+
+    `ready` is the highest segment that can be begun without asking for room, `spare_bytes` how much that segment takes
+    (0: none is ready), `full` whether the last attempt to get room for a whole segment failed.  They are written by
+    the writer and read by the journal.
+    """
+
+    counters: Counters
+    ready: int
+    spare_bytes: int
+    full: bool
+
+    @property
+    def segment_bytes(self) -> int:
+        """How much a whole segment takes."""
+
+    def open(self) -> None:
+        """Take possession.  Raises DirectoryLocked, LogFailed."""
+
+    def cut(self, segment: int, end: int) -> None:
+        """Cut a segment at `end`, keeping a copy of what is not zero behind it."""
+
+    def allocate(self, segment: int) -> None:
+        """Get room for a segment ahead of time; sets `ready`, `spare_bytes`, `full`.  Raises LogFailed."""
+
+    def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
+        """End the current segment and begin this one.  Raises LogFailed, LogFull."""
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make entries durable in the current segment.  Raises LogFailed, LogFull, LogFenced, LogUnknown."""
+
+    def trim(self, segments: Sequence[int]) -> None:
+        """Let go of segments, in this order.  Raises LogFailed."""
+
+    def close(self) -> None:
+        """Give up possession."""
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
+def _ignore(seconds: float) -> None:
+    pass
+
+
+class FileLog:
+    """A log in a directory.
+
+    `now` gives ms since the epoch, `monotonic` seconds; `on_slow_sync` is called with a slow sync's seconds, by the
+    thread that writes.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        settings: LogSettings | None = None,
+        *,
+        now: Callable[[], int],
+        monotonic: Callable[[], float] = _no_clock,
+        on_slow_sync: Callable[[float], None] = _ignore,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings or LogSettings()
+        self.counters = Counters()
+        self.ready = 0
+        self.spare_bytes = 0
+        self.full = False
+        self._files = files
+        self._now = now
+        self._monotonic = monotonic
+        self._on_slow_sync = on_slow_sync
+        self._lock: Lock | None = None
+        self._file: File | None = None
+        self._segment = 0
+        self._seed = 0
+        self._end = 0
+        self._durable = 0
+        self._failure = ""
+        self._to_trim: list[int] = []
+
+    @property
+    def segment_bytes(self) -> int:
+        """See Log."""
+        return self.settings.segment_bytes
+
+    # -- before and after ------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """See Log.  Spares of an earlier run are removed: their numbers are no longer right."""
+        try:
+            self._files.make_dir(self.directory)
+            self._lock = self._files.lock(f"{self.directory}/lock")
+            for name in self._files.list_dir(self.directory):
+                if name.endswith(SPARE_SUFFIX):
+                    self._files.remove(f"{self.directory}/{name}")
+        except OSError as error:
+            raise self._fail("opening the journal directory", error) from error
+
+    def segments(self) -> list[int]:
+        """See Log."""
+        try:
+            names = self._files.list_dir(self.directory)
+        except OSError as error:
+            raise self._fail(f"listing {self.directory}", error) from error
+        return sorted(n for n in map(segment_number, names) if n)
+
+    def path(self, segment: int) -> str:
+        """See Log."""
+        return f"{self.directory}/{segment_name(segment)}"
+
+    def read(self, segment: int) -> bytes:
+        """See Log."""
+        try:
+            return self._files.read(self.path(segment))
+        except OSError as error:
+            raise self._fail(f"reading {self.path(segment)}", error) from error
+
+    def cut(self, segment: int, end: int) -> None:
+        """See Log.  The copy goes to torn/, and is durable before anything is cut."""
+        path = self.path(segment)
+        torn = self.read(segment)[end:].rstrip(b"\0")
+        try:
+            if torn:
+                self._keep_torn(f"{segment_name(segment)}-{end}.torn", torn)
+            file = self._files.open(path)
+            try:
+                file.truncate(end)
+                file.sync()
+            finally:
+                file.close()
+        except OSError as error:
+            raise self._fail(f"cutting the torn tail of {path}", error) from error
+
+    def _keep_torn(self, name: str, torn: bytes) -> None:
+        directory = f"{self.directory}/torn"
+        self._files.make_dir(directory)
+        file = self._files.create(f"{directory}/{name}")
+        try:
+            write_all(file, torn, 0)
+            file.sync()
+        finally:
+            file.close()
+        self._files.sync_dir(directory)
+
+    def close(self) -> None:
+        """See Log."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- segments --------------------------------------------------------------------------------------------------
+
+    def allocate(self, segment: int) -> None:
+        """See Log.  If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
+        if segment <= self._segment:  # asked for before it was begun
+            return
+        whole = self.settings.segment_bytes
+        nbytes = whole
+        while nbytes >= whole // SMALLEST_SPARE and nbytes > self.spare_bytes:
+            if self._allocate(spare_name(segment), nbytes):
+                self.spare_bytes = nbytes  # before `ready`: whoever sees that may read this
+                self.ready = segment
+                break
+            nbytes //= 2
+        self.full = self.spare_bytes < whole
+
+    def _allocate(self, name: str, nbytes: int) -> bool:
+        path = f"{self.directory}/{name}"
+        try:
+            file = self._files.open(path) if self.spare_bytes else self._files.create(path)
+            try:
+                file.allocate(nbytes)
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise self._fail(f"allocating {path}", error) from error
+            self._give_back(path)
+            return False
+        return True
+
+    def _give_back(self, path: str) -> None:
+        """A spare that could not grow keeps what it had."""
+        try:
+            if not self.spare_bytes:
+                self._files.remove(path)
+                return
+            file = self._files.open(path)
+            try:
+                file.truncate(self.spare_bytes)
+            finally:
+                file.close()
+        except OSError as error:
+            raise self._fail(f"giving back {path}", error) from error
+
+    def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
+        """See Log."""
+        self._check()
+        if self.ready < segment:
+            self.allocate(segment)
+            if self.ready < segment:
+                raise self._no_room(f"beginning {self.path(segment)}")
+        header = encode_header(number=segment, broker_id=broker_id, created=self._now(), first_position=first_position)
+        try:
+            self._end_segment()
+            spare = f"{self.directory}/{spare_name(segment)}"
+            self._file = self._files.open(spare)
+            write_all(self._file, header, 0)
+            self._file.sync()
+            self._files.rename(spare, self.path(segment))
+            self._files.sync_dir(self.directory)
+        except OSError as error:
+            raise self._fail(f"beginning {self.path(segment)}", error) from error
+        self.spare_bytes = 0
+        self._segment = segment
+        self._seed = decode_header(header).crc
+        self._end = SEGMENT_HEADER_BYTES
+        self._durable = first_position
+
+    def _end_segment(self) -> None:
+        """Give back what the current segment did not use.  Durable or not makes no difference: it is zeros."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        try:
+            file.truncate(self._end)
+        finally:
+            file.close()
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """See Log.  One write, one sync."""
+        self._check()
+        assert self._file is not None, "a segment is begun before anything is appended"
+        assert entries[0].segment == self._segment, "entries go to the segment that was begun"
+        assert entries[0].first == self._durable, "entries are appended in order, without gaps"
+        packed = pack_entries(entries, self._seed, self._durable)
+        try:
+            self._write(self._file, packed)
+            started = self._monotonic()
+            self._file.sync()
+        except OSError as error:
+            raise self._fail(f"writing {self.path(self._segment)}", error) from error
+        self._note_sync(self._monotonic() - started)
+        last = entries[-1]
+        self._end += len(packed)
+        self._durable = last.first + last.count
+        counters = self.counters
+        counters.entries += len(entries)
+        counters.bytes += len(packed)
+        counters.last_batch_records = self._durable - entries[0].first
+        counters.records += counters.last_batch_records
+
+    def _write(self, file: File, packed: bytearray) -> None:
+        """Write a batch.  Where preallocation is no promise, or the segment is exceeded, the spare gives its room."""
+        try:
+            write_all(file, packed, self._end)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self.spare_bytes:
+                raise
+            self._files.remove(f"{self.directory}/{spare_name(self.ready)}")
+            self.spare_bytes = 0
+            self.ready = self._segment
+            self.full = True
+            write_all(file, packed, self._end)
+
+    def _note_sync(self, seconds: float) -> None:
+        self.counters.syncs += 1
+        self.counters.sync_seconds += seconds
+        if seconds * 1000 > self.settings.slow_sync_ms:
+            self.counters.slow_syncs += 1
+            self._on_slow_sync(seconds)
+
+    def trim(self, segments: Sequence[int]) -> None:
+        """See Log.  Each is gone for good before the next one goes.
+
+        Keeping needs room for a directory: on a full disk it is put off until the next time, or the next start.
+        """
+        self._check()
+        self._to_trim += segments
+        try:
+            while self._to_trim:
+                self._trim(self._to_trim[0])
+                del self._to_trim[0]
+            if self.settings.retention.enabled:
+                enforce(self._files, self.directory, self.settings.retention, self._now())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise self._fail("trimming the journal", error) from error
+
+    def _trim(self, segment: int) -> None:
+        self.counters.segments_trimmed += 1
+        if self.settings.retention.enabled:
+            retain(self._files, self.directory, segment)
+        else:
+            self._files.remove(self.path(segment))
+            self._files.sync_dir(self.directory)
+
+    # -- failure ---------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure:
+            raise LogFailed(f"the journal failed before: {self._failure}")
+
+    def _fail(self, doing: str, error: OSError) -> LogFailed | LogFull:
+        if error.errno in NO_ROOM:
+            return self._no_room(doing)
+        self._failure = f"{doing}: {error.strerror or error}"
+        return LogFailed(self._failure)
+
+    def _no_room(self, doing: str) -> LogFull:
+        self._failure = f"{doing}: no room on the disk"
+        return LogFull(self._failure)

@@ -1,0 +1,365 @@
+"""Records: what the journal says, one fact each, as bytes.
+
+Everything is little-endian.  A record begins with the same eight bytes:
+
+     0        4      5        6       8
+    +--------+------+---------+-------+------------------------------------
+    | length | type | version | flags | fixed fields ... variable fields
+    +--------+------+---------+-------+------------------------------------
+
+`length` is that of the whole record.  Fixed fields stand at fixed offsets before all variable ones, so that a reader
+can gather a column without walking the fields.  docs/journal-format.md draws every type; `decode` is the way back.
+
+A record never changes its meaning: a new meaning is a new type or a new version.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import Final, Protocol
+
+Json = dict[str, object]
+
+
+class RecordType(IntEnum):
+    """The types written today.  Reserved numbers stand in docs/journal-format.md."""
+
+    MESSAGE = 1
+    REMOVED = 2
+    COUNTS = 3
+    DELIVERING = 4
+    SCHEDULED = 5
+    DEAD_LETTERED = 6
+    EXPIRED = 7
+    DROPPED = 8
+    ADDRESS = 16
+    ADDRESS_DELETED = 17
+    QUEUE = 18
+    QUEUE_DELETED = 19
+    OPENED = 32
+    CLOSED = 33
+    IDS = 34
+    TRIMMED = 35
+
+
+class RemovalReason(IntEnum):
+    """Why a message left a queue.  The list is closed: a message leaves only by one of these."""
+
+    CONSUMED = 1
+    EXPIRED = 2
+    DEAD_LETTERED = 3
+    REPLACED = 4
+    EVICTED = 5
+    PURGED = 6
+    DROPPED = 7
+    MOVED = 8
+    DELETED = 9
+    UNROUTABLE = 10
+    KILLED = 11
+
+    @property
+    def word(self) -> str:
+        """The reason as people read it."""
+        return self.name.lower().replace("_", "-")
+
+
+class DeadLetterReason(IntEnum):
+    """Why a message could not be delivered."""
+
+    MAX_DELIVERIES = 1
+    REJECTED = 2
+    EXPIRED = 3
+    QUEUE_FULL = 4
+    TOO_LARGE = 5
+    NO_ROUTE = 6
+    NOT_AUTHORISED = 7
+    PUT_DISABLED = 8
+    ADMIN = 9
+    LINK_HOPS = 10
+    DECODE_ERROR = 11
+
+    @property
+    def word(self) -> str:
+        """The reason as people read it."""
+        return self.name.lower().replace("_", "-")
+
+
+VERSION: Final = 1
+
+# Flags of a MESSAGE record.
+TEXT: Final = 0x0001  # the body is text
+ANYCAST: Final = 0x0002  # the sender asked for anycast ...
+MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the address has
+
+#: Flag of an ADDRESS or QUEUE record that repeats a definition so that the segment can be read alone.
+REPEATED: Final = 0x8000
+
+#: The longest string with a 16-bit length field, in bytes of UTF-8.
+STRING_BYTES_MAX: Final = 0xFFFF
+
+HEAD: Final = Struct("<IBBH")
+MESSAGE_FIXED: Final = Struct("<IBBHQII")
+FACTS_FIXED: Final = Struct("<qqqBBBxHHHxxII")
+REMOVED_FIXED: Final = Struct("<IBBHQB3xI")
+COUNTS_FIXED: Final = Struct("<IBBHQII")
+DELIVERING_FIXED: Final = Struct("<IBBHQQI4x")
+SCHEDULED_FIXED: Final = Struct("<IBBHQqI4x")
+DEAD_LETTERED_FIXED: Final = Struct("<IBBHQQQqqIBxHHHHH")
+EXPIRED_FIXED: Final = Struct("<IBBHQQQqqIBxHH")
+DROPPED_FIXED: Final = Struct("<IBBHB3xIQH")
+DEFINITION_FIXED: Final = Struct("<IBBHQ")
+OPENED_FIXED: Final = Struct("<IBBHQII")
+IDS_FIXED: Final = Struct("<IBBHQ")
+TRIMMED_FIXED: Final = Struct("<IBBHI4x")
+_FLAGS: Final = Struct("<H")
+
+BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+class RecordError(ValueError):
+    """A record's bytes contradict themselves, or a field does not fit into its record."""
+
+
+class StoredMessage(Protocol):
+    """What a message must have to be stored."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def head(self) -> bytes: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+def encode_json(value: Json | dict[str, str | int]) -> bytes:
+    """A JSON object as the journal writes it: compact, UTF-8, keys in their order."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _string(text: str, what: str) -> bytes:
+    data = text.encode()
+    if len(data) > STRING_BYTES_MAX:
+        raise RecordError(f"{what} of {len(data)} bytes exceeds {STRING_BYTES_MAX}")
+    return data
+
+
+def _pack_ids(ids: Sequence[int]) -> bytes:
+    packed = array("Q", ids)
+    if BIG_ENDIAN:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def message_facts(
+    *,
+    timestamp: int,
+    expiration: int = 0,
+    expiry_source: int = 0,
+    scheduled: int = 0,
+    priority: int = 4,
+    format: int = 0,
+    queue_ids: Sequence[int] = (),
+    address: str = "",
+    user: str = "",
+    origin: str = "",
+    annotations: bytes = b"",
+) -> bytes:
+    """The part of a MESSAGE record that a run shares.  Raises RecordError when a string is longer than 65,535 bytes."""
+    where, who, source = _string(address, "address"), _string(user, "user"), _string(origin, "origin")
+    fixed = FACTS_FIXED.pack(
+        timestamp,
+        expiration,
+        scheduled,
+        priority,
+        format,
+        expiry_source,
+        len(where),
+        len(who),
+        len(source),
+        len(queue_ids),
+        len(annotations),
+    )
+    return b"".join((fixed, _pack_ids(queue_ids), where, who, source, annotations))
+
+
+def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> int:
+    """Append the MESSAGE records of a run to `out`, in parts; returns their bytes."""
+    pack = MESSAGE_FIXED.pack
+    fixed = MESSAGE_FIXED.size + len(facts)
+    total = 0
+    for message in messages:
+        head = message.head
+        body = message.body
+        head_bytes = len(head)
+        body_bytes = len(body)
+        length = fixed + head_bytes + body_bytes
+        total += length
+        out += (pack(length, 1, 1, flags, message.id, head_bytes, body_bytes), facts, head, body)
+    return total
+
+
+def removed(queue_id: int, reason: int, ids: Sequence[int]) -> bytes:
+    """Messages have left a queue, for a RemovalReason."""
+    n = len(ids)
+    return REMOVED_FIXED.pack(REMOVED_FIXED.size + 8 * n, RecordType.REMOVED, 1, 0, queue_id, reason, n) + _pack_ids(
+        ids
+    )
+
+
+def counts(queue_id: int, count: int, ids: Sequence[int]) -> bytes:
+    """Messages that came back have this delivery count now."""
+    n = len(ids)
+    return COUNTS_FIXED.pack(COUNTS_FIXED.size + 8 * n, RecordType.COUNTS, 1, 0, queue_id, count, n) + _pack_ids(ids)
+
+
+def delivering(queue_id: int, consumer_id: int, ids: Sequence[int]) -> bytes:
+    """Messages are about to leave for a consumer: each counts one delivery more."""
+    n = len(ids)
+    fixed = DELIVERING_FIXED.pack(DELIVERING_FIXED.size + 8 * n, RecordType.DELIVERING, 1, 0, queue_id, consumer_id, n)
+    return fixed + _pack_ids(ids)
+
+
+def scheduled(queue_id: int, due: int, ids: Sequence[int]) -> bytes:
+    """Messages wait until `due` (ms since the epoch); 0: they no longer wait."""
+    n = len(ids)
+    return SCHEDULED_FIXED.pack(SCHEDULED_FIXED.size + 8 * n, RecordType.SCHEDULED, 1, 0, queue_id, due, n) + _pack_ids(
+        ids
+    )
+
+
+def dead_lettered(
+    *,
+    queue_id: int,
+    old_id: int,
+    new_id: int,
+    enqueued: int,
+    first_failure: int,
+    attempts: int,
+    reason: int,
+    address: str,
+    text: str,
+    client: str,
+    remote: str,
+    user: str,
+) -> bytes:
+    """A message died.  Raises RecordError when a string is longer than 65,535 bytes."""
+    named = (("address", address), ("text", text), ("client", client), ("remote", remote), ("user", user))
+    strings = [_string(value, name) for name, value in named]
+    sizes = [len(s) for s in strings]
+    fixed = DEAD_LETTERED_FIXED.pack(
+        DEAD_LETTERED_FIXED.size + sum(sizes),
+        RecordType.DEAD_LETTERED,
+        VERSION,
+        0,
+        queue_id,
+        old_id,
+        new_id,
+        enqueued,
+        first_failure,
+        attempts,
+        reason,
+        *sizes,
+    )
+    return fixed + b"".join(strings)
+
+
+def expired(
+    *,
+    queue_id: int,
+    old_id: int,
+    new_id: int,
+    enqueued: int,
+    expiration: int,
+    attempts: int,
+    source: int,
+    consumers: int,
+    address: str,
+) -> bytes:
+    """A message expired.  `source` is the rule that set its expiration, `consumers` how many the queue had.
+
+    Raises RecordError when the address is longer than 65,535 bytes.
+    """
+    where = _string(address, "address")
+    fixed = EXPIRED_FIXED.pack(
+        EXPIRED_FIXED.size + len(where),
+        RecordType.EXPIRED,
+        VERSION,
+        0,
+        queue_id,
+        old_id,
+        new_id,
+        enqueued,
+        expiration,
+        attempts,
+        source,
+        min(consumers, 0xFFFF),
+        len(where),
+    )
+    return fixed + where
+
+
+def dropped(reason: int, count: int, size: int, address: str) -> bytes:
+    """Messages were accepted but no queue got them.  Raises RecordError for an address longer than 65,535 bytes."""
+    where = _string(address, "address")
+    length = DROPPED_FIXED.size + len(where)
+    return DROPPED_FIXED.pack(length, RecordType.DROPPED, VERSION, 0, reason, count, size, len(where)) + where
+
+
+def _definition(type: int, id: int, definition: Json) -> bytes:
+    data = encode_json(definition)
+    return DEFINITION_FIXED.pack(DEFINITION_FIXED.size + len(data), type, VERSION, 0, id) + data
+
+
+def address(id: int, definition: Json) -> bytes:
+    """An address was made or changed."""
+    return _definition(RecordType.ADDRESS, id, definition)
+
+
+def address_deleted(id: int, definition: Json) -> bytes:
+    """An address was deleted; the definition says its name for readers."""
+    return _definition(RecordType.ADDRESS_DELETED, id, definition)
+
+
+def queue(id: int, definition: Json) -> bytes:
+    """A queue was made or changed."""
+    return _definition(RecordType.QUEUE, id, definition)
+
+
+def queue_deleted(id: int, definition: Json) -> bytes:
+    """A queue was deleted; the definition says its name for readers."""
+    return _definition(RecordType.QUEUE_DELETED, id, definition)
+
+
+def repeated(record: bytes) -> bytes:
+    """The same record, marked as a repetition."""
+    (flags,) = _FLAGS.unpack_from(record, 6)
+    return record[:6] + _FLAGS.pack(flags | REPEATED) + record[8:]
+
+
+def opened(next_id: int, segments: Sequence[int], about: Json) -> bytes:
+    """First record of a segment."""
+    data = encode_json(about)
+    length = OPENED_FIXED.size + 8 * len(segments) + len(data)
+    fixed = OPENED_FIXED.pack(length, RecordType.OPENED, VERSION, 0, next_id, len(segments), len(data))
+    return fixed + _pack_ids(segments) + data
+
+
+def closed() -> bytes:
+    """The broker stops in good order."""
+    return HEAD.pack(HEAD.size, RecordType.CLOSED, VERSION, 0)
+
+
+def ids(next_id: int) -> bytes:
+    """Ids from `next_id` on are unused."""
+    return IDS_FIXED.pack(IDS_FIXED.size, RecordType.IDS, VERSION, 0, next_id)
+
+
+def trimmed(segments: Sequence[int]) -> bytes:
+    """Segments are no longer needed."""
+    length = TRIMMED_FIXED.size + 8 * len(segments)
+    return TRIMMED_FIXED.pack(length, RecordType.TRIMMED, VERSION, 0, len(segments)) + _pack_ids(segments)

@@ -1,0 +1,213 @@
+"""Recovery: what the segments say after a stop of any kind.
+
+A crash can leave the last, unconfirmed batch of the newest segment incomplete in any way: sectors missing, cut off,
+in any combination.  Everything else is damage.  The two are told apart by one fact that every entry carries: up to
+which position everything was durable when it was written.
+
+    newest    what follows the last good entry                                   verdict
+    -------   -----------------------------------------------------------------  --------------------------------
+    any       nothing, or zeros                                                  good
+    yes       damage, and no valid entry behind it knew the damaged one durable  torn: cut, with a copy, and told
+    yes       damage, and a valid entry behind it knew the damaged one durable   corrupt
+    yes       damage full of bytes that only look like entries                   corrupt
+    no        damage                                                             corrupt: it was complete once
+    any       a valid entry out of order, a bad header, a segment of another     corrupt
+              broker, a segment missing, an unknown format or record
+
+What cannot be told from a torn write is damage to the very last batch with nothing behind it; it is reported as torn,
+and the copy is kept.
+
+Which segments there must be is written in the newest segment that has entries: its first record (OPENED) names the
+older ones needed then, and TRIMMED records take away from that.  A segment that was trimmed but is still there (a
+crash came first) is ignored and trimmed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from store import decode
+from store.errors import Corrupt
+from store.log import Source
+from store.record import HEAD, RecordType
+from store.segment import (
+    ENTRY_HEADER_BYTES,
+    BadHeader,
+    EntryHead,
+    Scan,
+    SegmentHeader,
+    decode_header,
+    later_entries,
+    scan,
+)
+
+#: segment, position, timestamp (ms), record type, buffer, offset of the record in it
+RawRecord = tuple[int, int, int, int, bytes, int]
+
+_RECORD_HEAD_BYTES: Final = HEAD.size
+
+
+class State(Enum):
+    """What the newest segment looked like."""
+
+    EMPTY = "empty"
+    CLEAN = "clean"
+    TORN = "torn"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the journal was found.
+
+    `closed`: the broker had stopped in good order.  `segment`, `end`: where the valid part of the newest segment ends,
+    in bytes; `torn_bytes`: how much behind that was written but is not valid; `position`: the next one.
+    """
+
+    state: State
+    closed: bool = False
+    segment: int = 0
+    end: int = 0
+    torn_bytes: int = 0
+    position: int = 0
+
+
+class Recovery:
+    """The verdict, and every record that counts.  `leftovers` are segments that were trimmed but are still there.
+
+    Not `strict`: a missing segment is no error yet, only reading the records will find it.
+    """
+
+    def __init__(self, source: Source, *, strict: bool = True) -> None:
+        self._source = source
+        self._strict = strict
+        self.verdict = Verdict(State.EMPTY)
+        self.broker_id = b""
+        self.segments: list[int] = []
+        self.leftovers: list[int] = []
+        present = source.segments()
+        if present:
+            self._judge(present)
+
+    @property
+    def last_segment(self) -> int:
+        """The highest segment number in use, 0 if there is none."""
+        return max([*self.segments, *self.leftovers], default=0)
+
+    def _judge(self, present: list[int]) -> None:
+        newest = present[-1]
+        data, header, found = self._read(newest)
+        self.broker_id = header.broker_id
+        torn = torn_bytes(self._source.path(newest), data, header, found)
+        closed = bool(found.entries) and _ends_closed(data, found.entries[-1])
+        state = State.TORN if torn else State.CLEAN
+        self.verdict = Verdict(state, closed, newest, found.end, torn, found.position)
+        needed = self._needed(present, data, found)
+        missing = sorted(needed.difference(present))
+        if missing and self._strict:
+            raise Corrupt(self._source.path(missing[0]), 0, "the segment is missing")
+        self.segments = sorted(needed)
+        self.leftovers = [n for n in present if n not in needed]
+
+    def _read(self, segment: int) -> tuple[bytes, SegmentHeader, Scan]:
+        data = self._source.read(segment)
+        try:
+            header = decode_header(data)
+        except BadHeader as bad:
+            raise Corrupt(self._source.path(segment), 0, str(bad)) from bad
+        if header.number != segment:
+            raise Corrupt(self._source.path(segment), 0, f"the header is that of segment {header.number}")
+        if self.broker_id and header.broker_id != self.broker_id:
+            raise Corrupt(self._source.path(segment), 0, "the segment is another broker's")
+        return data, header, scan(data, header)
+
+    def _needed(self, present: list[int], data: bytes, found: Scan) -> set[int]:
+        """The segments that must be there, by the newest one that says so, and those begun after it."""
+        later: set[int] = set()
+        for segment in reversed(present):
+            if segment != present[-1]:
+                data, _, found = self._read(segment)
+            later.add(segment)
+            if found.entries:
+                return later | self._named(segment, data, found)
+        return later
+
+    def _named(self, segment: int, data: bytes, found: Scan) -> set[int]:
+        named: set[int] = set()
+        for index, raw in enumerate(raw_records(self._source.path(segment), segment, data, found)):
+            if index == 0 and raw[3] == RecordType.OPENED:
+                named.update(decode.decode_opened(data, raw[5]).segments)
+            elif index == 0:
+                raise Corrupt(self._source.path(segment), raw[5], "the first record is not OPENED")
+            elif raw[3] == RecordType.TRIMMED:
+                named.difference_update(decode.decode_trimmed(data, raw[5]).segments)
+        return named
+
+    def records(self) -> Iterator[RawRecord]:
+        """Every record in order of position.  Raises Corrupt.
+
+        A buffer is a whole segment: do not keep it, nor slices of it as memoryviews, longer than needed.
+        """
+        position = previous = 0
+        for segment in self.segments:
+            data, header, found = self._read(segment)
+            if found.damage and segment != self.verdict.segment:
+                raise Corrupt(self._source.path(segment), found.end, found.damage)
+            check_follows(self._source.path(segment), segment, header.first_position, previous, position)
+            yield from raw_records(self._source.path(segment), segment, data, found)
+            position, previous = found.position, segment
+
+
+def check_follows(path: str, segment: int, first: int, previous: int, position: int) -> None:
+    """A segment begins where the one before it ends, or later if segments between were trimmed.  Raises Corrupt."""
+    if first < position or (segment == previous + 1 and previous and first != position):
+        raise Corrupt(path, 0, f"the segment begins at position {first} where {position} must follow")
+
+
+def torn_bytes(path: str, data: bytes, header: SegmentHeader, found: Scan) -> int:
+    """Bytes of the newest segment's torn tail, 0 if there is none.  Raises Corrupt when it is more than that."""
+    if not found.damage:
+        return 0
+    if found.gap:
+        raise Corrupt(path, found.end, found.damage)
+    try:
+        for later in later_entries(data, header, found.end):
+            if later.durable > found.position:
+                raise Corrupt(path, found.end, f"{found.damage}; the entry at byte {later.offset} knew it durable")
+    except BadHeader as bad:
+        raise Corrupt(path, found.end, str(bad)) from bad
+    return len(data.rstrip(b"\0")) - found.end
+
+
+def raw_records(path: str, segment: int, data: bytes, found: Scan) -> Iterator[RawRecord]:
+    """The records of a scanned segment.  Raises Corrupt when one is not what this software can read."""
+    known = decode.KNOWN_TYPES
+    unpack = HEAD.unpack_from
+    for entry in found.entries:
+        timestamp = entry.timestamp
+        offset = entry.offset + ENTRY_HEADER_BYTES
+        for position in range(entry.first, entry.first + entry.count):
+            length, type, version, _ = unpack(data, offset)
+            if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
+                raise Corrupt(path, offset, "the records do not fill their entry")
+            if version != 1 or type not in known:
+                raise Corrupt(path, offset, f"record type {type} version {version} is unknown")
+            yield segment, position, timestamp, type, data, offset
+            offset += length
+
+
+def _ends_closed(data: bytes, entry: EntryHead) -> bool:
+    """Whether the last record of an entry is CLOSED."""
+    length = type = 0
+    offset = entry.offset + ENTRY_HEADER_BYTES
+    for _ in range(entry.count):
+        offset += length
+        length, type, _, _ = HEAD.unpack_from(data, offset)
+    return type == RecordType.CLOSED
+
+
+def recover(source: Source) -> Recovery:
+    """Look at what a log holds.  Raises Corrupt, LogFailed."""
+    return Recovery(source)

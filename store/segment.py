@@ -1,0 +1,229 @@
+"""Segments and entries: how records lie in a file.
+
+A segment file has a header of 64 bytes and then entries, one behind the other, up to zeros or the end of the file.
+An entry is the atomic unit: all of its records count, or none.
+
+    segment header   magic "BARTLEBY", version, header bytes, number, broker id, created, first position, crc
+    entry            magic, length, crc | record count, first position, timestamp, durable, reserved | records | zeros
+
+The checksum of an entry covers all behind the checksum field, padding included, and starts from the checksum of its
+segment's header.  So an entry that got into another segment, or comes from another broker, is never taken for valid.
+
+`durable` says which positions (all below it) were known to be on disk when the entry was written.  It is what tells a
+torn write from corruption: see `recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+SEGMENT_MAGIC: Final = b"BARTLEBY"
+ENTRY_MAGIC: Final = b"\xe7BJ\x01"
+FORMAT_VERSION: Final = 1
+
+#: magic, version, header bytes, reserved, number, broker id, created ms, first position, reserved, crc
+_SEGMENT: Final = Struct("<8sHHIQ16sqQII")
+#: magic, length, crc, record count, first position, timestamp ms, durable, reserved
+_ENTRY: Final = Struct("<4sIIIQqQQ")
+_CRC: Final = Struct("<I")
+
+SEGMENT_HEADER_BYTES: Final = _SEGMENT.size
+ENTRY_HEADER_BYTES: Final = _ENTRY.size
+_CRC_AT: Final = 8
+_COVERED_AT: Final = 12
+_ALIGNMENT: Final = 8
+_SMALLEST_ENTRY: Final = ENTRY_HEADER_BYTES + _ALIGNMENT
+_BLANK_HEADER: Final = bytes(ENTRY_HEADER_BYTES)
+_PADDING: Final = tuple(bytes(n) for n in range(_ALIGNMENT))
+
+SUFFIX: Final = ".journal"
+SPARE_SUFFIX: Final = ".spare"
+
+#: Work allowed when looking for entries behind damage, in bytes checksummed (about a second).  Only bytes made to
+#: look like entries cost that much; then the damage counts as corruption, which is the safe answer.
+LATER_BYTES_MAX: Final = 16 << 30
+
+
+class BadHeader(Exception):
+    """A segment's header is not one; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """A segment's header.  `created` is in ms since the epoch; `crc` is also where its entries' checksums start."""
+
+    number: int
+    broker_id: bytes
+    created: int
+    first_position: int
+    header_bytes: int
+    crc: int
+
+
+class Entry:
+    """An entry to be written.  `parts` are the bytes of its records, `nbytes` their sum, `first` its first position."""
+
+    __slots__ = ("count", "first", "nbytes", "parts", "segment", "ticket", "timestamp")
+
+    def __init__(
+        self, *, segment: int, ticket: int, first: int, count: int, timestamp: int, nbytes: int, parts: list[bytes]
+    ) -> None:
+        self.segment = segment
+        self.ticket = ticket
+        self.first = first
+        self.count = count
+        self.timestamp = timestamp
+        self.nbytes = nbytes
+        self.parts = parts
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole entry in its segment."""
+        return entry_length(self.nbytes)
+
+
+@dataclass(slots=True)
+class EntryHead:
+    """An entry that was read and is valid.  `offset` and `end` are in bytes from the start of the segment."""
+
+    offset: int
+    end: int
+    count: int
+    first: int
+    timestamp: int
+    durable: int
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a segment holds: its valid entries in order, where they end, the next position, and what is wrong there.
+
+    `damage` is "" when nothing but zeros, or nothing at all, follows the last entry.  `gap`: the damage is an entry
+    which is valid in itself but out of order, so no torn write explains it.
+    """
+
+    entries: list[EntryHead]
+    end: int
+    position: int
+    damage: str = ""
+    gap: bool = False
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment."""
+    return f"{number:010d}{SUFFIX}"
+
+
+def spare_name(number: int) -> str:
+    """The file name of a segment that is allocated but not begun."""
+    return f"{number:010d}{SPARE_SUFFIX}"
+
+
+def segment_number(name: str) -> int:
+    """The number of the segment with this file name, 0 if it is not one."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and len(stem) >= 10 and stem.isascii() and stem.isdigit() else 0
+
+
+def entry_length(nbytes: int) -> int:
+    """Bytes of an entry whose records have `nbytes`."""
+    return ENTRY_HEADER_BYTES + nbytes + (-nbytes & (_ALIGNMENT - 1))
+
+
+def encode_header(*, number: int, broker_id: bytes, created: int, first_position: int) -> bytes:
+    """A segment's header."""
+    fields = (SEGMENT_MAGIC, FORMAT_VERSION, SEGMENT_HEADER_BYTES, 0, number, broker_id, created, first_position, 0)
+    blank = _SEGMENT.pack(*fields, 0)
+    return blank[:-4] + _CRC.pack(crc32c(blank[:-4]))
+
+
+def decode_header(data: bytes) -> SegmentHeader:
+    """The header at the start of `data`.  Raises BadHeader."""
+    if len(data) < SEGMENT_HEADER_BYTES:
+        raise BadHeader(f"segment of {len(data)} bytes is shorter than its header")
+    magic, version, header_bytes, _, number, broker_id, created, first, _, crc = _SEGMENT.unpack_from(data)
+    if magic != SEGMENT_MAGIC:
+        raise BadHeader("not a segment: the magic bytes are missing")
+    if version != FORMAT_VERSION:
+        raise BadHeader(f"format version {version}, this software reads {FORMAT_VERSION}")
+    if crc32c(data[: SEGMENT_HEADER_BYTES - 4]) != crc or header_bytes != SEGMENT_HEADER_BYTES:
+        raise BadHeader("the header's checksum is wrong")
+    return SegmentHeader(number, broker_id, created, first, header_bytes, crc)
+
+
+def pack_entries(entries: Sequence[Entry], seed: int, durable: int) -> bytearray:
+    """The bytes of entries, one behind the other.  `seed` is their segment's checksum, `durable` goes into each."""
+    parts: list[bytes] = []
+    for entry in entries:
+        parts.append(_BLANK_HEADER)
+        parts += entry.parts
+        parts.append(_PADDING[-entry.nbytes & (_ALIGNMENT - 1)])
+    packed = bytearray().join(parts)
+    offset = 0
+    with memoryview(packed) as view:
+        for entry in entries:
+            length = entry.length
+            assert durable <= entry.first, "an entry cannot be durable before it is written"
+            fields = (entry.count, entry.first, entry.timestamp, durable, 0)
+            _ENTRY.pack_into(packed, offset, ENTRY_MAGIC, length, 0, *fields)
+            crc = crc32c(view[offset + _COVERED_AT : offset + length], seed)
+            _CRC.pack_into(packed, offset + _CRC_AT, crc)
+            offset += length
+    assert offset == len(packed), "the parts of an entry do not add up to its length"
+    return packed
+
+
+def read_entry(view: memoryview, offset: int, seed: int) -> EntryHead | None:
+    """The entry at `offset`, None if there is no valid one."""
+    if len(view) - offset < _SMALLEST_ENTRY:
+        return None
+    magic, length, crc, count, first, timestamp, durable, _ = _ENTRY.unpack_from(view, offset)
+    end = offset + length
+    if magic != ENTRY_MAGIC or length < _SMALLEST_ENTRY or length % _ALIGNMENT or end > len(view):
+        return None
+    if crc32c(view[offset + _COVERED_AT : end], seed) != crc:
+        return None
+    return EntryHead(offset, end, count, first, timestamp, durable)
+
+
+def scan(data: bytes, header: SegmentHeader) -> Scan:
+    """Walk a segment's entries to their end or to the first thing that is not right."""
+    position = header.first_position
+    offset = header.header_bytes
+    entries: list[EntryHead] = []
+    with memoryview(data) as view:
+        while True:
+            entry = read_entry(view, offset, header.crc)
+            if entry is None:
+                break
+            if entry.first != position:
+                what = f"an entry has position {entry.first} where {position} must follow"
+                return Scan(entries, offset, position, what, gap=True)
+            entries.append(entry)
+            position += entry.count
+            offset = entry.end
+    if data.count(0, offset) == len(data) - offset:
+        return Scan(entries, offset, position)
+    return Scan(entries, offset, position, "no valid entry, but bytes that are not zero")
+
+
+def later_entries(data: bytes, header: SegmentHeader, offset: int) -> Iterator[EntryHead]:
+    """Valid entries anywhere behind `offset`.  Raises BadHeader when too much only looks like entries."""
+    allowed = LATER_BYTES_MAX
+    at = data.find(ENTRY_MAGIC, offset)
+    with memoryview(data) as view:
+        while at >= 0:
+            if at % _ALIGNMENT == 0 and len(data) - at >= _SMALLEST_ENTRY:
+                (length,) = _CRC.unpack_from(data, at + 4)
+                allowed -= min(length, len(data) - at)
+                if allowed < 0:
+                    raise BadHeader("too many bytes that look like entries behind the damage")
+                entry = read_entry(view, at, header.crc)
+                if entry is not None:
+                    yield entry
+            at = data.find(ENTRY_MAGIC, at + 1)

@@ -1,0 +1,230 @@
+"""The writer: what the journal submits becomes durable, and is announced.
+
+While one batch is being written and synced, what is submitted gathers, and is the next batch: group commit without a
+timer.  Work is done strictly in order.  The first failure is told once; after it nothing is written and nothing is
+announced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from store.log import Log
+from store.segment import Entry
+
+#: What goes into one write and sync at most, in bytes: a burst's first confirmations need not wait for its last byte.
+BATCH_BYTES_MAX: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a segment."""
+
+    segment: int
+    broker_id: bytes
+    first_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Let go of segments that nothing needs once everything submitted before is durable."""
+
+    segments: Sequence[int]
+
+
+Work = Entry | Begin | Trim
+Announce = Callable[[int], None]
+Failed = Callable[[Exception], None]
+
+
+class Writer(Protocol):
+    """What the journal needs of a writer.  `error` is why it stopped, if it did."""
+
+    error: Exception | None
+
+    def submit(self, work: Work) -> None:
+        """Take work; returns at once."""
+
+    def prepare(self, segment: int) -> None:
+        """Ask for room for a segment; returns at once."""
+
+    def wait_ready(self, segment: int) -> None:
+        """Return when there is room for a segment, or it is known that there is none."""
+
+    def close(self) -> None:
+        """Finish everything submitted, announce it, and stop."""
+
+
+class Worker:
+    """Does the work; both writers share it.  `announce` is called with each ticket that became durable."""
+
+    def __init__(self, log: Log, announce: Announce) -> None:
+        self._log = log
+        self._announce = announce
+        self._segment = 0
+
+    def work(self, items: Sequence[Work]) -> None:
+        """Do work in order.  Raises LogError; then what was not announced must be taken for lost."""
+        batch: list[Entry] = []
+        nbytes = 0
+        room = False
+        for item in items:
+            if isinstance(item, Entry):
+                if nbytes >= BATCH_BYTES_MAX:
+                    nbytes = self._flush(batch)
+                batch.append(item)
+                nbytes += item.length
+                continue
+            nbytes = self._flush(batch)
+            room = True
+            if isinstance(item, Begin):
+                self._log.begin(item.segment, item.broker_id, item.first_position)
+                self._segment = item.segment
+            else:
+                self._log.trim(item.segments)
+        self._flush(batch)
+        if room and self._segment:  # after the entries: nobody waits for a confirmation meanwhile
+            self._log.allocate(self._segment + 1)
+
+    def _flush(self, batch: list[Entry]) -> int:
+        if batch:
+            self._log.append(batch)
+            ticket = batch[-1].ticket
+            batch.clear()
+            self._announce(ticket)
+        return 0
+
+
+class InlineWriter:
+    """A writer without a thread: the work is done, and announced, by `step`, by whoever calls it."""
+
+    def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
+        self._log = log
+        self._announce = announce
+        self._failed = failed
+        self._worker = Worker(log, self._done)
+        self._items: list[Work] = []
+        self._wanted = 0
+        self._durable: list[int] = []
+        self._told = False
+        self.error: Exception | None = None
+
+    def _done(self, ticket: int) -> None:
+        self._durable.append(ticket)
+
+    def submit(self, work: Work) -> None:
+        """See Writer.  After a failure there is nothing to be done with it."""
+        if self.error is None:
+            self._items.append(work)
+
+    def prepare(self, segment: int) -> None:
+        """See Writer."""
+        self._wanted = segment
+
+    def wait_ready(self, segment: int) -> None:
+        """See Writer.  What becomes durable by it is announced by the next step: the caller is not ready for that."""
+        self._wanted = segment
+        self._work()
+
+    def step(self) -> None:
+        """Do everything submitted so far, and announce it."""
+        self._work()
+        durable, self._durable = self._durable, []
+        for ticket in durable:
+            self._announce(ticket)
+        if self.error is not None and not self._told:
+            self._told = True
+            self._failed(self.error)
+
+    def _work(self) -> None:
+        items, self._items = self._items, []
+        wanted, self._wanted = self._wanted, 0
+        if self.error is not None:
+            return
+        try:
+            self._worker.work(items)
+            if wanted:
+                self._log.allocate(wanted)
+        except Exception as error:
+            self.error = error
+
+    def close(self) -> None:
+        """See Writer."""
+        self.step()
+
+
+class WriterThread:
+    """The thread that owns the disk.  `announce` and `failed` are called by it."""
+
+    def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
+        self._log = log
+        self._failed = failed
+        self._worker = Worker(log, announce)
+        self._items: list[Work] = []
+        self._wanted = 0
+        self._closing = False
+        self._condition = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def submit(self, work: Work) -> None:
+        """See Writer.  After a failure there is nothing to be done with it."""
+        with self._condition:
+            if self.error is None:
+                self._items.append(work)
+                self._condition.notify_all()
+
+    def prepare(self, segment: int) -> None:
+        """See Writer."""
+        with self._condition:
+            self._wanted = segment
+            self._condition.notify_all()
+
+    def wait_ready(self, segment: int) -> None:
+        """See Writer."""
+        log = self._log
+        with self._condition:
+            self._wanted = segment
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: log.ready >= segment or log.full or self.error is not None)
+
+    def close(self) -> None:
+        """See Writer."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not (self._items or self._wanted or self._closing):
+                    self._condition.wait()
+                items, self._items = self._items, []
+                wanted, self._wanted = self._wanted, 0
+            if not items and not wanted:
+                return
+            try:
+                self._worker.work(items)
+                if wanted:
+                    self._log.allocate(wanted)
+            except Exception as error:
+                self._stop(error)
+                return
+            with self._condition:
+                self._condition.notify_all()
+
+    def _stop(self, error: Exception) -> None:
+        """Nothing is written after a failure; whoever waits is let go."""
+        with self._condition:
+            self.error = error
+            self._items.clear()
+            self._condition.notify_all()
+        self._failed(error)
