@@ -83,10 +83,14 @@ class Daemon:
 
     def _make_writer(self, journal_log: FileLog) -> WriterThread:
         """The writer's thread tells the loop, which alone may touch the engine."""
-        soon = self._loop.call_soon_threadsafe
-        return WriterThread(
-            journal_log, lambda ticket: soon(self._durable, ticket), lambda error: soon(self._journal_failed, error)
-        )
+
+        def announce(ticket: int) -> None:
+            self._loop.call_soon_threadsafe(self._durable, ticket)
+
+        def failed(error: Exception) -> None:
+            self._loop.call_soon_threadsafe(self._journal_failed, error)
+
+        return WriterThread(journal_log, announce, failed)
 
     # -- what management sees --------------------------------------------------------------------------------------
 

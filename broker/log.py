@@ -237,7 +237,11 @@ class _Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level: Level = "critical" if record.levelno >= 50 else "error" if record.levelno >= 40 else "warning"
-        fields: dict[str, str | int] = {"logger": record.name, "text": record.getMessage()}
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # the library's arguments do not fit its format
+            text = str(record.msg)
+        fields: dict[str, str | int] = {"logger": record.name, "text": text}
         if record.exc_info:
             fields["traceback"] = self._tracebacks.formatException(record.exc_info)
         self._log.emit(level, "library.message", fields, chars_max=TRACEBACK_CHARS_MAX)

@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from broker import __version__
 from broker.config import Config, StompAcceptor
@@ -28,6 +29,10 @@ from store.log import FileLog, LogSettings
 from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import Writer
+
+
+#: Retention counts whole days: a part of one is a day.
+DAY_MS: Final = 86_400_000
 
 
 @dataclass(slots=True)
@@ -62,7 +67,9 @@ def assemble(
         segment_bytes=config.journal.segment_size,
         slow_sync_ms=config.journal.slow_sync_warning,
         retention=RetentionSettings(
-            enabled=retention.enabled, max_age_ms=retention.max_age, max_bytes=retention.max_bytes
+            enabled=retention.enabled,
+            age_days=-1 if retention.max_age < 0 else -(-retention.max_age // DAY_MS),
+            bytes_max=retention.max_bytes,
         ),
     )
     log = FileLog(

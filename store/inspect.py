@@ -23,6 +23,9 @@ from store.segment import BadHeader, Scan, SegmentHeader, decode_header, scan, s
 #: How often a journal is listed again when segments vanish while it is read.
 ATTEMPTS_MAX: Final = 5
 
+_REMOVALS: Final[dict[int, str]] = {reason: reason.word for reason in RemovalReason}
+_DEATHS: Final[dict[int, str]] = {reason: reason.word for reason in DeadLetterReason}
+
 
 class Status(Enum):
     """What a segment is like."""
@@ -294,10 +297,10 @@ def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Itera
 def _readable(path: str, raw: RawRecord, bodies: bool) -> Line:
     segment, position, timestamp, type, data, offset = raw
     try:
-        record = decode.decode(data, offset)
+        plain = _plain(decode.decode(data, offset), bodies)
     except RecordError as error:
         raise Corrupt(path, offset, str(error)) from error
-    return Line(segment, offset, position, timestamp, RecordType(type).name, _plain(record, bodies))
+    return Line(segment, offset, position, timestamp, RecordType(type).name, plain)
 
 
 def _plain(record: object, bodies: bool) -> Json:
@@ -314,9 +317,9 @@ def _plain(record: object, bodies: bool) -> Json:
         else:
             plain[each.name] = list(value) if isinstance(value, tuple) else value
     if isinstance(record, decode.Removed | decode.Dropped):
-        plain["reason"] = RemovalReason(record.reason).word
+        plain["reason"] = _REMOVALS.get(record.reason, record.reason)
     elif isinstance(record, decode.DeadLettered):
-        plain["reason"] = DeadLetterReason(record.reason).word
+        plain["reason"] = _DEATHS.get(record.reason, record.reason)
     return plain
 
 
@@ -355,9 +358,15 @@ def _count(result: Stat, path: str, number: int, data: bytes) -> None:
     result.records += found.position - header.first_position
     result.last_position = found.position - 1
     result.last_timestamp = found.entries[-1].timestamp
-    for raw in raw_records(path, number, data, found):
-        type, offset = raw[3], raw[5]
-        result.types[RecordType(type).name] += 1
-        if type == RecordType.REMOVED:
-            removed = decode.decode_removed(data, offset)
-            result.removals[RemovalReason(removed.reason).word] += len(removed.ids)
+    try:
+        for raw in raw_records(path, number, data, found):
+            _count_record(result, raw[3], data, raw[5])
+    except (Corrupt, RecordError):  # what comes behind is not known
+        return
+
+
+def _count_record(result: Stat, type: int, data: bytes, offset: int) -> None:
+    result.types[RecordType(type).name] += 1
+    if type == RecordType.REMOVED:
+        removed = decode.decode_removed(data, offset)
+        result.removals[_REMOVALS.get(removed.reason, str(removed.reason))] += len(removed.ids)

@@ -31,7 +31,7 @@ class Failure(click.ClickException):
 
     def __init__(self, exit_code: int, *lines: str) -> None:
         super().__init__("\n".join(map(printable, lines)))
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # type: ignore[misc]  # click looks at the instance, whatever it declares
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Every line, the first with the command's name."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from broker.cli.settings import load_config
+from broker.cli.settings import load_config, read_config
 
 _CONFIG = click.option(
     "--config",
@@ -33,7 +33,7 @@ def run(context: click.Context, file: Path | None, data: Path | None, listen: tu
     from broker import daemon
 
     config = load_config(file, data, listen)
-    context.exit(daemon.run(config, lambda: load_config(file, data, listen)))
+    context.exit(daemon.run(config, lambda: read_config(file, data, listen)))
 
 
 @click.group()

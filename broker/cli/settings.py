@@ -10,10 +10,15 @@ from broker.cli.failure import USAGE, Failure
 from broker.config import Config, ConfigError, load
 
 
+def read_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
+    """The configuration.  Raises ConfigError."""
+    return load(config, os.environ, data=data, listen=listen)
+
+
 def load_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
     """The configuration; problems end the command, all of them told at once."""
     try:
-        return load(config, data=data, listen=listen, environment=os.environ)
+        return read_config(config, data, listen)
     except ConfigError as error:
         raise Failure(USAGE, *map(str, error.problems)) from None
 

@@ -53,7 +53,7 @@ class StompAcceptor(_Acceptor):
     heart_beat_to_connection_ttl_modifier: Annotated[float, Field(ge=1, le=1_000, allow_inf_nan=False)] = 2.0
     """Heart-beat intervals without a byte after which a client is dead: two, so that one may be late."""
     stomp_consumer_window_size: BytesOrUnlimited = 1 << 20
-    """Bytes in delivery to a subscription that acknowledges (0: one message): Artemis's 10 KiB stall cumulative ones."""
+    """Bytes in delivery to a subscription (0: one message); Artemis's 10 KiB stall cumulative acknowledgement."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """How long a client may take to log in: one that never does must not hold a connection."""
 

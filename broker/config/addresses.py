@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from broker.config.section import Section, kebab
-from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
+from broker.config.units import BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 from broker.engine.message import RoutingType
 from broker.engine.settings import (
     SETTING_NAMES,
@@ -99,10 +99,10 @@ def _persistence(value: object) -> object:
     return _word(DeliveryCountPersistence, value)
 
 
-def _word(kind: type[StrEnum], value: object) -> object:
-    if value not in list(kind):
-        raise ValueError(f"give one of {', '.join(json.dumps(word) for word in kind)}")
-    return kind(value)
+def _word(kind: type[StrEnum], value: object) -> StrEnum:
+    if isinstance(value, str) and value in list(kind):
+        return kind(value)
+    raise ValueError(f"give one of {', '.join(json.dumps(word) for word in kind)}")
 
 
 Routing = Annotated[RoutingType, BeforeValidator(_routing_type)]
@@ -126,7 +126,7 @@ class AddressSection(Section):
 
     routing_types: Annotated[tuple[Routing, ...], Field(strict=False)] = ()
     """What the address hands its messages to, beside the routing types of the queues given with it."""
-    queues: dict[str, Queue] = {}
+    queues: dict[str, Queue] = Field(default_factory=dict)
 
     @property
     def all_routing_types(self) -> frozenset[RoutingType]:

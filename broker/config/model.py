@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from broker.config.acceptors import Acceptor, HttpAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
-from broker.config.section import Section
+from broker.config.section import Section, kebab
 from broker.config.sections import (
     BrokerSection,
     JournalSection,
@@ -45,9 +46,9 @@ class Config(Section):
     journal: JournalSection = JournalSection()
     limits: LimitsSection = LimitsSection()
     security: SecuritySection = SecuritySection()
-    acceptors: dict[str, Acceptor] = {}
-    users: dict[str, User] = {}
-    addresses: dict[str, AddressSection] = {}
+    acceptors: dict[str, Acceptor] = Field(default_factory=dict)
+    users: dict[str, User] = Field(default_factory=dict)
+    addresses: dict[str, AddressSection] = Field(default_factory=dict)
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
 
     @property
@@ -68,6 +69,19 @@ class Config(Section):
         """The address settings as the engine takes them: each match with the fields that it sets."""
         return [(setting.match, setting.fields()) for setting in self.address_settings]
 
+    def changed_sections(self, other: Config) -> set[str]:
+        """The sections, by their names in the file, that differ in another configuration."""
+        return {kebab(name) for name in Config.model_fields if getattr(self, name) != getattr(other, name)}
+
+    def with_reloaded(self, other: Config) -> Config:
+        """This configuration with what a reload takes from another: the address settings and the log's level."""
+        log = self.log.model_copy(update={"level": other.log.level})
+        return self.model_copy(update={"address_settings": other.address_settings, "log": log})
+
     def setting_defaults(self) -> dict[str, object]:
         """The default of every field of an address setting, by the engine's field names."""
         return dict(DEFAULTS)
+
+
+#: What reads the configuration again when the broker is told to reload.  Raises ConfigError.
+Reload = Callable[[], Config]

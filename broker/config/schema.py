@@ -46,10 +46,15 @@ def child(annotation: object, key: str | int) -> object | None:
         return field.annotation
     for arm in arms(annotation):
         if get_origin(arm) is dict:
-            return get_args(arm)[1]  # type: ignore[no-any-return]
+            return _argument(arm, 1)
         if get_origin(arm) is tuple and isinstance(key, int):
-            return get_args(arm)[0]
+            return _argument(arm, 0)
     return None
+
+
+def _argument(annotation: object, index: int) -> object:
+    argument: object = get_args(annotation)[index]
+    return argument
 
 
 def annotation_at(path: Sequence[str | int]) -> object | None:

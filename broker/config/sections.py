@@ -69,8 +69,6 @@ class JournalSection(Section):
     """Bytes of one preallocated file: a large one rolls seldom, a small one comes free early."""
     reserve: Bytes = 8 << 20
     """Disk kept for removals when the disk is full, so that consumers can go on and make room."""
-    datasync: bool = True
-    """false confirms before the disk has it, and loses messages when the power fails: for throw-away data only."""
     slow_sync_warning: Milliseconds = 1_000
     """A sync that takes longer is logged: healthy disks need some milliseconds."""
     pending_max_bytes: Annotated[Bytes, Field(ge=1 << 20)] = 16 << 20
@@ -101,8 +99,6 @@ class LimitsSection(Section):
     """Open transactions of one connection: clients use one, pools some."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20
     """Bytes of one transaction's messages: it becomes one entry of the journal and is in memory until its commit."""
-    unsent_bytes_max: Annotated[Bytes, Field(ge=64 << 10)] = 1 << 20
-    """Bytes written to one connection that its client has not read, above which its deliveries wait."""
 
 
 class SecuritySection(Section):

@@ -1,0 +1,1 @@
+"""A STOMP load generator and a runner that measure a broker from outside: `python -m bench --help`."""

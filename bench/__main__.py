@@ -1,0 +1,166 @@
+"""Command line of the benchmark: `python -m bench run`, `python -m bench generator`."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench import own_cost, report
+from bench.brokers import ActiveMQ, Bartleby, Broker, Connected, NotAvailable
+from bench.cases import NAMES, RECOVERY, Plan, Recovery, Row, measure, recover
+from bench.consumer import AckMode
+from bench.generator import Load, Target
+from bench.link import BrokerFailed
+from bench.messages import LAP, Pool, Shape
+
+FAILED = 1  # exit status: a target was missed (with --check), or a broker misbehaved
+UNUSABLE = 2  # exit status: bad options, or a broker that was asked for cannot be started
+DRAIN_LAPS = 50  # half a million messages: long enough for steady figures
+
+
+@click.group()
+def main() -> None:
+    """Measures a STOMP broker from outside: throughput, its CPU a message, and that no message is lost, repeated,
+    reordered or changed meanwhile."""
+
+
+def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdigit():
+        raise click.BadParameter("HOST:PORT is wanted")
+    return host, int(port)
+
+
+@main.command()
+@click.option("--case", "cases", type=click.Choice(NAMES), multiple=True, help="Which cases; repeatable. Default: all.")
+@click.option("--broker", "brokers", type=click.Choice(["bartleby", "activemq"]), multiple=True,
+              help="Which brokers to start; repeatable. Default: both, or none with --connect.")
+@click.option("--connect", callback=_address, metavar="HOST:PORT", help="Also measure a broker that runs already.")
+@click.option("--pid", type=int, help="Process id of that broker, for its CPU time.")
+@click.option("--login", help="User for --connect.")
+@click.option("--passcode", help="Password for --connect.")
+@click.option("--duration", type=float, default=5.0, show_default=True, help="Seconds of sending a round.")
+@click.option("--messages", type=int, help="Send so many messages a round instead.")
+@click.option("--rounds", type=int, default=3, show_default=True, help="Rounds; medians are reported.")
+@click.option("--warm-up", type=float, help="Seconds of load before the first round. Default: 1 (bartleby), "
+              "10 (activemq), 2 (--connect), for non-durable and durable load each.")
+@click.option("--size-min", type=int, default=50, show_default=True, help="Bytes of the smallest body.")
+@click.option("--size-max", type=int, default=150, show_default=True, help="Bytes of the largest body.")
+@click.option("--destinations", type=int, default=16, show_default=True, help=f"A divisor of {LAP}.")
+@click.option("--destination-prefix", default="/queue/bench.", show_default=True,
+              help="Names are PREFIX00, PREFIX01, ...; /topic/... works for the non-durable case.")
+@click.option("--in-flight", type=int, default=40_000, show_default=True, help="Most messages sent and not received.")
+@click.option("--ack", type=click.Choice(["client", "client-individual"]), default="client", show_default=True,
+              help="Acknowledgement of the durable cases: cumulative, or each message by itself.")
+@click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 100 (individual: 1).")
+@click.option("--receipt-every", type=int, default=0, show_default=True,
+              help="Messages to a receipt; the last message always asks for one.")
+@click.option("--subscription-header", "headers", multiple=True, metavar="NAME:VALUE",
+              help="Headers of SUBSCRIBE in place of the broker's own; repeatable.")
+@click.option("--recovery-messages", type=int, default=1_000_000, show_default=True, help="Messages to recover.")
+@click.option("--recovery-peer", is_flag=True, help="Measure the recovery of activemq, too.")
+@click.option("--config", type=click.Path(path_type=Path), default=Path("etc/broker.toml"), show_default=True,
+              help="Bartleby's configuration.")
+@click.option("--python", default=sys.executable, help="Interpreter for bartleby. Default: this one.")
+@click.option("--heap", default="2g", show_default=True, help="ActiveMQ's heap.")
+@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              help="Where brokers keep their data; must be the disk to measure. Default: temporary files' directory.")
+@click.option("--seed", type=int, help="Seed of the messages. Default: a new one, printed.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
+@click.option("--check", is_flag=True, help="Exit status 1 when a target of the chosen cases is missed.")
+def run(
+    cases: tuple[str, ...], brokers: tuple[str, ...], connect: tuple[str, int] | None, pid: int | None,
+    login: str | None, passcode: str | None, duration: float, messages: int | None, rounds: int, warm_up: float | None,
+    size_min: int, size_max: int, destinations: int, destination_prefix: str, in_flight: int, ack: AckMode,
+    ack_every: int | None, receipt_every: int, headers: tuple[str, ...], recovery_messages: int, recovery_peer: bool,
+    config: Path, python: str, heap: str, data: Path | None, seed: int | None, json_path: Path | None, check: bool,
+) -> None:  # fmt: skip
+    """Runs cases on brokers in alternating rounds and prints medians, targets, and where they stand."""
+    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    try:
+        plan = Plan(
+            cases=cases or NAMES,
+            rounds=rounds,
+            shape=Shape(size_min, size_max, destinations, destination_prefix, False, receipt_every, seed),
+            load=Load(messages, duration if messages is None else None, in_flight),
+            ack=ack,
+            ack_every=ack_every if ack_every is not None else (100 if ack == "client" else 1),
+            subscription_headers=headers,
+            warm_up_s=warm_up,
+            recovery_messages=recovery_messages,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    makers: dict[str, Callable[[], Broker]] = {
+        "bartleby": lambda: Bartleby(data, config, python),
+        "activemq": lambda: ActiveMQ(data, heap),
+    }
+    names = list(dict.fromkeys(brokers or (() if connect else makers)))
+    chosen = [makers[name] for name in names]
+    if connect:
+        target = Target(*connect, login, passcode)
+        chosen.append(lambda: Connected(target, pid))
+    recovering = [makers[name] for name in names if name == "bartleby" or recovery_peer]
+    machine = report.machine(data or Path(tempfile.gettempdir()))
+    click.echo(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; seed {seed}")
+    try:
+        rows = measure(plan, [make() for make in chosen], click.echo)
+        recoveries = [recover(plan, make(), click.echo) for make in recovering] if RECOVERY in plan.cases else []
+    except NotAvailable as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    except BrokerFailed as error:
+        click.echo(f"error: {error} (seed {seed})", err=True)
+        sys.exit(FAILED)
+    _conclude(plan, rows, recoveries, machine, json_path, check)
+
+
+def _conclude(
+    plan: Plan,
+    rows: list[Row],
+    recoveries: list[Recovery],
+    machine: dict[str, object],
+    json_path: Path | None,
+    check: bool,
+) -> None:
+    if rows:
+        Console(width=None if sys.stdout.isatty() else 140).print(report.table(rows))
+    for recovery in recoveries:
+        click.echo(
+            f"recovery of {recovery.messages:,} messages on {recovery.broker}: {recovery.ready_s:.2f} s to ready, "
+            f"{recovery.drain_s:.1f} s to receive them all"
+        )
+    found = report.verdicts(plan, rows, recoveries)
+    for verdict in found:
+        click.echo(str(verdict))
+    if json_path:
+        json_path.write_text(json.dumps(report.document(plan, rows, recoveries, machine), indent=1) + "\n")
+    if check and not all(verdict.met for verdict in found):
+        sys.exit(FAILED)
+
+
+@main.command()
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the messages.")
+def generator(seed: int) -> None:
+    """Measures the generator itself: its CPU a message for sending, and for receiving, checking and acknowledging."""
+    pool = Pool(Shape(durable=True, seed=seed))
+    click.echo(f"produce: {own_cost.producing(pool, DRAIN_LAPS * LAP):.2f} us a message")
+    modes: tuple[tuple[AckMode, int], ...] = (("auto", 1), ("client", 100), ("client-individual", 1))
+    for ack, every in modes:
+        cost = own_cost.consuming(pool, DRAIN_LAPS, ack, every)
+        click.echo(f"consume, ack {ack} every {every}: {cost:.2f} us a message")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped, too
+    main()

@@ -1,0 +1,156 @@
+"""From rounds to a table, targets and JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from rich.table import Table
+
+from bench.cases import DURABLE, NONDURABLE, STRICT, Plan, Recovery, Row
+
+OURS: Final = "bartleby"
+PEER: Final = "activemq"
+RECOVERY_TARGET_MESSAGES: Final = 1_000_000
+SYNCS: Final = 200  # writes of the disk probe, some 50 ms on a good disk
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A target and what was measured; value None: not measured (no such run, or no peer)."""
+
+    name: str
+    value: float | None
+    limit: float
+    at_least: bool
+    unit: str
+
+    @property
+    def met(self) -> bool:
+        if self.value is None:
+            return False
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def __str__(self) -> str:
+        sign = ">=" if self.at_least else "<="
+        value = "not measured" if self.value is None else f"{self.value:.2f} {self.unit}"
+        return f"{'met   ' if self.met else 'MISSED'} {self.name}: {value} (target {sign} {self.limit:g} {self.unit})"
+
+
+def verdicts(plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery]) -> list[Verdict]:
+    """The project's targets, for the cases in the plan."""
+    found = []
+    for case, ratio, cpu in ((NONDURABLE, 6.0, 5.0), (DURABLE, 15.0, 8.0)):
+        if case.name in plan.cases:
+            peer = _ratio(rows, (case.name, OURS), (case.name, PEER))
+            found.append(Verdict(f"{case.name} throughput", peer, ratio, True, "x Classic"))
+            found.append(Verdict(f"{case.name} CPU", _cpu(rows, case.name, OURS), cpu, False, "us a message"))
+    if STRICT.name in plan.cases:
+        strict = _ratio(rows, (STRICT.name, OURS), (DURABLE.name, OURS))
+        cost = None if strict is None else 100 * (1 - strict)
+        found.append(Verdict("strict delivery counts cost", cost, 10.0, False, "% of throughput"))
+    if "recovery" in plan.cases:
+        ready = [r.ready_s for r in recoveries if r.broker == OURS and r.messages >= RECOVERY_TARGET_MESSAGES]
+        found.append(Verdict("recovery of a million messages", max(ready, default=None), 10.0, False, "s"))
+    return found
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Medians over the rounds, a line a case and broker."""
+    result = Table("case", "broker", title="medians over the rounds")
+    figures = ("messages/s", "lowest-highest", "broker us", "generator us", "messages", "receipts", "ACKs", "resent")
+    for heading in figures:
+        result.add_column(heading, justify="right")
+    for case, broker in dict.fromkeys((row.case, row.broker) for row in rows):
+        outcomes = [row.outcome for row in _of(rows, case, broker)]
+        rates = [outcome.rate for outcome in outcomes]
+        cpu = _cpu(rows, case, broker)
+        result.add_row(
+            case,
+            broker,
+            f"{median(rates):,.0f}",
+            f"{min(rates):,.0f}-{max(rates):,.0f}",
+            "-" if cpu is None else f"{cpu:.2f}",
+            f"{median(outcome.generator_us for outcome in outcomes):.2f}",
+            f"{median(outcome.messages for outcome in outcomes):,.0f}",
+            f"{median(outcome.receipts for outcome in outcomes):,.0f}",
+            f"{median(outcome.acks for outcome in outcomes):,.0f}",
+            f"{median(outcome.resent for outcome in outcomes):,.0f}",
+        )
+    return result
+
+
+def document(
+    plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery], machine: dict[str, object]
+) -> dict[str, object]:
+    """Everything, for json.dump."""
+    return {
+        "machine": machine,
+        "plan": asdict(plan),
+        "rounds": [
+            {
+                "case": row.case,
+                "broker": row.broker,
+                "round": row.round,
+                **asdict(row.outcome),
+                "rate": row.outcome.rate,
+                "broker_us": row.outcome.broker_us,
+                "generator_us": row.outcome.generator_us,
+            }
+            for row in rows
+        ],
+        "recoveries": [asdict(recovery) for recovery in recoveries],
+        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in verdicts(plan, rows, recoveries)],
+    }
+
+
+def machine(directory: Path) -> dict[str, object]:
+    """What a figure depends on besides the broker."""
+    facts = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = [fact.partition(":")[2].strip() for fact in facts if fact.startswith("model name")]
+    return {
+        "cpu": cpu[0] if cpu else platform.machine(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        "fdatasyncs_per_s": round(_sync_rate(directory)),
+    }
+
+
+def _sync_rate(directory: Path) -> float:
+    path = directory / f"bench-sync-{os.getpid()}"
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, 4096 * SYNCS)
+        start = time.perf_counter()
+        for number in range(SYNCS):
+            os.pwrite(handle, b"x" * 4096, 4096 * number)
+            os.fdatasync(handle)
+        return SYNCS / (time.perf_counter() - start)
+    finally:
+        os.close(handle)
+        path.unlink()
+
+
+def _of(rows: Sequence[Row], case: str, broker: str) -> list[Row]:
+    return [row for row in rows if row.case == case and row.broker == broker]
+
+
+def _cpu(rows: Sequence[Row], case: str, broker: str) -> float | None:
+    values = [row.outcome.broker_us for row in _of(rows, case, broker)]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _ratio(rows: Sequence[Row], ours: tuple[str, str], peer: tuple[str, str]) -> float | None:
+    """Median over the rounds of one throughput divided by another of the same round."""
+    rates = {row.round: row.outcome.rate for row in _of(rows, *peer)}
+    ratios = [row.outcome.rate / rates[row.round] for row in _of(rows, *ours) if row.round in rates]
+    return median(ratios) if ratios else None

@@ -1,0 +1,119 @@
+"""From what pydantic found wrong to problems that name the fix."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+from broker.config.acceptors import PROTOCOLS_NOT_YET
+from broker.config.addresses import REFUSED_SETTINGS
+from broker.config.problems import Problem
+from broker.config.schema import Path, annotation_at, dotted, is_table, model_fields
+
+SHOWN_CHARS_MAX: Final = 75
+"""Characters of a value in a problem: enough to find it."""
+
+SourceOf = Callable[[str], str]
+
+# The fix for each kind of error that the models can give; value errors bring their own.
+_FIXES: Final = {
+    "bool_type": "give true or false",
+    "dict_type": "give a table",
+    "finite_number": "give a finite number",
+    "float_type": "give a number",
+    "greater_than_equal": "give {ge} or more",
+    "int_type": "give an integer",
+    "less_than_equal": "give {le} or less",
+    "literal_error": "give {expected}",
+    "missing": "this key is needed: add it",
+    "model_type": "give a table",
+    "path_type": "give a path, in quotes",
+    "string_too_long": "give at most {max_length} characters",
+    "string_too_short": "give a text that is not empty",
+    "string_type": "give a text, in quotes",
+    "too_short": "give a text that is not empty",
+    "tuple_type": "give a list",
+    "union_tag_not_found": 'this acceptor needs its protocol: add protocol = "stomp" or "http"',
+}
+
+
+def place(error: ErrorDetails) -> Path:
+    """Where the error is; pydantic puts the protocol between an acceptor's name and its keys."""
+    path = error["loc"]
+    if path[0] == "acceptors" and len(path) > 2:
+        return path[:2] + path[3:]
+    return path
+
+
+def shown(value: object) -> str:
+    """A value as it stands in the file, cut to a length at which one recognises it; tables are not shown."""
+    if value is None or isinstance(value, dict | list | tuple):
+        return ""
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "..."
+
+
+def problem(error: ErrorDetails, raw: Mapping[str, object], source_of: SourceOf) -> Problem:
+    """The problem that an error is."""
+    path = place(error)
+    if error["type"] == "union_tag_invalid":
+        path = (*path, "protocol")
+    key = dotted(path, raw)
+    # Whatever is wrong about a user may be the password in the wrong place.
+    hidden = path[0] == "users" or error["type"] in ("missing", "union_tag_not_found")
+    value = "" if hidden else shown(value_at(raw, path))
+    return Problem(source_of(key), key, value, _fix(error, path))
+
+
+def unknown(path: Path) -> str:
+    """The fix for a key that is none: a refused one's reason, or one that is spelled alike."""
+    *parent, last = path
+    if parent[:1] == ["address-settings"] and str(last) in REFUSED_SETTINGS:
+        return REFUSED_SETTINGS[str(last)]
+    known = sorted(model_fields(annotation_at(parent)))
+    alike = difflib.get_close_matches(str(last).lower().replace("_", "-"), known, n=1)
+    kind = "section" if len(path) == 1 else "setting"
+    return f"there is no such {kind}: " + (f"did you mean {alike[0]}?" if alike else f"known are {', '.join(known)}")
+
+
+def _fix(error: ErrorDetails, path: Path) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return unknown(path)
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "union_tag_invalid":
+        return _protocol(str(context["tag"]))
+    if kind in _FIXES:
+        return _FIXES[kind].format_map(context)
+    # A kind that no model gives today: pydantic's own words are better than none.
+    return error["msg"]
+
+
+def _protocol(name: str) -> str:
+    if name.lower() in PROTOCOLS_NOT_YET:
+        return f"this version does not speak {name.lower()} yet: remove the acceptor"
+    return 'give "stomp" or "http"'
+
+
+def value_at(raw: object, path: Sequence[str | int]) -> object:
+    """What stands at a place of the tables as read, or None."""
+    for key in path:
+        if isinstance(raw, dict):
+            raw = raw.get(key)
+        elif isinstance(raw, list) and isinstance(key, int) and key < len(raw):
+            raw = raw[key]
+        else:
+            return None
+    return raw
+
+
+def table_expected(path: Path) -> bool:
+    """Whether a place is a table, to which a single value cannot be given."""
+    annotation = annotation_at(path)
+    return annotation is not None and is_table(annotation)

@@ -1,0 +1,153 @@
+"""Reading the configuration: a file, over it the environment, over that the options; then everything is checked.
+
+All problems are told at once.  What is wrong in itself is left out, and the relations are checked on the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from broker.config.environment import Overlay
+from broker.config.explain import SourceOf, place, problem, value_at
+from broker.config.listen import OPTION, overridden
+from broker.config.model import SHIPPED, Config
+from broker.config.problems import ConfigError, Problem
+from broker.config.relations import clashes
+from broker.config.schema import Path as Place
+from broker.config.schema import dotted
+
+AS_SHIPPED: Final = "the configuration as shipped"
+
+CHECK_OK: Final = 0
+CHECK_FAILED: Final = 2
+
+Raw = dict[str, object]
+_NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
+_PLACE: Final = re.compile(r"(.*) \(at (line [0-9]+, column [0-9]+|end of document)\)", re.DOTALL)
+
+
+def load(
+    path: Path | None,
+    environment: Mapping[str, str] = _NO_ENVIRONMENT,
+    *,
+    data: Path | None = None,
+    listen: Sequence[str] = (),
+) -> Config:
+    """The configuration of a file (None: as shipped), the environment and the options `--data` and `--listen`.
+
+    Raises ConfigError with all problems.
+    """
+    file = AS_SHIPPED if path is None else str(path)
+    raw = copy.deepcopy(SHIPPED) | ({} if path is None else _read(path))
+    overlay = Overlay(raw)
+    overlay.apply(environment)
+    origins = overlay.origins
+
+    def source_of(key: str) -> str:
+        return next((origins[known] for known in origins if key == known or key.startswith(f"{known}.")), file)
+
+    config, problems, broken = _validate(raw, source_of)
+    problems = overlay.problems + problems
+    if data is not None:
+        config = config.model_copy(update={"broker": config.broker.model_copy(update={"data_directory": data})})
+    config, more, keys = overridden(config, listen)
+    origins |= dict.fromkeys(keys, OPTION)
+    problems += more
+    problems += _clashes(config, source_of, broken - keys)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def apply_listen(config: Config, listen: Sequence[str]) -> Config:
+    """The configuration with acceptors listening where `--listen` options say.  Raises ConfigError."""
+    config, problems, _ = overridden(config, listen)
+    problems += _clashes(config, lambda _: OPTION, set())
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def check(path: Path | None, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> tuple[int, str]:
+    """What `bartleby config check` does: its exit status (0, or 2 if there are problems) and its text."""
+    try:
+        load(path, environment)
+    except ConfigError as error:
+        return CHECK_FAILED, str(error)
+    return CHECK_OK, f"{path or AS_SHIPPED}: ok"
+
+
+def _read(path: Path) -> Raw:
+    """The tables of a file.  Raises ConfigError."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        found = Problem(str(path), "the file", "", f"{error.strerror}: name a file that can be read")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        found = Problem(str(path), f"line {line}", "", "not UTF-8: save the file in that encoding")
+    except tomllib.TOMLDecodeError as error:
+        parts = _PLACE.fullmatch(str(error))
+        where, what = (parts[2], parts[1]) if parts else ("the file", str(error))
+        found = Problem(str(path), where, "", f"{what}: correct the TOML there")
+    raise ConfigError([found])
+
+
+def _validate(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:
+    """The configuration without what is wrong in itself, the problems, and the keys that were left out."""
+    problems: list[Problem] = []
+    broken: set[str] = set()
+    rest = raw
+    while True:
+        try:
+            return Config.model_validate(rest), problems, broken
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        if not problems:
+            problems = [problem(error, raw, source_of) for error in errors]
+        broken |= {dotted(place(error), rest) for error in errors}
+        smaller = _without(rest, [_left_out(error) for error in errors])
+        assert smaller != rest, f"nothing to leave out for {errors}"
+        rest = smaller
+
+
+def _left_out(error: ErrorDetails) -> Place:
+    """What has to go so that an error goes: the value, or what lacks one."""
+    path = place(error)
+    return path[:-1] if error["type"] == "missing" else path
+
+
+def _without(raw: Raw, paths: Iterable[Place]) -> Raw:
+    """A copy without these places; later ones first, so that those before keep their index."""
+    rest = copy.deepcopy(raw)
+    for path in sorted(set(paths), key=lambda path: [(isinstance(key, int), key) for key in path], reverse=True):
+        inner = value_at(rest, path[:-1])
+        if isinstance(inner, dict):
+            inner.pop(path[-1], None)
+        elif isinstance(inner, list):
+            del inner[int(path[-1])]
+    return rest
+
+
+def _clashes(config: Config, source_of: SourceOf, broken: set[str]) -> list[Problem]:
+    """The clashes in which nothing takes part that is wrong in itself."""
+    return [
+        Problem(source_of(clash.keys[0]), clash.keys[0], clash.value, clash.fix)
+        for clash in clashes(config)
+        if not any(_overlap(key, bad) for key in clash.keys for bad in broken)
+    ]
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two keys are the same, or one is within the other."""
+    short, long = sorted((one, other), key=len)
+    return long.startswith(short) and long[len(short) : len(short) + 1] in ("", ".", "[")

@@ -1,0 +1,225 @@
+"""What must hold between settings, and between a setting and the rules of the engine.
+
+Each rule yields the clashes that it finds.  A clash names all keys that take part in it, the one to change first: if
+one of them is wrong in itself, the clash is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config.acceptors import StompAcceptor
+from broker.config.addresses import AddressSetting
+from broker.config.explain import shown
+from broker.config.model import Config
+from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
+from broker.engine.errors import InvalidName
+from broker.engine.filter import InvalidFilter, compile_filter
+from broker.engine.names import check_name, check_queue_name, check_sendable
+from broker.engine.settings import DeliveryCountPersistence
+from broker.engine.settings_match import InvalidMatch, SettingsTable
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Settings that cannot all be so.  value: that of the first key."""
+
+    keys: tuple[str, ...]
+    value: str
+    fix: str
+
+
+def clashes(config: Config) -> Iterator[Clash]:
+    """All clashes, in the order of the rules."""
+    for rule in _RULES:
+        yield from rule(config)
+
+
+def _duration(ms: int) -> str:
+    return written(ms, DURATION_UNITS)
+
+
+def _size(size: int) -> str:
+    return written(size, SIZE_UNITS)
+
+
+def _entry_fits_segment(config: Config) -> Iterator[Clash]:
+    """An operation becomes one entry, and half a segment is what an entry may need."""
+    limits, half = config.limits, config.journal.segment_size // 2
+    segment = "journal.segment-size"
+    fix = f"at most half of {segment} ({_size(half)}): lower it, or raise {segment}"
+    if limits.body_bytes_max + limits.header_bytes_max > half:
+        keys = ("limits.body-bytes-max", "limits.header-bytes-max", segment)
+        yield Clash(keys, _size(limits.body_bytes_max), f"together with limits.header-bytes-max {fix}")
+    if limits.transaction_bytes_max > half:
+        yield Clash(("limits.transaction-bytes-max", segment), _size(limits.transaction_bytes_max), f"give {fix}")
+
+
+def _reserve_fits_segment(config: Config) -> Iterator[Clash]:
+    quarter = config.journal.segment_size // 4
+    if config.journal.reserve > quarter:
+        fix = f"give at most a quarter of journal.segment-size ({_size(quarter)}), or raise that"
+        yield Clash(("journal.reserve", "journal.segment-size"), _size(config.journal.reserve), fix)
+
+
+def _line_fits_headers(config: Config) -> Iterator[Clash]:
+    line, headers = config.limits.header_line_bytes_max, config.limits.header_bytes_max
+    if line > headers:
+        keys = ("limits.header-line-bytes-max", "limits.header-bytes-max")
+        yield Clash(keys, _size(line), f"give at most limits.header-bytes-max ({_size(headers)})")
+
+
+def _time_to_live(config: Config) -> Iterator[Clash]:
+    for name, acceptor in _stomp(config):
+        section = f"acceptors.{name}"
+        low, high = acceptor.connection_ttl_min, acceptor.connection_ttl_max
+        if 0 <= high < low:
+            keys = (f"{section}.connection-ttl-min", f"{section}.connection-ttl-max")
+            yield Clash(keys, _duration(low), f"give at most {keys[1]} ({_duration(high)})")
+        ttl = config.connection_ttl(acceptor)
+        if 0 <= ttl < low:
+            key = "broker.connection-ttl" if acceptor.connection_ttl is None else f"{section}.connection-ttl"
+            least = f"{section}.connection-ttl-min"
+            fix = f"give at least {least} ({_duration(low)}), or -1 for never"
+            yield Clash((key, least), _duration(ttl), fix)
+
+
+def _connections(config: Config) -> Iterator[Clash]:
+    most = config.limits.connections_max
+    for name, acceptor in _stomp(config):
+        if acceptor.connections_allowed > most:
+            keys = (f"acceptors.{name}.connections-allowed", "limits.connections-max")
+            yield Clash(keys, str(acceptor.connections_allowed), f"give at most {keys[1]} ({most})")
+
+
+def _prefixes(config: Config) -> Iterator[Clash]:
+    for name, acceptor in _stomp(config):
+        both = set(acceptor.anycast_prefixes) & set(acceptor.multicast_prefixes)
+        if both:
+            keys = (f"acceptors.{name}.multicast-prefix", f"acceptors.{name}.anycast-prefix")
+            fix = f"{shown(min(both))} is also in {keys[1]}: a prefix says one routing type"
+            yield Clash(keys, shown(acceptor.multicast_prefix), fix)
+
+
+def _one_listener_a_port(config: Config) -> Iterator[Clash]:
+    taken: dict[tuple[str, int], str] = {}
+    for name, acceptor in config.acceptors.items():
+        if not acceptor.enabled or acceptor.port == 0:
+            continue
+        first = taken.setdefault((acceptor.host, acceptor.port), name)
+        if first != name:
+            keys = (f"acceptors.{name}.port", f"acceptors.{first}.port", f"acceptors.{name}.host")
+            yield Clash(keys, str(acceptor.port), f"acceptors.{first} listens there already: give another port")
+
+
+def _who_may_come_in(config: Config) -> Iterator[Clash]:
+    if config.users and config.security.anonymous:
+        fix = "there are users, so that every login needs a password: remove this, or the users"
+        yield Clash(("security.anonymous", "users"), "true", fix)
+    if config.users or config.security.anonymous:
+        return
+    for name, acceptor in config.stomp_acceptors.items():
+        if not acceptor.is_loopback:
+            keys = (f"acceptors.{name}.host", "security.anonymous", "users")
+            fix = (
+                "without users everybody could log in from other machines: add a [users.NAME] with a password, listen"
+                " on 127.0.0.1, or allow it with anonymous = true in [security]"
+            )
+            yield Clash(keys, shown(acceptor.host), fix)
+
+
+def _addresses(config: Config) -> Iterator[Clash]:
+    homes: dict[str, str] = {}
+    for name, section in config.addresses.items():
+        key = f"addresses.{name}"
+        yield from _checked(check_name, key, name, "rename it")
+        if not section.all_routing_types:
+            fix = 'give the address routing-types = ["ANYCAST"] or ["MULTICAST"] or both, or a queue'
+            yield Clash((f"{key}.routing-types", f"{key}.queues"), "", fix)
+        for queue_name, queue in section.queues.items():
+            queue_key = f"{key}.queues.{queue_name}"
+            yield from _checked(check_queue_name, queue_key, queue_name, "rename it")
+            yield from _checked(compile_filter, f"{queue_key}.filter", queue.filter, "correct the selector")
+            home = homes.setdefault(queue_name, name)
+            if home != name:
+                yield Clash((queue_key,), "", f"addresses.{home} has a queue of this name: each queue needs its own")
+
+
+def _matches(config: Config) -> Iterator[Clash]:
+    seen: set[str] = set()
+    for setting in config.address_settings:
+        key = f"{_key(setting)}.match"
+        if setting.match in seen:
+            yield Clash((key,), "", "this match is given twice: put its settings into one")
+        seen.add(setting.match)
+        try:
+            SettingsTable([(setting.match, {})], {})
+        except InvalidMatch as error:
+            yield Clash((key,), "", f"{error}: correct it")
+
+
+def _setting_ranges(config: Config) -> Iterator[Clash]:
+    for setting in config.address_settings:
+        pairs = (
+            ("min-expiry-delay", setting.min_expiry_delay, "max-expiry-delay", setting.max_expiry_delay),
+            ("redelivery-delay", setting.redelivery_delay, "max-redelivery-delay", setting.max_redelivery_delay),
+        )
+        for low, least, high, most in pairs:
+            if least is not None and most is not None and 0 <= most < least:
+                keys = (f"{_key(setting)}.{low}", f"{_key(setting)}.{high}")
+                yield Clash(keys, _duration(least), f"give at most {high} ({_duration(most)})")
+
+
+def _setting_names(config: Config) -> Iterator[Clash]:
+    for setting in config.address_settings:
+        key = _key(setting)
+        for name, address in (
+            ("dead-letter-address", setting.dead_letter_address),
+            ("expiry-address", setting.expiry_address),
+        ):
+            if address:
+                yield from _checked(check_sendable, f"{key}.{name}", address, "give the name of one address")
+
+
+def _one_persistence(config: Config) -> Iterator[Clash]:
+    for setting in config.address_settings:
+        alias, persistence = setting.persist_delivery_count_before_delivery, setting.delivery_count_persistence
+        strict = persistence is DeliveryCountPersistence.STRICT
+        if alias is not None and persistence is not None and alias is not strict:
+            keys = ("persist-delivery-count-before-delivery", "delivery-count-persistence")
+            fix = f'{keys[1]} = "{persistence}" says the opposite: keep one of them'
+            yield Clash(tuple(f"{_key(setting)}.{key}" for key in keys), shown(alias), fix)
+
+
+def _key(setting: AddressSetting) -> str:
+    return f'address-settings["{setting.match}"]'
+
+
+def _stomp(config: Config) -> Iterable[tuple[str, StompAcceptor]]:
+    return ((name, acceptor) for name, acceptor in config.acceptors.items() if isinstance(acceptor, StompAcceptor))
+
+
+def _checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> Iterator[Clash]:
+    try:
+        rule(value)
+    except (InvalidName, InvalidFilter) as error:
+        yield Clash((key,), shown(value), f"{error}: {fix}")
+
+
+_RULES: Final = (
+    _entry_fits_segment,
+    _reserve_fits_segment,
+    _line_fits_headers,
+    _time_to_live,
+    _connections,
+    _prefixes,
+    _one_listener_a_port,
+    _who_may_come_in,
+    _addresses,
+    _matches,
+    _setting_ranges,
+    _setting_names,
+    _one_persistence,
+)

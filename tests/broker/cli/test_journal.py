@@ -1,0 +1,137 @@
+"""`bartleby journal` on journals that a broker has written, whole, damaged and in use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store.record import RecordType
+from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.management.harness import TestBroker
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data directory of a broker that has ended."""
+
+    async def fill(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
+        await broker.settled()
+        broker.turn.enter()
+        broker.engine.purge(broker.queue("orders"))
+
+    operate(tmp_path, fill)
+    return tmp_path
+
+
+@pytest.mark.parametrize("within", ["", "journal"])
+def test_a_whole_journal_is_ok(data: Path, within: str) -> None:
+    result = invoke("journal", "verify", str(data / within))
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:2] == ["segment", "status"]
+    assert lines[1].split()[:2] == ["1", "ok"]
+    assert lines[-1] == "ok, closed cleanly"
+
+
+def test_verify_as_json(data: Path) -> None:
+    report = json.loads(invoke("journal", "verify", str(data), "-o", "json").stdout)
+    assert (report["ok"], report["closed"], report["torn"], report["problems"]) == (True, True, False, [])
+    assert report["segments"][0]["status"] == "ok"
+    assert report["segments"][0]["types"]["MESSAGE"] == 2
+
+
+def test_damage_is_1_and_says_where(data: Path) -> None:
+    segment = data / "journal" / "0000000001.journal"
+    content = bytearray(segment.read_bytes())
+    at = content.index(b"first body")
+    content[at] ^= 1
+    segment.write_bytes(content)
+    result = invoke("journal", "verify", str(data))
+    assert result.exit_code == 1
+    assert segment.name in result.stderr
+    assert "at byte" in result.stderr
+    assert json.loads(invoke("journal", "verify", str(data), "-o", "json").stdout)["ok"] is False
+
+
+def test_a_torn_tail_is_told_and_no_failure(data: Path) -> None:
+    segment = data / "journal" / "0000000001.journal"
+    content = segment.read_bytes().rstrip(b"\0")
+    segment.write_bytes(content[:-3])
+    result = invoke("journal", "verify", str(data))
+    assert result.exit_code == 0, result.output
+    assert "torn tail" in result.stdout
+    assert result.stdout.splitlines()[-1] == "ok"
+
+
+def test_a_journal_is_read_while_a_broker_writes_it(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"x"])
+        await broker.settled()
+        result = invoke("journal", "verify", str(tmp_path))
+        assert result.exit_code == 0, result.output
+        assert "MESSAGE" in invoke("journal", "print", str(tmp_path)).stdout
+
+    operate(tmp_path, check)
+
+
+def test_print_shows_every_record_without_bodies(data: Path) -> None:
+    lines = invoke("journal", "print", str(data)).stdout.splitlines()
+    positions = [int(line.split()[0]) for line in lines]
+    assert positions == list(range(positions[0], positions[0] + len(positions)))
+    text = "\n".join(lines)
+    assert "address=orders" in text
+    assert "reason=purged" in text
+    assert "first body" not in text
+    assert "color" not in text
+
+
+def test_print_shows_bodies_on_request(data: Path) -> None:
+    text = invoke("journal", "print", str(data), "--bodies").stdout
+    assert "first body" in text
+    assert r"color:red\n" in text
+
+
+def test_print_selects(data: Path) -> None:
+    everything = [json.loads(line) for line in invoke("journal", "print", str(data), "-o", "json").stdout.splitlines()]
+    messages = invoke("journal", "print", str(data), "--type", "message", "-o", "json").stdout.splitlines()
+    assert [json.loads(line) for line in messages] == [line for line in everything if line["type"] == "MESSAGE"]
+    two = invoke("journal", "print", str(data), "--type", "QUEUE", "--type", "address", "-o", "json").stdout
+    assert {json.loads(line)["type"] for line in two.splitlines()} == {"QUEUE", "ADDRESS"}
+    start = everything[2]["position"]
+    rest = invoke("journal", "print", str(data), "--from", str(start), "--limit", "2", "-o", "json").stdout
+    assert [json.loads(line) for line in rest.splitlines()] == everything[2:4]
+
+
+def test_print_of_an_unknown_type_is_2_and_lists_them(data: Path) -> None:
+    result = invoke("journal", "print", str(data), "--type", "letter")
+    assert result.exit_code == 2
+    assert "LETTER" in result.stderr
+    assert all(name in result.stderr for name in RecordType.__members__)
+
+
+def test_print_ends_at_damage_with_1(data: Path) -> None:
+    segment = data / "journal" / "0000000001.journal"
+    segment.write_bytes(b"x" * 100)
+    result = invoke("journal", "print", str(data))
+    assert result.exit_code == 1
+    assert "bartleby journal verify" in result.stderr
+
+
+def test_stat_counts(data: Path) -> None:
+    found = json.loads(invoke("journal", "stat", str(data), "-o", "json").stdout)
+    assert found["segments"] == 1
+    assert found["types"]["MESSAGE"] == 2
+    assert found["removals"] == {"purged": 2}
+    text = invoke("journal", "stat", str(data)).stdout
+    assert "removed because" in text
+    assert "purged" in text
+
+
+@pytest.mark.parametrize("command", ["verify", "print", "stat"])
+def test_a_directory_that_is_not_there_is_2(tmp_path: Path, command: str) -> None:
+    result = invoke("journal", command, str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert "No such file or directory" in result.stderr

@@ -1,0 +1,55 @@
+"""How values are shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cli.output import duration_shown, shown, size_shown, time_shown
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 40, "3.0 TiB"),
+        (4 << 50, "4096.0 TiB"),
+    ],
+)
+def test_sizes(nbytes: int, text: str) -> None:
+    assert size_shown(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-5, "0s"),
+        (999, "0s"),
+        (59_999, "59s"),
+        (60_000, "1m 0s"),
+        (3_661_000, "1h 1m"),
+        (86_400_000, "1d 0h"),
+        (90_061_000, "1d 1h"),
+    ],
+)
+def test_durations(ms: int, text: str) -> None:
+    assert duration_shown(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0, ""), (1_700_000_000_000, "2023-11-14 22:13:20"), (1 << 62, str(1 << 62))],
+)
+def test_times(ms: int, text: str) -> None:
+    assert time_shown(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(True, "yes"), (False, "no"), (None, ""), (7, "7"), ("a\x1bb", r"a\x1bb"), ("[b]", "[b]")]
+)
+def test_values(value: object, text: str) -> None:
+    assert shown(value) == text

@@ -1,0 +1,311 @@
+"""`bartleby status` and `bartleby queue` against a running broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.engine.consumer import AckMode
+from broker.engine.message import RoutingType
+from broker.management import api
+from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
+from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
+
+
+def test_status_shows_the_broker(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"1", b"2"])
+        await broker.settled()
+        result = await operator.run("status")
+        assert result.exit_code == 0
+        lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+        shown = {name.strip(): value.strip() for name, value in lines.items()}
+        assert shown["broker"] == "test 1.2.3"
+        assert shown["ready"] == "yes"
+        assert shown["running since"] == "2023-11-14 22:13:15 (5s)"
+        assert shown["acceptor stomp"] == "127.0.0.1:61613, 3 connections"
+        assert shown["messages"] == "2"
+        assert (await operator.json("status"))["messages"] == 2
+
+    operate(tmp_path, check)
+
+
+def test_status_of_a_broker_that_is_not_ready_is_1(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.reasons = ["the disk is full"]
+        result = await operator.run("status")
+        assert result.exit_code == 1
+        assert "not ready: the disk is full" in result.stderr
+        assert "broker" in result.stdout
+
+    operate(tmp_path, check)
+
+
+def test_queue_list_shows_all_queues_over_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.cli.remote.QUEUES_PER_CALL", 2)
+
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        for name in ("e", "a", "c", "b", "d"):
+            broker.send(name, [b"x"])
+        await broker.settled()
+        assert [queue["name"] for queue in await operator.json("queue", "list")] == ["a", "b", "c", "d", "e"]
+        lines = (await operator.run("queue", "list")).stdout.splitlines()
+        assert lines[0].split() == [
+            "queue",
+            "address",
+            "type",
+            "messages",
+            "ready",
+            "scheduled",
+            "delivering",
+            "consumers",
+        ]
+        assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0"]
+        assert len(lines) == 6
+
+    operate(tmp_path, check)
+
+
+def test_a_table_that_goes_to_a_program_is_not_cut(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        name = "long." * 60
+        broker.queue(name)
+        assert (await operator.run("queue", "list")).stdout.splitlines()[1].split()[:2] == [name, name]
+
+    operate(tmp_path, check)
+
+
+@pytest.mark.parametrize("name", ["a/b::c", "#x?y=1&z", "ä %2F", "[red]"])
+def test_queue_show_takes_any_name(tmp_path: Path, name: str) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.turn.enter()
+        router = broker.engine.router
+        address = router.create_address(name.partition("::")[0], set())
+        router.create_queue(address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
+        assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]
+
+    operate(tmp_path, check)
+
+
+def test_queue_show_lists_consumers(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.queue("orders")
+        assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
+        broker.turn.enter()
+        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
+        text = (await operator.run("queue", "show", "orders")).stdout
+        assert "max delivery attempts" in text
+        assert "c-7" in text
+        assert "10.0.0.1:99" in text
+
+    operate(tmp_path, check)
+
+
+def test_queue_browse_shows_messages_and_pages(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"%d" % n for n in range(7)], headers=[(b"color", b"red")])
+        broker.send("orders", [b"\x00"])
+        await broker.settled()
+        lines = (await operator.run("queue", "browse", "orders", "--page", "2", "--size", "5")).stdout.splitlines()
+        assert lines[0].split() == ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
+        assert [line.split()[-1] for line in lines[1:3]] == ["5", "6"]
+        assert lines[3].endswith("(1 bytes)")
+        found = await operator.json("queue", "browse", "orders", "--filter", "color = 'red'", "--size", "100")
+        assert len(found["messages"]) == 7
+
+    operate(tmp_path, check)
+
+
+def test_a_message_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", ["[bold]\u202e two\nlines".encode()])
+        await broker.settled()
+        text = (await operator.run("queue", "browse", "orders")).stdout
+        assert len(text.splitlines()) == 2
+        assert r"[bold]\u202e two\nlines" in text
+
+    operate(tmp_path, check)
+
+
+def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "LOOKED_AT_MAX", 3)
+
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"x"] * 4)
+        await broker.settled()
+        result = await operator.run("queue", "browse", "orders")
+        assert result.exit_code == 5
+        assert len(result.stdout.splitlines()) == 4
+        assert "more messages" in result.stderr
+
+    operate(tmp_path, check)
+
+
+def test_queue_purge_asks(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"1", b"2"])
+        await broker.settled()
+        refused = await operator.run("queue", "purge", "orders", input="n\n")
+        assert refused.exit_code == 1
+        assert "Remove 2 messages for good?" in refused.stderr
+        nobody = await operator.run("queue", "purge", "orders", input="")
+        assert nobody.exit_code == 2
+        assert "--yes" in nobody.stderr
+        assert broker.queue("orders").message_count == 2
+        agreed = await operator.run("queue", "purge", "orders", input="y\n")
+        assert (agreed.exit_code, agreed.stdout) == (0, "2 messages removed\n")
+        assert broker.queue("orders").message_count == 0
+
+    operate(tmp_path, check)
+
+
+def test_queue_purge_that_leaves_messages_with_consumers_is_5(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.send("orders", [b"1", b"2"])
+        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        await broker.settled()
+        result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
+        assert result.exit_code == 5
+        assert json.loads(result.stdout) == {"queue": "orders", "purged": 1, "delivering": 1}
+        assert "1 messages are with consumers" in result.stderr
+
+    operate(tmp_path, check)
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_does_not_exist_is_1(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        result = await operator.run("queue", "show", "none\x1b[31m")
+        assert result.exit_code == 1
+        assert r"queue none\x1b[31m does not exist" in result.stderr
+
+    operate(tmp_path, check)
+
+
+def test_a_selector_that_is_wrong_is_2(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.queue("orders")
+        result = await operator.run("queue", "browse", "orders", "--filter", "a =")
+        assert result.exit_code == 2
+        assert "selector" in result.stderr
+
+    operate(tmp_path, check)
+
+
+def test_the_wrong_token_is_4(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        write_private(tmp_path / TOKEN_FILE, "of an earlier start")
+        result = await operator.run("status")
+        assert result.exit_code == 4
+        assert "denied" in result.stderr
+
+    operate(tmp_path, check)
+
+
+def test_a_token_that_cannot_be_read_is_4(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        (tmp_path / TOKEN_FILE).unlink()
+        result = await operator.run("status")
+        assert result.exit_code == 4
+        assert TOKEN_FILE in result.stderr
+        assert "broker's user" in result.stderr
+
+    operate(tmp_path, check)
+
+
+def test_no_broker_is_3(tmp_path: Path) -> None:
+    result = invoke("status", "--data", str(tmp_path))
+    assert result.exit_code == 3
+    assert "no broker runs on" in result.stderr
+    assert "--data" in result.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_a_broker_that_was_killed_is_3_and_said_so(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    write_runtime_file(
+        tmp_path, pid=child.pid, started=NOW, listening=[Listening("http", "http", "127.0.0.1", _free_port())]
+    )
+    write_private(tmp_path / TOKEN_FILE, TOKEN)
+    result = invoke("status", "--data", str(tmp_path))
+    assert result.exit_code == 3
+    assert f"process {child.pid}" in result.stderr
+    assert "killed" in result.stderr
+
+
+def test_a_broker_without_http_is_3(tmp_path: Path) -> None:
+    write_runtime_file(tmp_path, pid=os.getpid(), started=NOW, listening=[Listening("stomp", "stomp", "::1", 61613)])
+    result = invoke("status", "--data", str(tmp_path))
+    assert result.exit_code == 3
+    assert "[acceptors.http]" in result.stderr
+
+
+def test_a_file_that_makes_no_sense_is_3(tmp_path: Path) -> None:
+    (tmp_path / RUNTIME_FILE).write_text("{")
+    assert invoke("status", "--data", str(tmp_path)).exit_code == 3
+
+
+def test_the_broker_and_the_key_can_be_named(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        elsewhere = tmp_path / "key"
+        elsewhere.write_text(TOKEN)
+        environment = {"BARTLEBY_URL": operator.url + "/", "BARTLEBY_TOKEN_FILE": str(elsewhere)}
+        result = await asyncio.to_thread(invoke, "status", "-o", "json", environment=environment)
+        assert json.loads(result.stdout)["name"] == "test"
+        options = ["--url", operator.url, "--token-file", str(tmp_path / "no-such-file")]
+        missing = await asyncio.to_thread(invoke, "status", *options)
+        assert missing.exit_code == 4
+        assert "no-such-file" in missing.stderr
+
+    operate(tmp_path, check)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8161", "ftp://host", "http://", "file:///etc/passwd"])
+def test_a_url_that_is_none_is_2(tmp_path: Path, url: str) -> None:
+    result = invoke("status", "--url", url, "--data", str(tmp_path))
+    assert result.exit_code == 2
+    assert "http://HOST:PORT" in result.stderr
+
+
+def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
+    """Another service has the port: what it says is no answer."""
+
+    async def check() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(replies.pop())
+            writer.close()
+
+        replies = [
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
+            b"SSH-2.0-OpenSSH\r\n",
+        ]
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        token = tmp_path / "token"
+        token.write_text(TOKEN)
+        while replies:
+            arguments = ["status", "--url", f"http://127.0.0.1:{port}", "--token-file", str(token)]
+            result = await asyncio.to_thread(invoke, *arguments)
+            assert result.exit_code == 3, result.output
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(check())

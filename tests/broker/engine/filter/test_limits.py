@@ -1,0 +1,99 @@
+"""Every limit on filters, at the limit and one beyond it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.filter import Filter, FilterLimits, InvalidFilter, compile_filter
+from broker.engine.filter.filter import _compiled
+from broker.engine.filter.limits import CACHE_FILTERS_MAX, NODES_PER_SEARCH, NUMBER_CHARS_MAX, TEXT_RESULT_CHARS_MAX
+
+LIMITS = FilterLimits()
+
+
+def compiled(text: str, limits: FilterLimits = LIMITS) -> Filter:
+    result = compile_filter(text, limits)
+    assert result is not None
+    return result
+
+
+def test_text_length() -> None:
+    text = "a = '" + "x" * (LIMITS.text_chars_max - 6) + "'"
+    assert compiled(text).matches({"a": text[5:-1]})
+    with pytest.raises(InvalidFilter, match="longer than 4096 characters") as caught:
+        compile_filter(text[:-1] + "x'")
+    assert caught.value.position == LIMITS.text_chars_max
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("(", ")"), ("NOT ", ""), ("NOT (", ")"), ("(off OR ", ")"), ("(on AND (off OR ", "))")]
+)
+def test_depth(opening: str, closing: str) -> None:
+    levels = opening.count("(") + opening.count("NOT") + opening.count("OR") + opening.count("AND")
+    deep = (LIMITS.depth_max - 1) // levels
+    limits = FilterLimits(depth_max=deep * levels + 1)
+    properties = {"on": True, "off": False}
+    text = opening * deep + "on" + closing * deep
+    negations = text.count("NOT")
+    assert compiled(text, limits).matches(properties) is (negations % 2 == 0)
+    with pytest.raises(InvalidFilter, match="levels deep"):
+        compile_filter(opening * (deep + 1) + "on" + closing * (deep + 1), limits)
+
+
+@pytest.mark.parametrize("sign", ["-", "+"])
+def test_depth_of_signs(sign: str) -> None:
+    deep = LIMITS.depth_max - 2
+    assert compiled(f"0 = {(sign + ' ') * deep}a").matches({"a": 0})
+    with pytest.raises(InvalidFilter, match="nested more than 64 levels deep"):
+        compile_filter(f"0 = {(sign + ' ') * (deep + 1)}a")
+
+
+def test_nesting_far_beyond_the_limit_is_refused_as_calmly() -> None:
+    with pytest.raises(InvalidFilter, match="levels deep"):
+        compile_filter("(" * 2000 + "a" + ")" * 2000)
+
+
+def test_a_long_chain_is_not_a_deep_one() -> None:
+    text = " OR ".join(["a=1"] * 200)
+    assert compiled(text).matches({"a": 1})
+
+
+def test_nodes() -> None:
+    limits = FilterLimits(nodes_max=30)
+    ten = "a AND " * 28 + "a"  # 29 names and one AND
+    assert compiled(ten, limits).matches({"a": True})
+    with pytest.raises(InvalidFilter, match="more than 30 operators, names and constants"):
+        compile_filter(ten + " AND a", limits)
+
+
+def test_nodes_of_searches() -> None:
+    limits = FilterLimits(nodes_max=2 + 2 * NODES_PER_SEARCH)
+    assert compiled("a LIKE '%b_c%d_e%'", limits).matches({"a": "xbxcdxexx"})
+    with pytest.raises(InvalidFilter, match="more than"):
+        compile_filter("a LIKE '%b_c%d_e%f_g%'", limits)
+
+
+def test_text_results() -> None:
+    half = "x" * (TEXT_RESULT_CHARS_MAX // 2)
+    joined = compiled("p + q LIKE 'x%'")
+    assert joined.matches({"p": half, "q": half})
+    assert not joined.matches({"p": half, "q": half + "x"})
+    assert joined.failures == 1
+
+
+def test_text_read_as_a_number() -> None:
+    equal = compiled("convert_string_expressions:p = 5")
+    assert equal.matches({"p": "0" * (NUMBER_CHARS_MAX - 1) + "5"})
+    assert not equal.matches({"p": "0" * NUMBER_CHARS_MAX + "5"})
+
+
+def test_the_cache_is_bounded() -> None:
+    _compiled.cache_clear()
+    first = compile_filter("a = 0")
+    for i in range(1, CACHE_FILTERS_MAX):
+        compile_filter(f"a = {i}")
+    assert compile_filter("a = 0") is first
+    for i in range(CACHE_FILTERS_MAX, CACHE_FILTERS_MAX + 2):
+        compile_filter(f"a = {i}")
+    assert _compiled.cache_info().currsize == CACHE_FILTERS_MAX
+    assert compile_filter("a = 0") is first, "what is used stays"

@@ -1,0 +1,239 @@
+"""A broker as management sees it: the real engine, turn and journal on the test's event loop, and no other daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import uvloop
+
+from broker.engine.consumer import Consumer
+from broker.engine.engine import Engine, Limits
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.settings import AddressSettings
+from broker.engine.settings_match import SettingsTable
+from broker.management.http import HttpServer
+from broker.management.ports import AcceptorState
+from broker.sessions.stomp_format import StompFormat, encode_head
+from broker.sessions.turn import Turn
+from store.files import OsFiles
+from store.journal import Journal
+from store.log import Counters, FileLog, LogSettings
+from store.writer import InlineWriter
+
+NOW = 1_700_000_000_000
+TOKEN = "a-token-for-tests"
+
+SETTINGS: list[tuple[str, dict[str, object]]] = [
+    ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5}),
+]
+
+
+def ignore(code: str, /, **fields: str | int) -> None:
+    """A report that nobody reads."""
+
+
+class TestBroker:
+    """Satisfies `Broker`.  `disk_works` set to False keeps everything from becoming durable."""
+
+    __test__ = False
+
+    def __init__(self, directory: Path) -> None:
+        self.name = "test"
+        self.version = "1.2.3"
+        self.started = NOW - 5_000
+        self.data_directory = directory
+        self.now = NOW
+        self.reasons: list[str] = []
+        self.disk_works = True
+        self.waiting = asyncio.Event()  # something was to become durable while the disk did not work
+        log = FileLog(OsFiles(), str(directory / "journal"), LogSettings(segment_bytes=1 << 20), now=self.clock)
+        log.open()
+        self.counters: Counters = log.counters
+        self.writer = InlineWriter(log, self._announce, self._failed)
+        journal = Journal(log, self.writer, now=self.clock, new_broker_id=lambda: UUID(int=1).bytes)
+        journal.recover()
+        assert not list(journal.replay())
+        journal.start()
+        self.journal = journal
+        self.engine = Engine(
+            journal,
+            SettingsTable(SETTINGS, asdict(AddressSettings())),
+            clock=self.clock,
+            random=Random(1),
+            report=ignore,
+            formats=[StompFormat()],
+            limits=Limits(),
+        )
+        self.turn = Turn(self.engine, self._wake)
+
+    def clock(self) -> int:
+        """The time, which stands still unless a test moves it."""
+        return self.now
+
+    def _wake(self) -> None:
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self.turn.end()
+        if self.disk_works:
+            self.writer.step()
+        elif self.engine.core.waiting:
+            self.waiting.set()
+
+    def _announce(self, ticket: int) -> None:
+        if hasattr(self, "turn"):
+            self.turn.enter()
+            self.journal.on_durable(ticket)
+            self.engine.durable(ticket)
+
+    def _failed(self, error: Exception) -> None:
+        raise AssertionError("the disk failed") from error
+
+    def unready(self) -> list[str]:
+        """What the test says."""
+        return self.reasons
+
+    def acceptors(self) -> list[AcceptorState]:
+        """Two that are no more than their numbers."""
+        return [
+            AcceptorState("stomp", "stomp", ("127.0.0.1:61613",), 3, 7, 1),
+            AcceptorState("http", "http", ("[::1]:8161",), 1, 2, 0),
+        ]
+
+    def close(self) -> None:
+        """Give up the journal."""
+        self.journal.close()
+
+    # -- what clients would have done ------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        """The anycast queue of that name, made if it is missing."""
+        self.turn.enter()
+        found = self.engine.router.queue_to_consume(name, RoutingType.ANYCAST)
+        assert isinstance(found, Queue)
+        return found
+
+    def send(
+        self,
+        name: str,
+        bodies: list[bytes],
+        *,
+        headers: list[tuple[bytes, bytes]] | None = None,
+        durable: bool = True,
+        scheduled: int = 0,
+    ) -> None:
+        """Send messages to an anycast queue."""
+        queue = self.queue(name)
+        facts = Facts(
+            queue.address.name,
+            self.engine.core.formats[1],
+            durable=durable,
+            timestamp=self.now,
+            scheduled=scheduled,
+            user="sender",
+            origin="client-1",
+        )
+        messages = [Message(facts, encode_head(headers or []), body) for body in bodies]
+        self.engine.publish(queue.address, None, RoutingType.ANYCAST, messages)
+
+    async def settled(self) -> None:
+        """Return when what was done is durable and has landed."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+
+
+class Inbox:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Keep them."""
+        self.messages += messages
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """No test deletes a queue that is consumed."""
+        raise AssertionError(reason)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+
+class Client:
+    """Calls the server from a thread, as a real client would."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def call(
+        self, method: str, path: str, *, token: str | None = TOKEN, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request on a connection of its own."""
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        return await asyncio.to_thread(self._call, method, path, sent)
+
+    def _call(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, headers=headers)
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    async def get(self, path: str) -> Any:
+        """A GET that must succeed."""
+        answer = await self.call("GET", path)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    async def raw(self, data: bytes) -> bytes:
+        """Bytes as they are; everything that comes back until the server closes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(data)
+            return await reader.read()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+def serve(directory: Path, test: Callable[[TestBroker, Client], Awaitable[None]]) -> None:
+    """Run a test against a broker and its HTTP server on a free port."""
+
+    async def run() -> None:
+        broker = TestBroker(directory)
+        server = HttpServer(broker, TOKEN)
+        bound = await server.start("127.0.0.1", 0)
+        try:
+            await test(broker, Client(bound[0][1]))
+        finally:
+            await server.stop()
+            broker.disk_works = True
+            await broker.settled()
+            broker.close()
+
+    uvloop.run(run())

@@ -1,0 +1,282 @@
+"""Health, the token, and what a peer may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker import log
+from broker.management import http
+from broker.management.api import BODY_BYTES_MAX
+from broker.management.http import HttpServer
+from tests.broker.management.harness import TOKEN, Client, TestBroker, serve
+
+GUARDED = [
+    ("GET", "/api/v1/status"),
+    ("GET", "/api/v1/queues"),
+    ("GET", "/api/v1/queues/orders"),
+    ("GET", "/api/v1/queues/orders/messages"),
+    ("DELETE", "/api/v1/queues/orders/messages"),
+]
+
+
+def test_health_is_for_everybody(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        live = await client.call("GET", "/livez", token=None)
+        assert (live.status, live.body) == (200, b"ok\n")
+        ready = await client.call("GET", "/readyz", token=None)
+        assert (ready.status, ready.json) == (200, {"ready": True, "reasons": []})
+
+    serve(tmp_path, check)
+
+
+def test_a_broker_that_is_not_ready_says_why(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.reasons = ["the disk is full"]
+        ready = await client.call("GET", "/readyz", token=None)
+        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["the disk is full"]})
+        assert (await client.call("GET", "/livez", token=None)).status == 200
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
+)
+def test_without_the_token_nothing_is_said_or_done(
+    tmp_path: Path, method: str, path: str, authorization: str | None
+) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("orders", [b"secret"])
+        headers = {} if authorization is None else {"Authorization": authorization}
+        answer = await client.call(method, path, token=None, headers=headers)
+        assert (answer.status, answer.json["error"]) == (401, "denied")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert b"secret" not in answer.body
+        assert broker.queue("orders").message_count == 1
+
+    serve(tmp_path, check)
+
+
+def test_a_refusal_is_logged_without_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[tuple[str, dict[str, str | int]]] = []
+    monkeypatch.setattr("broker.management.api.report", lambda code, **fields: reported.append((code, fields)))
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        await client.call("GET", "/api/v1/status", token="guess")
+        ((code, fields),) = reported
+        assert code == "management.denied"
+        assert str(fields["remote"]).startswith("127.0.0.1:")
+        assert "guess" not in str(fields)
+
+    serve(tmp_path, check)
+
+
+def test_metrics_need_the_token_where_others_can_connect(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        server = HttpServer(broker, TOKEN)
+        client = Client((await server.start("0.0.0.0", 0))[0][1])
+        try:
+            assert (await client.call("GET", "/metrics", token=None)).status == 401
+            assert (await client.call("GET", "/metrics")).status == 200
+            assert (await client.call("GET", "/livez", token=None)).status == 200
+        finally:
+            await server.stop()
+            broker.close()
+
+    asyncio.run(check())
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "status"), [(BODY_BYTES_MAX, b"200"), (BODY_BYTES_MAX + 1, b"413")])
+def test_a_large_body_is_refused_before_it_is_sent(tmp_path: Path, size: int, status: bytes) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        head = b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
+        body = b"x" * size if status == b"200" else b""
+        answer = await client.raw(head + body)
+        assert answer.split()[1] == status
+
+    serve(tmp_path, check)
+
+
+def test_a_body_of_unknown_length_is_refused(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        answer = await client.raw(b"GET /livez HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert answer.split()[1] == b"411"
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [(http.HEADER_BYTES_MAX // 2, b"200"), (http.HEADER_BYTES_MAX + 1, b"400")]
+)
+def test_long_headers_are_refused(tmp_path: Path, length: int, status: bytes) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        # without the end of the headers, so that the limit is what ends it
+        end = b"\r\n\r\n" if status == b"200" else b""
+        answer = await client.raw(
+            b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nX-Long: " + b"x" * length + end
+        )
+        assert answer.split()[1] == status
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /livez\r\n\r\n",
+        b"GET \xff\xfe HTTP/1.1\r\nHost: b\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: b\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: b\r\nContent-Length: -1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: b\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n",
+        b"CONNECT\nstomp\n\n\x00",
+    ],
+)
+def test_what_is_no_request_costs_its_sender_only(tmp_path: Path, request_bytes: bytes) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        writer.write(request_bytes)
+        writer.write_eof()
+        assert b" 500 " not in await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert (await client.call("GET", "/livez")).status == 200
+
+    serve(tmp_path, check)
+
+
+def test_connections_are_limited(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        server = HttpServer(broker, TOKEN, connections_max=2)
+        port = (await server.start("127.0.0.1", 0))[0][1]
+        try:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            for _, other in held:
+                other.write(b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+            for answer, other in held:
+                assert (await answer.read()).startswith(b"HTTP/1.1 200")
+                other.close()
+                await other.wait_closed()
+        finally:
+            await server.stop()
+            broker.close()
+
+    asyncio.run(check())
+
+
+def test_a_connection_that_completes_no_request_is_cut(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        server = HttpServer(broker, TOKEN, request_seconds_max=0.05)
+        port = (await server.start("127.0.0.1", 0))[0][1]
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: b\r\nX-Slow: ")
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            assert server.connections == 0
+        finally:
+            await server.stop()
+            broker.close()
+
+    asyncio.run(check())
+
+
+# -- as a guest on the loop --------------------------------------------------------------------------------------------
+
+
+def test_it_leaves_signals_and_logging_alone(tmp_path: Path) -> None:
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    handlers = list(logging.root.handlers)
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)][1] == before[1]
+        assert logging.root.handlers == handlers
+        assert logging.getLogger("uvicorn").handlers == []
+
+    serve(tmp_path, check)
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_caller(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        with pytest.raises(OSError, match="in use"):
+            await HttpServer(broker, TOKEN).start("127.0.0.1", client.port)
+
+    serve(tmp_path, check)
+
+
+def test_a_host_that_is_not_known_is_an_error_of_the_caller(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        with pytest.raises(OSError):  # noqa: PT011 - the text is the operating system's
+            await HttpServer(broker, TOKEN).start("no-such-host.invalid", 0)
+        broker.close()
+
+    asyncio.run(check())
+
+
+def test_after_stop_nobody_listens(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        server = HttpServer(broker, TOKEN)
+        await server.stop()
+        port = (await server.start("127.0.0.1", 0))[0][1]
+        client = Client(port)
+        await client.call("GET", "/livez")
+        assert server.requests == 1
+        await server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
+        broker.close()
+
+    asyncio.run(check())
+
+
+def test_a_bug_is_a_500_and_a_line_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Stream:
+        def write(self, text: str) -> int:
+            lines.append(text)
+            return len(text)
+
+        def flush(self) -> None:
+            pass
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    handlers = logging.root.handlers
+    monkeypatch.setattr("broker.management.api.status_view", broken)
+    monkeypatch.setattr("broker.log._current", None)
+    log.configure("info", "json", Stream())  # type: ignore[arg-type]
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        answer = await client.call("GET", "/api/v1/status")
+        assert (answer.status, answer.json["error"]) == (500, "internal")
+        assert b"a bug" not in answer.body
+
+    try:
+        serve(tmp_path, check)
+    finally:
+        logging.root.handlers = handlers
+    assert len(lines) == 1
+    assert "RuntimeError: a bug" in lines[0]

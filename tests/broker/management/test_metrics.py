@@ -1,0 +1,212 @@
+"""The metrics: names that dashboards rely on, and totals that never go back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.engine.consumer import AckMode
+from broker.management import metrics
+from tests.broker.management.harness import Client, Inbox, TestBroker, serve
+
+ROOT = Path(__file__).parents[3]
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def scrape(client: Client) -> Samples:
+    answer = await client.call("GET", "/metrics", token=None)
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, /, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def test_every_promised_name_is_there(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("orders")
+        names = {name for name, _ in await scrape(client)}
+        messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
+        promised = {f"broker_messages_{name}_total" for name in messages.split()}
+        promised |= {
+            "broker_connections",
+            "broker_connections_opened_total",
+            "broker_connections_refused_total",
+            "broker_queue_messages",
+            "broker_queue_consumers",
+            "broker_queue_oldest_message_age_seconds",
+            "broker_memory_bytes",
+            "broker_build_info",
+            "broker_start_time_seconds",
+            "broker_ready",
+            "broker_messages",
+            "broker_queues",
+            "broker_addresses",
+            "broker_disk_free_bytes",
+            "broker_journal_fsync_seconds_count",
+            "broker_journal_fsync_seconds_sum",
+            "broker_journal_slow_fsyncs_total",
+            "broker_journal_bytes_total",
+            "broker_journal_entries_total",
+            "broker_journal_records_total",
+            "broker_journal_segments",
+            "broker_journal_segments_trimmed_total",
+            "broker_journal_pending_bytes",
+            "broker_journal_full",
+            "process_resident_memory_bytes",
+            "process_cpu_seconds_total",
+        }
+        assert promised <= names
+        assert {name for name in names if name.startswith("broker_")} <= promised
+        page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+        documented = set(re.findall(r"`(broker_\w+)(?:\{[^}]*\})?`", page)) - {"broker_memory_limit_bytes"}
+        families = {re.sub(r"_(count|sum)$", "", name) for name in promised if name.startswith("broker_")}
+        assert documented == families
+
+    serve(tmp_path, check)
+
+
+def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("orders", [b"1", b"2", b"3"])
+        consumer = broker.engine.subscribe(inbox := Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        await broker.settled()
+        broker.turn.enter()
+        broker.engine.acknowledge(consumer, inbox.messages[0].id)
+        await broker.settled()
+        broker.now += 2_500
+        samples = await scrape(client)
+        assert value(samples, "broker_messages_received_total") == 3
+        assert value(samples, "broker_messages_delivered_total") == 2
+        assert value(samples, "broker_messages_acknowledged_total") == 1
+        assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
+        assert value(samples, "broker_queue_messages", queue="orders", state="delivering") == 1
+        assert value(samples, "broker_queue_consumers", queue="orders") == 1
+        assert value(samples, "broker_queue_oldest_message_age_seconds", queue="orders") == 2.5
+        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.core.usage.bytes
+        assert value(samples, "broker_messages") == 2
+        assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
+        assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
+        assert value(samples, "broker_build_info", version="1.2.3", name="test") == 1
+        assert value(samples, "broker_journal_bytes_total") == broker.counters.bytes
+        assert value(samples, "broker_journal_full") == 0
+        assert value(samples, "broker_ready") == 1
+
+    serve(tmp_path, check)
+
+
+def test_the_memory_limit_is_told_where_there_is_one(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.engine.core.usage.bytes_max = 1000
+        assert value(await scrape(client), "broker_memory_limit_bytes") == 1000
+
+    serve(tmp_path, check)
+
+
+def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("first", [b"1", b"2"])
+        await broker.settled()
+        await scrape(client)
+        broker.send("first", [b"3"])
+        await broker.settled()
+        queue = broker.queue("first")
+        broker.engine.purge(queue)
+        broker.engine.delete_queue(queue)
+        broker.engine.router.delete_address(queue.address)
+        broker.send("second", [b"4"])
+        await broker.settled()
+        for _ in range(2):
+            samples = await scrape(client)
+            assert value(samples, "broker_messages_received_total") == 4
+            assert value(samples, "broker_messages_purged_total") == 3
+            assert ("broker_queue_consumers", frozenset({("queue", "first")})) not in samples
+
+    serve(tmp_path, check)
+
+
+def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_MAX", 1)
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("named", [b"1"])
+        broker.send("beyond", [b"1", b"2"])
+        broker.engine.subscribe(Inbox(), "news")
+        await broker.settled()
+        samples = await scrape(client)
+        assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
+        assert value(samples, "broker_queue_messages", queue="", state="ready") == 2
+        assert value(samples, "broker_queue_consumers", queue="") == 1
+        assert {labels for name, labels in samples if name == "broker_queue_consumers"} == {
+            frozenset({("queue", "named")}),
+            frozenset({("queue", "")}),
+        }
+
+    serve(tmp_path, check)
+
+
+def test_a_queue_with_a_selector_has_no_age(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("orders", [b"1"])
+        broker.engine.subscribe(Inbox(), "orders", selector="color = 'red'")
+        await broker.settled()
+        samples = await scrape(client)
+        assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
+        assert "broker_queue_oldest_message_age_seconds" not in {name for name, _ in samples}
+
+    serve(tmp_path, check)
+
+
+def test_a_label_may_be_any_name(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        name = 'a"b\\\\c ü'
+        broker.queue(name)
+        assert value(await scrape(client), "broker_queue_consumers", queue=name) == 0
+        assert (await client.get("/api/v1/queues/" + quote(name, safe="")))["name"] == name
+
+    serve(tmp_path, check)
+
+
+def test_openmetrics_is_spoken_to_who_asks(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        answer = await client.call("GET", "/metrics", headers=accept)
+        assert answer.headers["content-type"].startswith("application/openmetrics-text")
+        assert answer.body.endswith(b"# EOF\n")
+
+    serve(tmp_path, check)
+
+
+def test_scraping_does_not_hold_up_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is made by another thread."""
+    threads: list[bool] = []
+    render = metrics.render
+
+    def noted(*args: object) -> tuple[bytes, str]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            threads.append(True)
+        return render(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("broker.management.api.render", noted)
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        await scrape(client)
+        assert threads == [True]
+
+    serve(tmp_path, check)

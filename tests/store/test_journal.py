@@ -1,0 +1,490 @@
+"""The journal as the engine sees it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from store import decode, record
+from store.errors import JournalFull, LogError
+from store.files import OsFiles
+from store.journal import Journal, JournalLimits
+from store.log import FileLog, LogSettings
+from store.record import RecordType, RemovalReason
+from store.recovery import State
+from store.retention import RetentionSettings
+from store.writer import InlineWriter, WriterThread
+from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body, Station, reopened
+from tests.support.sim_files import Fault, SimFiles
+
+
+class Desk:
+    """A journal on a simulated disk; what it announces is noted."""
+
+    def __init__(self, files: SimFiles | None = None, *, segment_bytes: int = 4096, **limits: int) -> None:
+        self.files = files or SimFiles()
+        self.now = EPOCH
+        self.announced: list[int] = []
+        self.failures: list[Exception] = []
+        self.log = FileLog(self.files, DIRECTORY, LogSettings(segment_bytes=segment_bytes), now=lambda: self.now)
+        self.log.open()
+        self.writer = InlineWriter(self.log, self._durable, self.failures.append)
+        self.journal = Journal(
+            self.log,
+            self.writer,
+            now=lambda: self.now,
+            new_broker_id=lambda: BROKER_ID,
+            limits=JournalLimits(**limits),
+            about={"version": "1.2"},
+        )
+
+    def _durable(self, ticket: int) -> None:
+        self.announced.append(ticket)
+        self.journal.on_durable(ticket)
+
+    def start(self) -> list[tuple[int, int, int, decode.Record]]:
+        """Recover and start; returns (segment, position, type, record) of everything found."""
+        self.journal.recover()
+        found = []
+        for segment, position, _, type, buffer, offset in self.journal.replay():
+            found.append((segment, position, type, decode.decode(buffer, offset)))
+            if type == RecordType.MESSAGE:
+                self.journal.space.hold(segment, 1)
+        self.journal.start()
+        self.writer.step()
+        return found
+
+    def empty(self) -> bool:
+        return self.journal.empty
+
+    def accepting(self) -> bool:
+        return self.journal.accepting
+
+    def again(self) -> list[tuple[int, int, int, decode.Record]]:
+        """What another journal finds on the same disk."""
+        self.log.close()
+        return Desk(self.files).start()
+
+    def send(self, size: int, n: int = 1, *, hold: bool = True) -> None:
+        first = self.journal.allocate_ids(n)
+        run = [Body(first + i, b"", b"x" * size) for i in range(n)]
+        self.journal.add_messages(record.message_facts(timestamp=1), 0, run)
+        if hold:
+            self.journal.space.hold(self.journal.segment, n)
+
+    def commit(self) -> int:
+        ticket = self.journal.commit()
+        self.writer.step()
+        return ticket
+
+
+def test_a_life() -> None:
+    desk = Desk()
+    assert desk.start() == []
+    assert (desk.journal.segment, desk.journal.ticket, desk.journal.durable) == (1, 2, 1)
+    assert desk.journal.broker_id == BROKER_ID
+    journal = desk.journal
+    assert desk.empty()
+    journal.define(1, record.queue(1, {"name": "q"}))
+    assert not desk.empty()
+    assert journal.commit() == 2
+    assert (desk.empty(), journal.ticket, journal.durable) == (True, 3, 1)
+    assert journal.commit() == 2, "nothing new: what was added is covered by the last entry"
+    journal.add(record.removed(1, RemovalReason.CONSUMED, [7]))
+    assert journal.commit() == 3
+    assert journal.pending_bytes > 0
+    desk.writer.step()
+    assert desk.announced == [1, 3]
+    assert (journal.durable, journal.pending_bytes) == (3, 0)
+    journal.close()
+    found = Desk(desk.files).start()
+    assert [(s, p, t) for s, p, t, _ in found] == [
+        (1, 0, RecordType.OPENED),
+        (1, 1, RecordType.QUEUE),
+        (1, 2, RecordType.REMOVED),
+        (1, 3, RecordType.CLOSED),
+    ]
+    opened = found[0][3]
+    assert isinstance(opened, decode.Opened)
+    assert opened.about == {"version": "1.2"}
+
+
+def test_the_verdicts() -> None:
+    desk = Desk()
+    assert desk.journal.recover().verdict.state is State.EMPTY
+    list(desk.journal.replay())
+    desk.journal.start()
+    desk.journal.close()
+    desk = Desk(desk.files)
+    verdict = desk.journal.recover().verdict
+    assert (verdict.state, verdict.closed, verdict.position) == (State.CLEAN, True, 2)
+    list(desk.journal.replay())
+    desk.journal.start()
+    desk.writer.step()
+    desk.log.close()
+    verdict = Desk(desk.files).journal.recover().verdict
+    assert (verdict.state, verdict.closed, verdict.segment) == (State.CLEAN, False, 2)
+
+
+def test_a_start_always_begins_a_segment_and_cuts_the_old_one() -> None:
+    desk = Desk()
+    desk.start()
+    desk.send(10)
+    desk.commit()
+    desk.log.close()
+    assert desk.files.size(desk.log.path(1)) == 4096
+    other = Desk(desk.files)
+    other.start()
+    assert other.journal.segment == 2
+    assert desk.files.size(desk.log.path(1)) < 300
+
+
+def test_ids_are_announced_a_block_ahead_and_never_come_back() -> None:
+    desk = Desk(id_block=100)
+    desk.start()
+    given = [desk.journal.allocate_ids(n) for n in (1, 10, 39)]
+    assert given == [1, 2, 12]
+    assert desk.journal.empty, "the first half of a block costs nothing"
+    assert desk.journal.allocate_ids(1) == 51
+    assert not desk.empty()
+    desk.commit()
+    found = [r for _, _, _, r in desk.again()]
+    assert [r.next_id for r in found if isinstance(r, decode.Opened | decode.Ids)] == [101, 152]
+    desk.files.crash(1.0)
+    desk = Desk(desk.files)
+    desk.start()
+    assert desk.journal.allocate_ids(1000) >= 152
+
+
+def test_an_entry_is_cut_between_operations_only() -> None:
+    desk = Desk(segment_bytes=1 << 16, entry_bytes=500)
+    desk.start()
+    desk.send(400)
+    desk.journal.reserve(10)
+    desk.send(400)
+    assert desk.journal.ticket == 2
+    desk.journal.reserve(10)
+    assert desk.journal.ticket == 3
+    assert desk.empty()
+    desk.journal.reserve(10)
+    assert desk.journal.commit() == 2
+
+
+def test_a_segment_is_left_when_what_is_reserved_does_not_fit() -> None:
+    desk = Desk()
+    desk.start()
+    desk.journal.reserve(3000)
+    desk.send(2800)
+    assert desk.journal.segment == 1
+    desk.journal.reserve(800)
+    assert desk.journal.segment == 2, "the open entry ended in the old segment"
+    desk.send(800)
+    desk.commit()
+    messages = [(s, p) for s, p, t, _ in desk.again() if t == RecordType.MESSAGE]
+    assert [s for s, _ in messages] == [1, 2]
+
+
+def test_a_segment_is_left_before_an_entry_when_little_is_left() -> None:
+    desk = Desk()
+    desk.start()
+    desk.send(3400)
+    desk.commit()
+    assert desk.journal.segment == 1
+    desk.journal.add(record.removed(1, RemovalReason.CONSUMED, [99]))
+    assert desk.journal.segment == 2
+
+
+def test_what_is_added_without_asking_is_never_refused() -> None:
+    desk = Desk()
+    desk.start()
+    for _ in range(3):
+        desk.send(9000)
+        desk.send(9000)
+    desk.commit()
+    assert desk.journal.segment == 1
+    assert desk.files.size(desk.log.path(1)) > 54_000
+    assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 6
+
+
+def test_segments_are_filled_faster_than_the_writer_works() -> None:
+    desk = Desk()
+    desk.start()
+    for _ in range(5):
+        desk.journal.reserve(3000)
+        desk.send(3000)
+        desk.journal.commit()
+    assert desk.journal.segment == 5
+    assert desk.announced == [1], "nothing is announced within a call"
+    desk.writer.step()
+    assert desk.journal.durable == desk.journal.ticket - 1
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+
+def names(found: list[tuple[int, int, int, decode.Record]], segment: int) -> list[tuple[str, bool]]:
+    return [
+        (str(r.definition["name"]), bool(r.flags & record.REPEATED))
+        for s, _, t, r in found
+        if isinstance(r, decode.Definition) and s == segment and t == RecordType.QUEUE
+    ]
+
+
+def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it() -> None:
+    desk = Desk()
+    desk.start()
+    journal = desk.journal
+    journal.define(1, record.queue(1, {"name": "a"}))
+    journal.define(2, record.queue(2, {"name": "b"}))
+    journal.mention(1)
+    desk.send(3400)
+    desk.commit()
+    journal.mention(1)
+    journal.mention(1)
+    desk.send(3400)
+    desk.commit()
+    journal.mention(2)
+    journal.define(2, record.queue(2, {"name": "B"}))
+    desk.commit()
+    found = desk.again()
+    assert names(found, 1) == [("a", False), ("b", False)]
+    assert names(found, 2) == [("a", True)]
+    assert names(found, 3) == [("b", True), ("B", False)]
+
+
+def test_definitions_only_in_a_segment_that_goes_are_repeated_first() -> None:
+    desk = Desk()
+    desk.start()
+    desk.journal.define(1, record.queue(1, {"name": "a"}))
+    desk.journal.define(2, record.queue(2, {"name": "b"}))
+    desk.journal.define(2, record.queue(2, {"name": "B"}))
+    desk.send(3300, hold=False)
+    desk.commit()
+    desk.journal.add(record.closed())
+    desk.commit()
+    assert desk.journal.space.segments == [2]
+    assert desk.files.paths()[0] == desk.log.path(2)
+    assert names(desk.again(), 2) == [("a", True), ("B", True)]
+
+
+def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise() -> None:
+    desk = Desk()
+    desk.start()
+    desk.journal.define(1, record.queue(1, {"name": "a"}))
+    desk.send(3300)
+    desk.commit()
+    desk.journal.undefine(1, record.queue_deleted(1, {"name": "a"}))
+    desk.send(3300, hold=False)
+    desk.commit()
+    desk.send(3300)
+    desk.commit()
+    assert desk.journal.space.segments == [1, 2, 3], "2 holds no message, but the deletion"
+    desk.log.close()
+    other = Desk(desk.files)
+    other.start()
+    assert other.journal.space.segments[-1] == 4
+    with pytest.raises(KeyError):
+        other.journal.mention(1)
+
+
+def test_deleting_what_is_not_defined_does_no_harm() -> None:
+    desk = Desk()
+    desk.start()
+    desk.journal.undefine(5, record.address_deleted(5, {}))
+    desk.commit()
+    assert [t for _, _, t, _ in desk.again()] == [RecordType.OPENED, RecordType.ADDRESS_DELETED]
+
+
+# -- trimming ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_that_was_trimmed_but_is_still_there_is_ignored_and_trimmed_again() -> None:
+    files = SimFiles()
+    station = Station(files)
+    queue = station.new_queue("q")
+    sent = station.send([queue], [bytes(3000)])
+    station.commit()
+    station.step()
+    old = f"{DIRECTORY}/0000000001.journal"
+    before = files.read(old)
+    station.send([queue], [bytes(3000)])
+    station.remove(queue, sent)
+    station.commit()
+    station.step()
+    assert old not in files.paths()
+    files.put(old, before)
+    files.crash(1.0)
+    station = reopened(files, station.oracle)
+    assert 1 not in {segment for segment, _, _ in station.records}
+    assert old not in files.paths()
+
+
+def test_retention_takes_what_is_trimmed() -> None:
+    files = SimFiles()
+    station = Station(files, retention=RetentionSettings(enabled=True))
+    queue = station.new_queue("q")
+    for _ in range(6):
+        ids = station.send([queue], [bytes(3000)])
+        station.remove(queue, ids)
+        station.commit()
+        station.step()
+    kept = [p for p in files.paths() if "retention" in p]
+    assert len(kept) >= 4
+    assert len([p for p in files.paths() if p.endswith(".journal")]) - len(kept) <= 2
+
+
+# -- full --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_stores_and_takes_removals() -> None:
+    desk = Desk(SimFiles(capacity=4096 + 200), reserve_bytes=1 << 20, retry_ms=1000)
+    desk.start()
+    journal = desk.journal
+    assert desk.accepting()
+    desk.send(1000)
+    desk.commit()
+    journal.reserve(500)
+    assert desk.accepting()
+    desk.send(1500)
+    desk.commit()
+    with pytest.raises(JournalFull, match=r"\d+ bytes are left in the last segment, and the disk is full"):
+        journal.reserve(1000)
+    assert journal.empty, "nothing has changed"
+    journal.reserve(500, essential=True)
+    journal.add(record.removed(1, RemovalReason.CONSUMED, list(range(60))))
+    desk.commit()
+    assert not desk.accepting()
+    with pytest.raises(JournalFull):
+        journal.reserve(1500, essential=True)
+    assert desk.failures == []
+
+
+def test_room_is_asked_for_again_after_a_while() -> None:
+    files = SimFiles(capacity=4096 + 100)
+    desk = Desk(files, retry_ms=1000)
+    desk.start()
+    desk.send(3200)
+    desk.commit()
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(1000)
+    files.capacity = None
+    desk.writer.step()
+    desk.journal.reserve(1000)
+    assert desk.journal.segment == 2
+
+    desk.send(3200)
+    desk.commit()
+    files.capacity = files.used()
+    desk.journal.reserve(1000)
+    desk.send(3200)
+    desk.commit()
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(1000)
+    files.capacity = None
+    for _ in range(3):
+        desk.writer.step()
+        with pytest.raises(JournalFull):
+            desk.journal.reserve(1000)
+    desk.now += 1000
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(1000)
+    desk.writer.step()
+    desk.journal.reserve(1000)
+    assert desk.accepting()
+
+
+def test_removals_go_on_in_a_small_spare() -> None:
+    files = SimFiles(capacity=4096 + 1100)
+    desk = Desk(files)
+    desk.start()
+    assert (desk.log.spare_bytes, desk.log.full) == (1024, True)
+    desk.send(2800)
+    desk.commit()
+    desk.journal.reserve(700, essential=True)
+    assert desk.journal.segment == 2
+    desk.journal.add(record.removed(1, RemovalReason.CONSUMED, [1]))
+    desk.commit()
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(600)
+    assert desk.failures == []
+
+
+def test_no_room_to_begin() -> None:
+    desk = Desk(SimFiles(capacity=100))
+    with pytest.raises(JournalFull, match="no room on the disk to begin"):
+        desk.start()
+
+
+def test_a_disk_that_fails_at_the_start() -> None:
+    desk = Desk()
+    desk.journal.recover()
+    list(desk.journal.replay())
+    desk.files.plan(1, Fault.EIO)
+    with pytest.raises(LogError, match="allocating"):
+        desk.journal.start()
+
+
+# -- on a real disk, with the thread -----------------------------------------------------------------------------------
+
+
+def test_the_thread_on_a_real_disk(tmp_path: Path) -> None:
+    def open_journal() -> tuple[Journal, list[int]]:
+        log = FileLog(OsFiles(), str(tmp_path / "journal"), LogSettings(segment_bytes=1 << 16), now=lambda: EPOCH)
+        log.open()
+        announced: list[int] = []
+        failures: list[Exception] = []
+        writer = WriterThread(log, announced.append, failures.append)
+        writer.start()
+        journal = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: uuid.uuid4().bytes)
+        journal.recover()
+        return journal, announced
+
+    journal, announced = open_journal()
+    assert list(journal.replay()) == []
+    journal.start()
+    for n in range(500):
+        journal.reserve(1000)
+        first = journal.allocate_ids(3)
+        run = [Body(first + i, b"", b"%d" % n * 100) for i in range(3)]
+        journal.add_messages(record.message_facts(timestamp=n), 0, run)
+        journal.space.hold(journal.segment, 3)
+        ticket = journal.commit()
+    journal.close()
+    assert announced[-1] == ticket + 1
+    assert announced == sorted(announced)
+    again, _ = open_journal()
+    assert again.broker_id == b""
+    records = [r for r in again.replay() if r[3] == RecordType.MESSAGE]
+    assert len(records) == 1500
+    again.start()
+    assert again.broker_id == journal.broker_id
+    again.close()
+
+
+def test_recovery_is_fast(tmp_path: Path) -> None:
+    """A rough bound, far above what is measured: something quadratic would not pass."""
+    log = FileLog(OsFiles(), str(tmp_path), now=lambda: EPOCH)
+    log.open()
+    writer = InlineWriter(log, lambda ticket: None, lambda error: None)
+    journal = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: BROKER_ID)
+    journal.recover()
+    list(journal.replay())
+    journal.start()
+    run = [Body(i, b"", bytes(100)) for i in range(1000)]
+    for _ in range(50):
+        journal.reserve(200_000)
+        journal.add_messages(record.message_facts(timestamp=1, queue_ids=[1], address="a"), 0, run)
+        journal.space.hold(journal.segment, 1000)
+    journal.close()
+    log.open()
+    started = time.perf_counter()
+    again = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: BROKER_ID)
+    again.recover()
+    decoder = decode.MessageDecoder()
+    messages = [decoder.decode(r[4], r[5]) for r in again.replay() if r[3] == RecordType.MESSAGE]
+    assert len(messages) == 50_000
+    assert time.perf_counter() - started < 5
+    log.close()

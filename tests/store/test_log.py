@@ -1,0 +1,340 @@
+"""The log of files: what it leaves on the disk, what it counts, and how it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from store import record
+from store.errors import DirectoryLocked, LogError, LogFailed, LogFull
+from store.log import FileLog, LogSettings
+from store.retention import RetentionSettings
+from store.segment import Entry, decode_header, scan, segment_name
+from tests.store.workload import BROKER_ID, DAY, EPOCH
+from tests.support.sim_files import Crash, Fault, SimFiles
+
+HOME = "/data/journal"
+
+
+class Bench:
+    """A log on a simulated disk with clocks that are set by hand."""
+
+    def __init__(
+        self, *, capacity: int | None = None, segment_bytes: int = 4096, retention: RetentionSettings | None = None
+    ) -> None:
+        self.files = SimFiles(capacity=capacity)
+        self.now = EPOCH
+        self.seconds = 0.0
+        self.slow: list[float] = []
+        self.settings = LogSettings(
+            segment_bytes=segment_bytes, slow_sync_ms=100, retention=retention or RetentionSettings()
+        )
+        self.log = self.another()
+
+    def another(self) -> FileLog:
+        return FileLog(
+            self.files,
+            HOME,
+            self.settings,
+            now=lambda: self.now,
+            monotonic=self.tick,
+            on_slow_sync=self.slow.append,
+        )
+
+    def tick(self) -> float:
+        self.seconds += 0.25
+        return self.seconds
+
+    def segments(self, count: int) -> None:
+        """Begin `count` segments, a day apart, one entry each."""
+        for number in range(1, count + 1):
+            self.log.begin(number, BROKER_ID, number - 1)
+            self.log.append([entry(number, number - 1)])
+            self.now += DAY
+
+
+def entry(segment: int, first: int, *records: bytes) -> Entry:
+    parts = list(records) or [record.closed()]
+    nbytes = sum(map(len, parts))
+    return Entry(segment=segment, ticket=1, first=first, count=len(parts), timestamp=EPOCH, nbytes=nbytes, parts=parts)
+
+
+def test_segments_on_the_disk() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.log.allocate(1)
+    assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
+    assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (1, 4096, False)
+    bench.segments(2)
+    assert bench.files.paths() == [f"{HOME}/0000000001.journal", f"{HOME}/0000000002.journal"]
+    first, second = bench.files.read(bench.log.path(1)), bench.files.read(bench.log.path(2))
+    assert len(first) == 64 + 56, "what was not used is given back"
+    assert len(second) == 4096
+    header = decode_header(second)
+    assert (header.number, header.broker_id, header.created, header.first_position) == (2, BROKER_ID, EPOCH + DAY, 1)
+    assert [(e.first, e.count, e.durable) for e in scan(second, header).entries] == [(1, 1, 1)]
+    assert bench.log.segments() == [1, 2]
+    bench.log.close()
+
+
+def test_one_batch_is_one_write_and_one_sync() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.log.begin(1, BROKER_ID, 10)
+    done = len(bench.files.history)
+    bench.log.append([entry(1, 10, record.ids(5), record.closed()), entry(1, 12)])
+    assert [line.split()[0] for line in bench.files.history[done:]] == ["write", "sync"]
+    counters = bench.log.counters
+    assert (counters.entries, counters.records, counters.last_batch_records) == (2, 3, 3)
+    assert (counters.bytes, counters.syncs, counters.sync_seconds) == (72 + 56, 1, 0.25)
+    assert bench.slow == [0.25]
+    assert counters.slow_syncs == 1
+    data = bench.files.read(bench.log.path(1))
+    assert [e.durable for e in scan(data, decode_header(data)).entries] == [10, 10]
+
+
+def test_a_fast_sync_is_not_reported() -> None:
+    bench = Bench()
+    bench.settings = LogSettings(segment_bytes=4096, slow_sync_ms=250)
+    bench.log = bench.another()
+    bench.log.open()
+    bench.log.begin(1, BROKER_ID, 0)
+    bench.log.append([entry(1, 0)])
+    assert bench.slow == []
+
+
+def test_without_clocks_nothing_is_slow() -> None:
+    files = SimFiles()
+    log = FileLog(files, HOME, now=lambda: EPOCH)
+    log.open()
+    assert log.segment_bytes == 64 << 20
+    log._note_sync(2.0)
+    assert log.counters.slow_syncs == 1
+
+
+def test_two_cannot_own_a_directory() -> None:
+    bench = Bench()
+    bench.log.open()
+    with pytest.raises(DirectoryLocked, match="process 4242"):
+        bench.another().open()
+    bench.log.close()
+    bench.log.close()
+    bench.another().open()
+
+
+def test_spares_of_an_earlier_run_go() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.log.allocate(7)
+    bench.log.close()
+    bench.another().open()
+    assert bench.files.paths() == []
+
+
+def test_a_full_disk_gives_a_smaller_spare_which_grows_when_there_is_room() -> None:
+    bench = Bench(capacity=1500)
+    log = bench.log
+    log.open()
+    log.allocate(1)
+    assert (log.ready, log.spare_bytes, log.full) == (1, 1024, True)
+    log.allocate(1)
+    assert (log.ready, log.spare_bytes, log.full) == (1, 1024, True)
+    assert bench.files.used() == 1024, "a spare that cannot grow keeps its size"
+    bench.files.capacity = 2500
+    log.allocate(1)
+    assert (log.spare_bytes, log.full) == (2048, True)
+    bench.files.capacity = None
+    log.allocate(1)
+    assert (log.spare_bytes, log.full) == (4096, False)
+    assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
+
+
+def test_a_sixteenth_of_a_segment_is_the_least() -> None:
+    bench = Bench(capacity=255)
+    bench.log.open()
+    bench.log.allocate(1)
+    assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (0, 0, True)
+    assert bench.files.paths() == []
+    with pytest.raises(LogFull, match="no room"):
+        bench.log.begin(1, BROKER_ID, 0)
+    bench.files.capacity = 256
+    again = bench.another()
+    bench.log.close()
+    again.open()
+    again.allocate(1)
+    assert again.spare_bytes == 256
+
+
+def test_room_for_a_segment_that_was_begun_already_is_not_made() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.log.begin(1, BROKER_ID, 0)
+    bench.log.allocate(1)
+    assert bench.log.spare_bytes == 0
+
+
+def test_a_segment_may_exceed_its_size() -> None:
+    bench = Bench(segment_bytes=256)
+    bench.log.open()
+    bench.log.begin(1, BROKER_ID, 0)
+    bench.log.append([entry(1, 0, record.address(1, {"name": "x" * 1000}))])
+    data = bench.files.read(bench.log.path(1))
+    assert scan(data, decode_header(data)).position == 1
+
+
+def test_the_spare_gives_its_room_when_the_disk_is_full() -> None:
+    bench = Bench(capacity=2 * 256 + 100, segment_bytes=256)
+    log = bench.log
+    log.open()
+    log.begin(1, BROKER_ID, 0)
+    log.allocate(2)
+    log.append([entry(1, 0, record.address(1, {"name": "x" * 300}))])
+    assert (log.ready, log.spare_bytes, log.full) == (1, 0, True)
+    with pytest.raises(LogFull, match=r"writing .*: no room"):
+        log.append([entry(1, 1, record.address(1, {"name": "x" * 300}))])
+    with pytest.raises(LogFailed, match="failed before"):
+        log.append([entry(1, 1)])
+
+
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+def test_after_a_failed_sync_everything_fails(fault: Fault) -> None:
+    bench = Bench()
+    log = bench.log
+    log.open()
+    log.begin(1, BROKER_ID, 0)
+    bench.files.plan(2, fault)
+    with pytest.raises(LogError, match="writing"):
+        log.append([entry(1, 0)])
+    done = bench.files.operations
+    with pytest.raises(LogFailed, match="failed before: writing"):
+        log.append([entry(1, 0)])
+    with pytest.raises(LogFailed):
+        log.begin(2, BROKER_ID, 0)
+    with pytest.raises(LogFailed):
+        log.trim([1])
+    assert bench.files.operations == done
+
+
+def everything(bench: Bench) -> None:
+    """Every operation of a log that touches the disk."""
+    bench.log.open()
+    bench.segments(4)
+    bench.files.capacity = 0
+    bench.log.allocate(5)
+    bench.log.segments()
+    bench.log.read(4)
+    bench.files.capacity = None
+    bench.log.cut(4, 64)
+    bench.log.trim([1, 2])
+
+
+def test_an_error_anywhere_is_a_log_error() -> None:
+    bench = Bench(capacity=100_000)
+    everything(bench)
+    for at in range(1, bench.files.operations + 1):
+        failing = Bench(capacity=100_000)
+        failing.files.plan(at, Fault.EIO)
+        with pytest.raises(LogFailed, match="Input/output error"):
+            everything(failing)
+
+
+def test_an_error_while_a_spare_is_given_back() -> None:
+    bench = Bench(capacity=1000)
+    bench.log.open()
+    bench.files.plan(3, Fault.EIO)
+    with pytest.raises(LogFailed, match="giving back"):
+        bench.log.allocate(1)
+
+
+def test_cutting_keeps_a_copy_of_what_is_not_zero() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.segments(1)
+    written = bench.files.read(bench.log.path(1))[64:].rstrip(b"\0")
+    bench.log.cut(1, 64)
+    torn = f"{HOME}/torn/{segment_name(1)}-64.torn"
+    assert bench.files.read(torn) == written
+    assert bench.files.size(bench.log.path(1)) == 64
+    bench.log.cut(1, 64)
+    assert [p for p in bench.files.paths() if "torn" in p] == [torn]
+
+
+def test_trimmed_segments_are_gone_for_good() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.segments(3)
+    bench.log.trim([1, 2])
+    bench.files.crash(0.0)
+    assert [p for p in bench.files.paths() if p.endswith(".journal")] == [bench.log.path(3)]
+    assert bench.log.counters.segments_trimmed == 2
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def kept(bench: Bench) -> list[str]:
+    return [p.partition("retention/")[2] for p in bench.files.paths() if "retention" in p]
+
+
+def test_kept_segments_lie_under_the_day_they_were_begun() -> None:
+    bench = Bench(retention=RetentionSettings(enabled=True))
+    bench.log.open()
+    bench.segments(3)
+    bench.log.trim([1, 2])
+    assert kept(bench) == ["date=2023-11-14/0000000001.journal", "date=2023-11-15/0000000002.journal"]
+    bench.files.crash(0.0)
+    assert len(kept(bench)) == 2, "durably"
+    assert bench.log.segments() == [3]
+
+
+@pytest.mark.parametrize(("age_days", "left"), [(-1, 4), (30, 4), (2, 2), (1, 1), (0, 0)])
+def test_kept_segments_grow_old(age_days: int, left: int) -> None:
+    bench = Bench(retention=RetentionSettings(enabled=True, age_days=age_days))
+    bench.log.open()
+    bench.segments(5)
+    bench.now -= DAY  # still the day of segment 5
+    bench.log.trim([1, 2, 3, 4])
+    assert [name[-10:-8] for name in kept(bench)] == ["01", "02", "03", "04"][4 - left :]
+    days = {name.split("/")[0] for name in kept(bench)}
+    assert set(bench.files.list_dir(f"{HOME}/retention")) == days, "empty days go"
+
+
+@pytest.mark.parametrize(("bytes_max", "left"), [(-1, 4), (480, 4), (479, 3), (120, 1), (119, 0), (0, 0)])
+def test_kept_segments_have_a_limit_in_bytes(bytes_max: int, left: int) -> None:
+    bench = Bench(retention=RetentionSettings(enabled=True, bytes_max=bytes_max))
+    bench.log.open()
+    bench.segments(5)
+    bench.log.trim([1, 2, 3, 4])
+    assert len(kept(bench)) == left
+
+
+def test_several_segments_of_a_day() -> None:
+    bench = Bench(retention=RetentionSettings(enabled=True, bytes_max=150))
+    bench.log.open()
+    bench.segments(1)
+    bench.now = EPOCH
+    bench.log.begin(2, BROKER_ID, 1)
+    bench.log.append([entry(2, 1)])
+    bench.log.begin(3, BROKER_ID, 2)
+    bench.log.trim([1, 2])
+    assert kept(bench) == ["date=2023-11-14/0000000002.journal"]
+
+
+def test_keeping_waits_while_the_disk_is_full() -> None:
+    bench = Bench(retention=RetentionSettings(enabled=True))
+    bench.log.open()
+    bench.segments(4)
+    bench.files.plan(1, Fault.ENOSPC, sticky=True)
+    bench.log.trim([1])
+    bench.log.trim([2])
+    assert kept(bench) == []
+    bench.files.heal()
+    bench.log.trim([3])
+    assert len(kept(bench)) == 3
+
+
+def test_a_crash_passes_through() -> None:
+    bench = Bench()
+    bench.log.open()
+    bench.files.plan(1, Fault.CRASH)
+    with pytest.raises(Crash):
+        bench.log.begin(1, BROKER_ID, 0)

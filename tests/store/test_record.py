@@ -1,0 +1,265 @@
+"""Every record comes back as it went in, and bytes that contradict themselves are refused."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import decode, record
+from store.record import DeadLetterReason, RecordError, RecordType, RemovalReason
+from tests.store.workload import Body
+
+u8 = st.integers(0, 2**8 - 1)
+u16 = st.integers(0, 2**16 - 1)
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+ids = st.lists(u64, max_size=20)
+text = st.text(max_size=40)
+blob = st.binary(max_size=200)
+json_object = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers() | text, max_size=4)
+
+
+@given(
+    run=st.lists(st.tuples(u64, blob, blob), min_size=1, max_size=5),
+    flags=u16,
+    queue_ids=ids,
+    times=st.tuples(i64, i64, i64),
+    small=st.tuples(u8, u8, u8),
+    strings=st.tuples(text, text, text),
+    annotations=blob,
+)
+def test_messages(
+    run: list[tuple[int, bytes, bytes]],
+    flags: int,
+    queue_ids: list[int],
+    times: tuple[int, int, int],
+    small: tuple[int, int, int],
+    strings: tuple[str, str, str],
+    annotations: bytes,
+) -> None:
+    facts = record.message_facts(
+        timestamp=times[0],
+        expiration=times[1],
+        scheduled=times[2],
+        priority=small[0],
+        format=small[1],
+        expiry_source=small[2],
+        queue_ids=queue_ids,
+        address=strings[0],
+        user=strings[1],
+        origin=strings[2],
+        annotations=annotations,
+    )
+    out: list[bytes] = [b"before"]
+    nbytes = record.encode_messages(out, facts, flags, [Body(*each) for each in run])
+    data = b"".join(out)
+    assert nbytes == len(data) - 6
+    decoder = decode.MessageDecoder()
+    offset, found = 6, []
+    while offset < len(data):
+        assert decode.decode(data, offset) == decoder.decode(data, offset)
+        found.append(decoder.decode(data, offset))
+        offset += record.HEAD.unpack_from(data, offset)[0]
+    assert [(m.id, m.head, m.body) for m in found] == run
+    assert {m.flags for m in found} == {flags}
+    assert all(m.facts is found[0].facts for m in found), "a run shares its facts"
+    assert asdict(found[0].facts) == {
+        "timestamp": times[0],
+        "expiration": times[1],
+        "scheduled": times[2],
+        "priority": small[0],
+        "format": small[1],
+        "expiry_source": small[2],
+        "queue_ids": tuple(queue_ids),
+        "address": strings[0],
+        "user": strings[1],
+        "origin": strings[2],
+        "annotations": annotations,
+    }
+
+
+def there_and_back(data: bytes) -> decode.Record:
+    """Decode with other bytes on both sides, and check the record's own length."""
+    found = decode.decode(b"xyz" + data + b"\xff" * 8, 3)
+    assert record.HEAD.unpack_from(data)[0] == len(data)
+    return found
+
+
+@given(u64, u8, ids)
+def test_removed(queue_id: int, reason: int, ids: list[int]) -> None:
+    assert there_and_back(record.removed(queue_id, reason, ids)) == decode.Removed(queue_id, reason, tuple(ids))
+
+
+@given(u64, u32, ids)
+def test_counts(queue_id: int, count: int, ids: list[int]) -> None:
+    assert there_and_back(record.counts(queue_id, count, ids)) == decode.Counts(queue_id, count, tuple(ids))
+
+
+@given(u64, u64, ids)
+def test_delivering(queue_id: int, consumer_id: int, ids: list[int]) -> None:
+    found = there_and_back(record.delivering(queue_id, consumer_id, ids))
+    assert found == decode.Delivering(queue_id, consumer_id, tuple(ids))
+
+
+@given(u64, i64, ids)
+def test_scheduled(queue_id: int, due: int, ids: list[int]) -> None:
+    assert there_and_back(record.scheduled(queue_id, due, ids)) == decode.Scheduled(queue_id, due, tuple(ids))
+
+
+@given(st.builds(decode.DeadLettered, u64, u64, u64, i64, i64, u32, u8, text, text, text, text, text))
+def test_dead_lettered(value: decode.DeadLettered) -> None:
+    assert there_and_back(record.dead_lettered(**asdict(value))) == value
+
+
+@given(st.builds(decode.Expired, u64, u64, u64, i64, i64, u32, u8, u16, text))
+def test_expired(value: decode.Expired) -> None:
+    assert there_and_back(record.expired(**asdict(value))) == value
+
+
+def test_expired_caps_the_number_of_consumers() -> None:
+    value = decode.Expired(1, 2, 3, 4, 5, 6, 7, 70_000, "a")
+    found = there_and_back(record.expired(**asdict(value)))
+    assert isinstance(found, decode.Expired)
+    assert found.consumers == 65_535
+
+
+@given(u8, u32, u64, text)
+def test_dropped(reason: int, count: int, size: int, address: str) -> None:
+    found = there_and_back(record.dropped(reason, count, size, address))
+    assert found == decode.Dropped(reason, count, size, address)
+
+
+@pytest.mark.parametrize("encode", [record.address, record.address_deleted, record.queue, record.queue_deleted])
+def test_definitions(encode: object) -> None:
+    assert callable(encode)
+    definition = {"name": "Bücher", "filter": "", "n": 3}
+    data = encode(7, definition)
+    assert there_and_back(data) == decode.Definition(7, 0, definition)
+    again = record.repeated(data)
+    assert there_and_back(again) == decode.Definition(7, record.REPEATED, definition)
+    assert record.repeated(again) == again
+
+
+@given(u64, ids, json_object)
+def test_opened(next_id: int, segments: list[int], about: record.Json) -> None:
+    assert there_and_back(record.opened(next_id, segments, about)) == decode.Opened(next_id, tuple(segments), about)
+
+
+@given(u64)
+def test_ids(next_id: int) -> None:
+    assert there_and_back(record.ids(next_id)) == decode.Ids(next_id)
+
+
+@given(ids)
+def test_trimmed(segments: list[int]) -> None:
+    assert there_and_back(record.trimmed(segments)) == decode.Trimmed(tuple(segments))
+
+
+def test_closed() -> None:
+    assert there_and_back(record.closed()) == decode.Closed()
+
+
+EXAMPLES = {
+    RecordType.MESSAGE: b"",
+    RecordType.REMOVED: record.removed(1, 2, [3, 4]),
+    RecordType.COUNTS: record.counts(1, 2, [3, 4]),
+    RecordType.DELIVERING: record.delivering(1, 2, [3, 4]),
+    RecordType.SCHEDULED: record.scheduled(1, 2, [3, 4]),
+    RecordType.DEAD_LETTERED: record.dead_lettered(
+        queue_id=1,
+        old_id=2,
+        new_id=3,
+        enqueued=4,
+        first_failure=5,
+        attempts=6,
+        reason=DeadLetterReason.ADMIN,
+        address="addr",
+        text="text",
+        client="c",
+        remote="r",
+        user="u",
+    ),
+    RecordType.EXPIRED: record.expired(
+        queue_id=1,
+        old_id=2,
+        new_id=3,
+        enqueued=4,
+        expiration=5,
+        attempts=6,
+        source=1,
+        consumers=2,
+        address="addr",
+    ),
+    RecordType.DROPPED: record.dropped(RemovalReason.UNROUTABLE, 2, 3, "addr"),
+    RecordType.ADDRESS: record.address(1, {"name": "addr"}),
+    RecordType.ADDRESS_DELETED: record.address_deleted(1, {"name": "addr"}),
+    RecordType.QUEUE: record.queue(1, {"name": "q"}),
+    RecordType.QUEUE_DELETED: record.queue_deleted(1, {"name": "q"}),
+    RecordType.OPENED: record.opened(1, [2, 3], {"version": "1"}),
+    RecordType.CLOSED: record.closed(),
+    RecordType.IDS: record.ids(1),
+    RecordType.TRIMMED: record.trimmed([1, 2]),
+}
+parts: list[bytes] = []
+record.encode_messages(
+    parts, record.message_facts(timestamp=1, queue_ids=[2, 3], address="addr", user="u"), 1, [Body(9, b"head", b"body")]
+)
+EXAMPLES[RecordType.MESSAGE] = b"".join(parts)
+
+
+def test_there_is_an_example_of_every_type() -> None:
+    assert set(EXAMPLES) == set(RecordType) == decode.KNOWN_TYPES
+    assert all(data[4] == type for type, data in EXAMPLES.items())
+
+
+@pytest.mark.parametrize("type", RecordType)
+def test_a_record_that_says_another_length_is_refused(type: RecordType) -> None:
+    data = EXAMPLES[type]
+    for length in {0, 7, 8, len(data) - 1, len(data) + 1, len(data) + 8, len(data) + 9} - {len(data)}:
+        with pytest.raises(RecordError):
+            decode.decode(length.to_bytes(4, "little") + data[4:] + bytes(8), 0)
+    for end in range(len(data)):
+        with pytest.raises(RecordError):
+            decode.decode(data[:end], 0)
+
+
+def test_a_type_that_is_not_known_is_refused() -> None:
+    with pytest.raises(RecordError, match="type 99"):
+        decode.decode(b"\x08\0\0\0\x63\x01\0\0", 0)
+
+
+def test_strings_have_a_limit() -> None:
+    longest = "x" * record.STRING_BYTES_MAX
+    assert decode.decode_facts(record.message_facts(timestamp=0, address=longest)).address == longest
+    with pytest.raises(RecordError, match="address of 65536 bytes exceeds 65535"):
+        record.message_facts(timestamp=0, address=longest + "x")
+    with pytest.raises(RecordError, match="address"):
+        record.dropped(1, 2, 3, "é" * 40_000)
+
+
+def test_the_bytes_of_a_message_are_those_of_the_format_document() -> None:
+    assert EXAMPLES[RecordType.MESSAGE].hex(" ", -4) == (
+        "61000000 01010100 09000000 00000000 04000000 04000000 "
+        "01000000 00000000 00000000 00000000 00000000 00000000 "
+        "04000000 04000100 00000000 02000000 00000000 "
+        "02000000 00000000 03000000 00000000 61646472 75686561 64626f64 79"
+    )
+
+
+def test_reasons_have_words() -> None:
+    assert RemovalReason.DEAD_LETTERED.word == "dead-lettered"
+    assert DeadLetterReason.NOT_AUTHORISED.word == "not-authorised"
+
+
+def test_the_bytes_are_the_same_on_a_big_endian_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the array is packed the other way round, and swapped: here both swaps show, and cancel each other."""
+    packed = record.removed(1, 2, [3])
+    monkeypatch.setattr(record, "BIG_ENDIAN", True)
+    monkeypatch.setattr(decode, "BIG_ENDIAN", True)
+    swapped = record.removed(1, 2, [3])
+    assert swapped == packed[:24] + packed[:23:-1]
+    assert decode.decode(swapped, 0) == decode.Removed(1, 2, (3,))

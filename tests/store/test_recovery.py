@@ -1,0 +1,332 @@
+"""Damage of every kind: told, never hidden, and never a wrong record."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from store import record, segment
+from store.errors import Corrupt, LogFailed
+from store.journal import Journal
+from store.log import FileLog, LogSettings
+from store.recovery import State, recover
+from store.segment import Entry, pack_entries, segment_name
+from store.writer import InlineWriter
+from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, LIMITS, Station
+from tests.support.sim_files import Fault, SimFiles
+
+Found = list[tuple[int, int, bytes]]
+
+
+def open_log(files: SimFiles) -> FileLog:
+    log = FileLog(files, DIRECTORY, LogSettings(segment_bytes=4096), now=lambda: EPOCH)
+    log.open()
+    return log
+
+
+def records(files: SimFiles) -> tuple[State, Found]:
+    """What recovery finds: the verdict, and each record's position, type and bytes.  Raises Corrupt."""
+    log = open_log(files)
+    try:
+        recovery = recover(log)
+        found = []
+        for _, position, _, type, buffer, offset in recovery.records():
+            length = int.from_bytes(buffer[offset : offset + 4], "little")
+            found.append((position, type, buffer[offset : offset + length]))
+        return recovery.verdict.state, found
+    finally:
+        log.close()
+
+
+def copy(files: SimFiles) -> SimFiles:
+    """The same journal on another disk."""
+    other = SimFiles()
+    for path in files.paths():
+        if path.endswith(".journal"):
+            other.put(path, files.read(path))
+    return other
+
+
+@pytest.fixture(scope="module")
+def crashed() -> tuple[SimFiles, int]:
+    """A small journal in one segment that was not closed, and where its last batch (two entries) begins."""
+    files = SimFiles()
+    station = Station(files)
+    queue = station.new_queue("q")
+    station.commit()
+    station.step()
+    station.send([queue], [b"one", b"two"])
+    station.commit()
+    station.step()
+    last_batch = segment.SEGMENT_HEADER_BYTES + station.log.counters.bytes
+    station.remove(queue, station.on(queue)[:1])
+    station.commit()
+    station.send([queue], [b"three"])
+    station.commit()
+    station.step()
+    return files, last_batch
+
+
+@pytest.fixture(scope="module")
+def rolled() -> SimFiles:
+    """A journal in three segments."""
+    files = SimFiles()
+    station = Station(files)
+    queue = station.new_queue("q")
+    station.send([queue], [b"first"])
+    for size in (3200, 2000):
+        station.send([queue], [b"x" * size])
+        station.commit()
+        station.step()
+    station.journal.close()
+    assert [p[-18:-8] for p in files.paths() if p.endswith(".journal")] == ["0000000001", "0000000002", "0000000003"]
+    return files
+
+
+def newest(files: SimFiles) -> str:
+    return [p for p in files.paths() if p.endswith(".journal")][-1]
+
+
+def check(files: SimFiles, whole: Found, confirmed: int, *, hidden: bool = False) -> str:
+    """Recovery tells the damage, or finds exactly a beginning of the records, with all that were confirmed."""
+    try:
+        state, found = records(files)
+    except Corrupt:
+        return "corrupt"
+    assert found == whole[: len(found)], "never a wrong record"
+    if len(found) == len(whole):
+        return "clean" if state is State.CLEAN else "torn"
+    assert state is State.TORN or hidden
+    assert len(found) >= confirmed or hidden, "a confirmed record is not given up in silence"
+    return "torn"
+
+
+def test_every_bit_of_a_small_journal(crashed: tuple[SimFiles, int]) -> None:
+    files, last_batch = crashed
+    path = newest(files)
+    data = files.read(path)
+    _, whole = records(copy(files))
+    confirmed_before_last = 4
+    used = len(data.rstrip(b"\0"))
+    outcomes = []
+    for offset in range(used + 16):
+        for mask in (0x01, 0x80, 0xFF):
+            damaged = copy(files)
+            damaged.flip(path, offset, mask)
+            outcome = check(damaged, whole, confirmed_before_last)
+            assert outcome != "clean", f"the flip at {offset} was not noticed"
+            outcomes.append((offset, outcome))
+    assert all(outcome == "corrupt" for offset, outcome in outcomes if offset < last_batch), "confirmed and known to be"
+    assert all(outcome == "torn" for offset, outcome in outcomes if offset >= last_batch)
+
+
+def test_every_sector_zeroed(rolled: SimFiles) -> None:
+    _, whole = records(copy(rolled))
+    for path in [p for p in rolled.paths() if p.endswith(".journal")]:
+        data = rolled.read(path)
+        for start in range(0, len(data), 512):
+            damaged = copy(rolled)
+            damaged.put(path, data[:start] + bytes(min(512, len(data) - start)) + data[start + 512 :])
+            outcome = check(damaged, whole, 0, hidden=True)
+            last = path == newest(rolled)
+            assert outcome == "corrupt" or last, "an older segment was complete once"
+
+
+def test_every_prefix(crashed: tuple[SimFiles, int]) -> None:
+    files, _ = crashed
+    path = newest(files)
+    data = files.read(path)
+    _, whole = records(copy(files))
+    lengths = set()
+    for end in range(len(data)):
+        damaged = copy(files)
+        damaged.put(path, data[:end])
+        assert check(damaged, whole, 0, hidden=True) in ("torn", "clean", "corrupt")
+        if end >= segment.SEGMENT_HEADER_BYTES:
+            lengths.add(len(records(damaged)[1]))
+    assert lengths == {0, 1, 2, 4, 5, 6} or lengths == {0, 1, 2, 4, 5, 6, len(whole)}
+
+
+def test_every_prefix_of_an_older_segment(rolled: SimFiles) -> None:
+    path = f"{DIRECTORY}/{segment_name(1)}"
+    data = rolled.read(path)
+    for end in range(len(data)):
+        damaged = copy(rolled)
+        damaged.put(path, data[:end])
+        with pytest.raises(Corrupt):
+            records(damaged)
+
+
+def test_a_torn_tail_is_cut_kept_and_told(crashed: tuple[SimFiles, int]) -> None:
+    files, last_batch = crashed
+    damaged = copy(files)
+    path = newest(damaged)
+    damaged.flip(path, last_batch + 60, 1)
+    written = damaged.read(path).rstrip(b"\0")
+    station = Station(damaged)
+    verdict = station.verdict
+    assert (verdict.state, verdict.end, verdict.torn_bytes) == (State.TORN, last_batch, len(written) - last_batch)
+    assert [held.body for held in station.messages.values()] == [b"one", b"two"]
+    kept = [p for p in damaged.paths() if "/torn/" in p]
+    assert kept == [f"{DIRECTORY}/torn/{segment_name(1)}-{last_batch}.torn"]
+    assert damaged.read(kept[0]) == written[last_batch:]
+    assert damaged.size(path) == last_batch
+    station.log.close()
+    assert Station(damaged).verdict.state is State.CLEAN
+
+
+def one_entry(position: int, durable: int, *records: bytes, first: bool = True) -> bytes:
+    """A segment with one entry as no broker would write it, or the entry alone."""
+    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
+    seed = segment.decode_header(header).crc
+    parts = list(records)
+    entry = Entry(
+        segment=1,
+        ticket=1,
+        first=position,
+        count=len(parts),
+        timestamp=EPOCH,
+        nbytes=sum(map(len, parts)),
+        parts=parts,
+    )
+    return (header if first else b"") + pack_entries([entry], seed, durable)
+
+
+OPENED = record.opened(1, [], {})
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "shorter than its header"),
+        (bytes(64), "magic"),
+        (one_entry(0, 0, record.closed()), "first record is not OPENED"),
+        (one_entry(5, 0, OPENED), "position 5 where 0 must follow"),
+        (one_entry(0, 0, OPENED) + one_entry(9, 1, record.closed(), first=False), "position 9 where 1 must follow"),
+        (one_entry(0, 0, OPENED, b"\x08\0\0\0\x63\x01\0\0"), "record type 99 version 1 is unknown"),
+        (one_entry(0, 0, OPENED, b"\x08\0\0\0\x21\x02\0\0"), "record type 33 version 2 is unknown"),
+        (one_entry(0, 0, OPENED, b"\x07\0\0\0\x21\x01\0\0"), "do not fill"),
+        (one_entry(0, 0, OPENED, b"\x99\0\0\0\x21\x01\0\0"), "do not fill"),
+        (one_entry(0, 0, record.opened(1, [7], {})), "0000000007.journal: the segment is missing"),
+    ],
+)
+def test_what_no_crash_explains(data: bytes, what: str) -> None:
+    files = SimFiles()
+    files.put(f"{DIRECTORY}/{segment_name(1)}", data)
+    with pytest.raises(Corrupt, match=re.escape(what)):
+        records(files)
+
+
+def test_a_newer_format_is_named() -> None:
+    header = bytearray(one_entry(0, 0, OPENED))
+    header[8] = 2
+    files = SimFiles()
+    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(header))
+    with pytest.raises(Corrupt, match="format version 2, this software reads 1"):
+        records(files)
+
+
+def test_a_segment_under_another_number(rolled: SimFiles) -> None:
+    damaged = copy(rolled)
+    damaged.put(f"{DIRECTORY}/{segment_name(2)}", rolled.read(f"{DIRECTORY}/{segment_name(1)}"))
+    with pytest.raises(Corrupt, match=r"0000000002\.journal: the header is that of segment 1"):
+        records(damaged)
+
+
+def test_a_segment_of_another_broker(rolled: SimFiles) -> None:
+    damaged = copy(rolled)
+    header = segment.encode_header(number=1, broker_id=bytes(16), created=EPOCH, first_position=0)
+    damaged.put(f"{DIRECTORY}/{segment_name(1)}", header)
+    with pytest.raises(Corrupt, match="another broker"):
+        records(damaged)
+
+
+def test_an_entry_of_another_segment_is_never_valid(rolled: SimFiles) -> None:
+    """A misdirected write: the right place, the right position, but made for another segment."""
+    damaged = copy(rolled)
+    path = newest(rolled)
+    header = segment.decode_header(rolled.read(path))
+    other = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=header.first_position)
+    body = rolled.read(path)[64:]
+    damaged.put(path, other[:16] + rolled.read(path)[16:64] + body)
+    assert records(damaged)[1] == records(copy(rolled))[1]
+    scanned = segment.scan(other + body, segment.decode_header(other))
+    assert scanned.entries == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_missing_segment(rolled: SimFiles, number: int) -> None:
+    damaged = SimFiles()
+    for path in copy(rolled).paths():
+        if not path.endswith(segment_name(number)):
+            damaged.put(path, rolled.read(path))
+    with pytest.raises(Corrupt, match=f"{segment_name(number)}: the segment is missing"):
+        records(damaged)
+
+
+@pytest.mark.parametrize("first", [1, 1000])
+def test_a_segment_that_begins_at_the_wrong_position(rolled: SimFiles, first: int) -> None:
+    damaged = copy(rolled)
+    path = f"{DIRECTORY}/{segment_name(2)}"
+    header = segment.encode_header(number=2, broker_id=BROKER_ID, created=EPOCH, first_position=first)
+    damaged.put(path, header)
+    with pytest.raises(Corrupt, match="begins at position"):
+        records(damaged)
+
+
+def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    files, last_batch = crashed
+    damaged = copy(files)
+    path = newest(damaged)
+    data = bytearray(damaged.read(path)[:last_batch])
+    for _ in range(50):
+        data += segment.ENTRY_MAGIC + (800).to_bytes(4, "little") + bytes(48)
+    damaged.put(path, bytes(data))
+    assert records(damaged)[0] is State.TORN
+    monkeypatch.setattr(segment, "LATER_BYTES_MAX", 10_000)
+    with pytest.raises(Corrupt, match="look like entries"):
+        records(damaged)
+
+
+def test_a_segment_begun_without_an_entry_is_of_no_account() -> None:
+    """The power went between the header and the first entry, several times."""
+    files = SimFiles()
+    for _ in range(3):
+        log = open_log(files)
+        writer = InlineWriter(log, lambda ticket: None, lambda error: None)
+        journal = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: BROKER_ID, limits=LIMITS)
+        journal.recover()
+        assert list(journal.replay()) == []
+        journal.start()
+        log.begin(journal.segment, BROKER_ID, 0)
+        files.crash(1.0)
+    station = Station(files)
+    assert station.journal.segment == 4
+    station.new_queue("q")
+    station.commit()
+    station.step()
+    station.log.close()
+    assert [s for s in files.paths() if s.endswith(".journal")] == [f"{DIRECTORY}/{segment_name(4)}"]
+    assert Station(files).queues
+
+
+def test_a_segment_that_cannot_be_read(rolled: SimFiles) -> None:
+    damaged = copy(rolled)
+    log = open_log(damaged)
+    damaged.plan(2, Fault.EIO)
+    with pytest.raises(LogFailed, match=r"reading /data/journal/0000000003\.journal"):
+        recover(log)
+
+
+def test_the_message_says_where_what_and_what_to_do() -> None:
+    corrupt = Corrupt("/data/journal/0000000007.journal", 64, "no valid entry")
+    assert str(corrupt) == (
+        "/data/journal/0000000007.journal: no valid entry at byte 64; "
+        "inspect it with: bartleby journal verify /data/journal"
+    )
+    assert Corrupt("x.journal", 0, "?").command == "bartleby journal verify ."
+
+
+def test_an_empty_directory() -> None:
+    assert records(SimFiles()) == (State.EMPTY, [])

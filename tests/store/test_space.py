@@ -1,0 +1,62 @@
+"""Which segments may go, against a slow and obvious definition."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.space import Space
+
+
+@given(
+    n=st.integers(1, 7),
+    live=st.lists(st.integers(1, 7)),
+    refers=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7))),
+    released=st.lists(st.integers(1, 7)),
+)
+def test_a_segment_goes_when_nothing_needs_it(
+    n: int, live: list[int], refers: list[tuple[int, int]], released: list[int]
+) -> None:
+    space = Space()
+    for segment in range(1, n + 1):
+        space.opened(segment)
+    held = [s for s in live if s <= n]
+    for segment in held:
+        space.hold(segment, 1)
+    links = {(here, other) for here, other in refers if here <= n and other <= n and other < here}
+    for here, other in refers:
+        if here <= n:
+            space.refer(here, other)
+    for segment in released:
+        if segment in held:
+            held.remove(segment)
+            space.release(segment, 1)
+    upward = {(here, other) for here, other in refers if here < other <= n}
+    links |= upward
+
+    alive = set(range(1, n + 1))
+    while True:
+        dead = {s for s in alive if s < n and s not in held and not any((s, o) in links for o in alive)}
+        if not dead:
+            break
+        alive -= dead
+    assert space.take_dead(n) == sorted(set(range(1, n + 1)) - alive)
+    assert space.segments == sorted(alive)
+    assert not space.changed
+    assert space.take_dead(n) == []
+    assert all(space.live(s) == held.count(s) for s in alive)
+
+
+def test_it_is_worth_looking_after_a_segment_was_opened_or_became_empty() -> None:
+    space = Space()
+    seen = []
+    space.opened(1)
+    seen.append(space.changed)
+    space.take_dead(1)
+    space.hold(1, 2)
+    space.release(1, 1)
+    seen.append(space.changed)
+    space.release(1, 1)
+    seen.append(space.changed)
+    assert seen == [True, False, True]
+    assert space.take_dead(1) == [], "the newest segment stays"

@@ -1,0 +1,229 @@
+"""The writer: in order, in batches, and silent after the first failure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from store.errors import LogFailed
+from store.log import Counters
+from store.segment import Entry
+from store.writer import BATCH_BYTES_MAX, Begin, InlineWriter, Trim, WriterThread
+
+
+class ListLog:
+    """A log that notes what is done; `fail` makes the next append fail, `gate` makes it wait."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, object]] = []
+        self.counters = Counters()
+        self.ready = 0
+        self.spare_bytes = 0
+        self.full = False
+        self.segment_bytes = 1000
+        self.fail = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def open(self) -> None: ...
+
+    def segments(self) -> list[int]:
+        return []
+
+    def path(self, segment: int) -> str:
+        return str(segment)
+
+    def read(self, segment: int) -> bytes:
+        return b""
+
+    def cut(self, segment: int, end: int) -> None: ...
+
+    def allocate(self, segment: int) -> None:
+        self.done.append(("allocate", segment))
+        self.spare_bytes = 1000
+        self.ready = segment
+
+    def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
+        self.done.append(("begin", segment))
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        self.entered.set()
+        assert self.gate.wait(10)
+        if self.fail:
+            raise LogFailed("broken")
+        self.done.append(("append", [e.ticket for e in entries]))
+
+    def trim(self, segments: Sequence[int]) -> None:
+        self.done.append(("trim", list(segments)))
+
+    def close(self) -> None: ...
+
+
+def entry(ticket: int, nbytes: int = 8) -> Entry:
+    return Entry(segment=1, ticket=ticket, first=ticket, count=1, timestamp=0, nbytes=nbytes, parts=[bytes(8)])
+
+
+def begin(segment: int) -> Begin:
+    return Begin(segment, bytes(16), 0)
+
+
+def never(error: Exception) -> None:
+    raise AssertionError(f"failed: {error}")
+
+
+def test_what_has_gathered_is_one_batch_cut_by_other_work() -> None:
+    log = ListLog()
+    announced: list[int] = []
+    writer = InlineWriter(log, announced.append, never)
+    for work in (begin(1), entry(1), entry(2), begin(2), entry(3), Trim([1]), entry(4)):
+        writer.submit(work)
+    assert log.done == []
+    writer.step()
+    assert log.done == [
+        ("begin", 1),
+        ("append", [1, 2]),
+        ("begin", 2),
+        ("append", [3]),
+        ("trim", [1]),
+        ("append", [4]),
+        ("allocate", 3),
+    ]
+    assert announced == [2, 3, 4]
+
+
+def test_a_batch_is_bounded() -> None:
+    log = ListLog()
+    announced: list[int] = []
+    writer = InlineWriter(log, announced.append, never)
+    for ticket in range(1, 6):
+        writer.submit(entry(ticket, BATCH_BYTES_MAX // 2))
+    writer.step()
+    assert announced == [2, 4, 5]
+
+
+def test_trimming_before_any_segment_was_begun_asks_for_no_room() -> None:
+    log = ListLog()
+    writer = InlineWriter(log, never_announced, never)
+    writer.submit(Trim([4]))
+    writer.close()
+    assert log.done == [("trim", [4])]
+
+
+def never_announced(ticket: int) -> None:
+    raise AssertionError(f"announced: {ticket}")
+
+
+def test_room_that_was_asked_for_is_made_at_the_next_step() -> None:
+    log = ListLog()
+    writer = InlineWriter(log, never_announced, never)
+    writer.prepare(7)
+    assert log.ready == 0
+    writer.step()
+    assert log.ready == 7
+
+
+def test_waiting_for_room_announces_nothing_yet() -> None:
+    log = ListLog()
+    announced: list[int] = []
+    writer = InlineWriter(log, announced.append, never)
+    writer.submit(entry(1))
+    writer.wait_ready(3)
+    assert log.done == [("append", [1]), ("allocate", 3)]
+    assert announced == []
+    writer.step()
+    assert announced == [1]
+
+
+def test_a_failure_is_told_once_and_ends_everything() -> None:
+    log = ListLog()
+    announced: list[int] = []
+    failures: list[Exception] = []
+    writer = InlineWriter(log, announced.append, failures.append)
+    log.fail = True
+    writer.submit(entry(1))
+    writer.step()
+    log.fail = False
+    writer.submit(entry(2))
+    writer.prepare(5)
+    writer.step()
+    assert announced == []
+    assert log.done == []
+    assert [str(f) for f in failures] == ["broken"]
+    assert writer.error is failures[0]
+
+
+def test_a_failure_while_waiting_for_room_is_told_by_the_next_step() -> None:
+    log = ListLog()
+    failures: list[Exception] = []
+    writer = InlineWriter(log, never_announced, failures.append)
+    log.fail = True
+    writer.submit(entry(1))
+    writer.wait_ready(2)
+    assert failures == []
+    writer.step()
+    assert len(failures) == 1
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def started(log: ListLog, announce: Callable[[int], None], failed: Callable[[Exception], None]) -> WriterThread:
+    writer = WriterThread(log, announce, failed)
+    writer.start()
+    return writer
+
+
+def test_the_thread_writes_in_groups_while_it_is_busy() -> None:
+    log = ListLog()
+    announced: list[int] = []
+    writer = started(log, announced.append, never)
+    log.gate.clear()
+    writer.submit(entry(1))
+    assert log.entered.wait(10)
+    for ticket in range(2, 100):
+        writer.submit(entry(ticket))
+    log.gate.set()
+    writer.close()
+    assert log.done == [("append", [1]), ("append", list(range(2, 100)))]
+    assert announced == [1, 99]
+
+
+def test_the_thread_makes_room() -> None:
+    log = ListLog()
+    writer = started(log, never_announced, never)
+    writer.wait_ready(3)
+    assert log.ready == 3
+    writer.prepare(4)
+    writer.close()
+    assert log.ready == 4
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_the_thread_ends_with_its_failure(waiting: bool) -> None:
+    log = ListLog()
+    failures: list[Exception] = []
+    told = threading.Event()
+
+    def failed(error: Exception) -> None:
+        failures.append(error)
+        told.set()
+
+    writer = started(log, never_announced, failed)
+    log.fail = True
+    log.gate.clear()
+    writer.submit(entry(1))
+    assert log.entered.wait(10)
+    if waiting:
+        threading.Timer(0.01, log.gate.set).start()
+        writer.wait_ready(9)
+    else:
+        log.gate.set()
+    assert told.wait(10)
+    log.fail = False
+    writer.submit(entry(2))
+    writer.close()
+    assert [str(f) for f in failures] == ["broken"]
+    assert log.done == []

@@ -1,0 +1,294 @@
+"""A whole broker without sockets, threads or clocks: codec to codec, over a simulated disk, under virtual time.
+
+    broker = SimBroker(seed=7)
+    client = broker.connect()
+    client.send("/queue/orders", b"hello", persistent="true", receipt="1")
+    assert client.take("RECEIPT")
+
+After each thing that a client does, the broker turns until nothing is left to do; `advance` moves the time, and the
+broker wakes whenever it would have.  With `lazy_disk` the writer works only when told (`step`), so that a test can
+look at what is not yet durable.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from broker.config import AddressSetting, Config, load
+from broker.engine.engine import Engine
+from broker.sessions.stomp import StompSession
+from broker.wiring import Parts, Surroundings, assemble, recover, stomp_sessions
+from store.log import FileLog
+from store.writer import InlineWriter
+from tests.support.sim_files import SimFiles
+from tests.support.stomp_client import FrameReader, ServerFrame, frame
+
+START: Final = 1_780_000_000_000
+
+#: Turns after which a broker that still has something to do is taken to be spinning.
+TURNS_MAX: Final = 10_000
+
+
+def configured(*settings: dict[str, object], **sections: object) -> Config:
+    """The configuration as shipped, with these address settings on top (keys as in the file) and sections replaced."""
+    shipped = load(None)
+    added = tuple(AddressSetting.model_validate(setting) for setting in settings)
+    return shipped.model_copy(update={"address_settings": shipped.address_settings + added, **sections})
+
+
+class SimBroker:
+    """One run of a broker.  Start another one on the same `files` for a restart."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        files: SimFiles | None = None,
+        seed: int = 0,
+        now: int = START,
+        lazy_disk: bool = False,
+    ) -> None:
+        self.config = config or configured()
+        self.files = files if files is not None else SimFiles(seed)
+        self.seed = seed
+        self.now = now
+        self.reports: list[tuple[str, dict[str, str | int]]] = []
+        self.failure: Exception | None = None
+        self._lazy = lazy_disk
+        self._clients: list[SimClient] = []
+        self._woken = False
+        self._connections = 0
+        outside = Surroundings(
+            files=self.files,
+            wall_ms=lambda: self.now,
+            monotonic=lambda: self.now / 1000,
+            random=Random(seed),
+            report=self._report,
+            memory_bytes=1 << 30,
+        )
+        self.parts: Parts = assemble(self.config, outside, self._make_writer, self._wake)
+        self.parts.log.open()
+        self.verdict, self.restored = recover(self.parts, self.config)
+        self.run()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return self.parts.engine
+
+    def _make_writer(self, log: FileLog) -> InlineWriter:
+        self._writer = InlineWriter(log, self._announce, self._failed)
+        return self._writer
+
+    def _announce(self, ticket: int) -> None:
+        self.parts.turn.enter()
+        self.parts.journal.on_durable(ticket)
+        self.parts.engine.durable(ticket)
+
+    def _failed(self, error: Exception) -> None:
+        self.failure = error
+
+    def _report(self, code: str, /, **fields: str | int) -> None:
+        self.reports.append((code, fields))
+
+    def reported(self, code: str) -> list[dict[str, str | int]]:
+        """The fields of all reports with this code."""
+        return [fields for reported, fields in self.reports if reported == code]
+
+    def _wake(self) -> None:
+        self._woken = True
+
+    # -- driving ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let the disk do what it has been given."""
+        self._writer.step()
+        self.turn()
+
+    def turn(self) -> None:
+        """End the tick, and the ticks that follow from it."""
+        for _ in range(TURNS_MAX):
+            if not self._woken:
+                return
+            self._woken = False
+            self.parts.turn.end()
+        raise AssertionError("the broker keeps waking itself")
+
+    def run(self) -> None:
+        """Turn, with the disk, until nothing is left to do."""
+        for _ in range(TURNS_MAX):
+            self.turn()
+            if self._lazy or self.failure is not None:
+                return
+            before = self.parts.journal.durable
+            self._writer.step()
+            if not self._woken and self.parts.journal.durable == before:
+                return
+        raise AssertionError("the broker does not come to rest")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; the broker wakes whenever something is due."""
+        end = self.now + ms
+        while True:
+            due = self.parts.engine.next_due()
+            if due is None or due > end:
+                break
+            self.now = max(self.now, due)
+            self.parts.turn.enter()
+            self.run()
+        self.now = end
+
+    # -- beginning and ending --------------------------------------------------------------------------------------
+
+    def connect(self, version: str = "1.2", **headers: str) -> SimClient:
+        """A client that is connected."""
+        self._connections += 1
+        client = SimClient(self, version, self._connections)
+        self._clients.append(client)
+        client.do("CONNECT", {"accept-version": version, "host": "sim", **headers})
+        assert client.take("CONNECTED"), client.frames
+        return client
+
+    def restart(self, *, crash: bool = True, lazy_disk: bool = False) -> SimBroker:
+        """The next run on the same disk: after losing power, or after a shutdown."""
+        if crash:
+            self.files.crash()
+        else:
+            self.shut_down()
+        return SimBroker(
+            self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk
+        )
+
+    def shut_down(self) -> None:
+        """Stop in good order."""
+        self.parts.turn.enter()
+        for client in self._clients:
+            if not client.closed:
+                client.session.shut_down()
+                self.parts.turn.touch(client)
+        self.run()
+        self.parts.turn.end()
+        self.parts.journal.close()
+
+
+class SimClient:
+    """A STOMP client on a perfect wire, and the outlet of its session."""
+
+    def __init__(self, broker: SimBroker, version: str, number: int) -> None:
+        self.broker = broker
+        self.version = version
+        self.frames: list[ServerFrame] = []
+        self.closed = False
+        self.reading = True
+        self.stalled = False  # the client does not read: the wire takes nothing
+        self._waiting = b""
+        self._reader = FrameReader(version)
+        acceptor = broker.config.stomp_acceptors["stomp"]
+        make = stomp_sessions(broker.config, broker.parts.turn, acceptor)
+        self.session: StompSession = make(self, number, f"client-{number}")
+        self._receipts = 0
+
+    # -- the outlet ------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The session's bytes reach the client, unless it is stalled."""
+        if self.closed:
+            return
+        data = self.session.data_to_send()
+        if data and self.stalled:
+            self._waiting += data
+            self.session.write_blocked()
+        elif data:
+            self._receive(data)
+        if self.session.close_expected and not self.stalled:
+            self.closed = True
+            self.broker.parts.turn.enter()
+            self.session.connection_lost()
+
+    def _receive(self, data: bytes) -> None:
+        self.frames += self._reader.feed(data)
+        self.broker.parts.turn.enter()
+        self.session.flushed()
+
+    def pause_reading(self) -> None:
+        """The broker stops to read from this client."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """It reads again."""
+        self.reading = True
+
+    def unstall(self) -> None:
+        """The client reads what has gathered."""
+        self.stalled = False
+        data, self._waiting = self._waiting, b""
+        self._receive(data)
+        self.broker.run()
+
+    # -- what a client does ----------------------------------------------------------------------------------------
+
+    def raw(self, data: bytes) -> None:
+        """Bytes to the broker."""
+        self.broker.parts.turn.enter()
+        self.session.receive_data(data)
+        self.broker.parts.turn.touch(self)
+        self.broker.run()
+
+    def do(self, command: str, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """One frame to the broker."""
+        self.raw(frame(command, headers or {}, body, version=self.version))
+
+    def send(self, destination: str, body: bytes = b"", **headers: str) -> None:
+        """SEND."""
+        self.do("SEND", {"destination": destination, **_dashed(headers)}, body)
+
+    def confirmed(self, destination: str, body: bytes = b"", **headers: str) -> None:
+        """SEND of a durable message, with its receipt."""
+        self._receipts += 1
+        receipt = f"r{self._receipts}"
+        self.send(destination, body, persistent="true", receipt=receipt, **headers)
+        assert [f.headers["receipt-id"] for f in self.take("RECEIPT")] == [receipt], self.frames
+
+    def subscribe(self, destination: str, id: str = "s", ack: str = "client-individual", **headers: str) -> None:
+        """SUBSCRIBE."""
+        self.do("SUBSCRIBE", {"destination": destination, "id": id, "ack": ack, **_dashed(headers)})
+
+    def ack(self, message: ServerFrame, **headers: str) -> None:
+        """ACK in the manner of the version."""
+        self.do("ACK", self._naming(message) | _dashed(headers))
+
+    def nack(self, message: ServerFrame, **headers: str) -> None:
+        """NACK in the manner of the version."""
+        self.do("NACK", self._naming(message) | _dashed(headers))
+
+    def _naming(self, message: ServerFrame) -> dict[str, str]:
+        if self.version == "1.2":
+            return {"id": message.headers["ack"]}
+        return {"message-id": message.headers["message-id"], "subscription": message.headers["subscription"]}
+
+    def take(self, command: str) -> list[ServerFrame]:
+        """The frames of a kind that have come; they are taken away."""
+        taken = [f for f in self.frames if f.command == command]
+        self.frames = [f for f in self.frames if f.command != command]
+        return taken
+
+    def messages(self) -> list[ServerFrame]:
+        """The MESSAGE frames that have come; they are taken away."""
+        return self.take("MESSAGE")
+
+    def bodies(self) -> list[bytes]:
+        """Their bodies."""
+        return [f.body for f in self.messages()]
+
+    def drop(self) -> None:
+        """The connection breaks."""
+        self.closed = True
+        self.broker.parts.turn.enter()
+        self.session.connection_lost()
+        self.broker.run()
+
+
+def _dashed(headers: dict[str, str]) -> dict[str, str]:
+    """Keyword arguments as header names: `client_id` is client-id; names with capitals stay as they are."""
+    return {name if name != name.lower() else name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,0 +1,381 @@
+"""A simulated disk: `store.files.Files` in memory, which knows what is durable and can go wrong on purpose.
+
+What a real disk does with writes that were not synced is up to it.  After `crash`:
+
+- each sector (512 bytes) written since the last sync has any one of the contents it had since then, chosen one by one:
+  writes are kept, lost, torn and reordered;
+- each file has any one of the sizes it had since the last sync;
+- each name created, renamed or removed since its directory was synced is done or not done.
+
+Every operation counts, and `plan` makes the N-th one fail, crash or write only a part.  After a failed sync some of
+the unsynced sectors are lost for good, while reads still show them and the next sync succeeds: what Linux does.
+Everything is decided by one seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from enum import Enum
+from random import Random
+from typing import Final
+
+from store.errors import DirectoryLocked
+
+SECTOR: Final = 512
+LOCK_PID: Final = 4242
+
+
+class Crash(BaseException):
+    """The power went.  Not an Exception: nothing in the code under test may catch it."""
+
+
+class Fault(Enum):
+    """What happens at the planned operation."""
+
+    CRASH = "crash"
+    EIO = "input/output error"
+    ENOSPC = "no space"
+    SHORT = "short write"
+
+
+#: Operations that need room, so that they can fail with ENOSPC.
+_NEED_ROOM: Final = frozenset({"create", "write", "allocate", "sync", "make_dir", "rename"})
+
+
+class Node:
+    """A file's bytes: as the programs see them, as they are on disk, and what may be there after a crash."""
+
+    def __init__(self) -> None:
+        self.current = bytearray()
+        self.durable = bytearray()
+        self.sectors: dict[int, list[bytes]] = {}
+        self.sizes: list[int] = []
+
+    def changed(self, start: int, end: int) -> None:
+        """Bytes from `start` to `end` have new contents, and perhaps the file a new size."""
+        for sector in range(start // SECTOR, -(-end // SECTOR)):
+            content = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
+            self.sectors.setdefault(sector, []).append(content)
+        self.sizes.append(len(self.current))
+
+    def sync(self) -> None:
+        """Everything that is still to be written is durable now."""
+        self._settle({sector: contents[-1] for sector, contents in self.sectors.items()}, len(self.current))
+
+    def lose(self, random: Random) -> None:
+        """A sync failed: some sectors will never be written, though reads show them."""
+        for sector in list(self.sectors):
+            if random.random() < 0.5:
+                del self.sectors[sector]
+
+    def crash(self, random: Random, keep: float) -> None:
+        """Each sector and the size take any state since the last sync; `keep` is how likely a new one is."""
+        chosen = {s: random.choice(contents) for s, contents in self.sectors.items() if random.random() < keep}
+        size = random.choice(self.sizes) if self.sizes and random.random() < keep else len(self.durable)
+        self._settle(chosen, size)
+        self.current = bytearray(self.durable)
+
+    def _settle(self, sectors: dict[int, bytes], size: int) -> None:
+        end = max([size, *[s * SECTOR + len(content) for s, content in sectors.items()]])
+        self.durable.extend(bytes(max(0, end - len(self.durable))))
+        for sector, content in sectors.items():
+            self.durable[sector * SECTOR : sector * SECTOR + len(content)] = content
+        del self.durable[size:]
+        self.sectors.clear()
+        self.sizes.clear()
+
+
+class NameChange:
+    """A change of names that is not durable yet: `new` (None: removed) takes the place of `old` (None: created)."""
+
+    def __init__(self, old: str | None, new: str | None, node: Node) -> None:
+        self.old = old
+        self.new = new
+        self.node = node
+        self.dirs = {os.path.dirname(path) for path in (old, new) if path is not None}
+
+    def apply(self, names: dict[str, Node]) -> None:
+        """Do it on the durable names; what it needs may not have come that far."""
+        if self.old is not None and names.pop(self.old, None) is None:
+            return
+        if self.new is not None:
+            names[self.new] = self.node
+
+
+class SimFiles:
+    """See the module.  `capacity` is in bytes, None: endless."""
+
+    def __init__(self, seed: int = 0, *, capacity: int | None = None) -> None:
+        self.random = Random(seed)
+        self.capacity = capacity
+        self.operations = 0
+        self.history: list[str] = []
+        self.faults = 0
+        self.generation = 0
+        self._names: dict[str, Node] = {}
+        self._durable_names: dict[str, Node] = {}
+        self._changes: list[NameChange] = []
+        self._dirs: set[str] = {"", "/"}
+        self._locked: set[str] = set()
+        self._at = 0
+        self._fault = Fault.EIO
+        self._sticky = False
+
+    # -- what the test does ----------------------------------------------------------------------------------------
+
+    def plan(self, at: int, fault: Fault, *, sticky: bool = False) -> None:
+        """Let operation number `at` (counted from now, 1 is the next) go wrong; `sticky`: all after it too."""
+        self._at = self.operations + at
+        self._fault = fault
+        self._sticky = sticky
+
+    def heal(self) -> None:
+        """No more faults."""
+        self._at = 0
+
+    def crash(self, keep: float | None = None) -> None:
+        """The power went and came back.  `keep`: how likely unsynced changes survive, None: anything from 0 to 1."""
+        likely = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if keep is None else keep
+        for change in self._changes:
+            if self.random.random() < likely:
+                change.apply(self._durable_names)
+        nodes = {id(node): node for node in [*self._names.values(), *self._durable_names.values()]}
+        for node in nodes.values():
+            node.crash(self.random, likely)
+        self._changes.clear()
+        self._names = dict(self._durable_names)
+        self._locked.clear()
+        self.generation += 1
+        self.heal()
+
+    def paths(self) -> list[str]:
+        """All files."""
+        return sorted(self._names)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make a file durably, or replace its bytes."""
+        node = Node()
+        node.current = bytearray(data)
+        node.durable = bytearray(data)
+        self._names[path] = self._durable_names[path] = node
+        self._dirs.add(os.path.dirname(path))
+
+    def flip(self, path: str, offset: int, mask: int) -> None:
+        """Change a byte on the disk."""
+        node = self._names[path]
+        node.current[offset] ^= mask
+        node.durable[offset] ^= mask
+
+    def used(self) -> int:
+        """Bytes taken."""
+        return sum(len(node.current) for node in self._names.values())
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def step(self, operation: str, path: str) -> Fault | None:
+        """Count an operation; raise or return what is planned for it."""
+        self.operations += 1
+        self.history.append(f"{operation} {path}")
+        due = self._at and (self.operations == self._at or (self._sticky and self.operations > self._at))
+        if not due or (self._fault is Fault.ENOSPC and operation not in _NEED_ROOM):
+            return None
+        self.faults += 1
+        if self._fault in (Fault.CRASH, Fault.SHORT):
+            return self._fault
+        if operation in ("write", "sync"):
+            return self._fault
+        raise self.error(self._fault)
+
+    def error(self, fault: Fault) -> OSError:
+        """The OSError of a fault."""
+        number = errno.ENOSPC if fault is Fault.ENOSPC else errno.EIO
+        return OSError(number, os.strerror(number))
+
+    def check_room(self, more: int) -> None:
+        """Raises OSError(ENOSPC) when the disk cannot take so many bytes more."""
+        if self.capacity is not None and more > 0 and self.used() + more > self.capacity:
+            raise self.error(Fault.ENOSPC)
+
+    # -- Files -----------------------------------------------------------------------------------------------------
+
+    def make_dir(self, path: str) -> None:
+        if path in self._dirs:
+            return
+        if self.step("make_dir", path) is Fault.CRASH:
+            raise Crash
+        while path not in self._dirs:
+            self._dirs.add(path)
+            path = os.path.dirname(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        self._read_step("list_dir", path)
+        if path not in self._dirs:
+            raise FileNotFoundError(path)
+        prefix = path + "/"
+        inside: Iterable[str] = [*self._names, *self._dirs]
+        return sorted({name[len(prefix) :].partition("/")[0] for name in inside if name.startswith(prefix)})
+
+    def size(self, path: str) -> int:
+        self._read_step("size", path)
+        return len(self._node(path).current)
+
+    def read(self, path: str) -> bytes:
+        self._read_step("read", path)
+        return bytes(self._node(path).current)
+
+    def read_head(self, path: str, nbytes: int) -> bytes:
+        self._read_step("read_head", path)
+        return bytes(self._node(path).current[:nbytes])
+
+    def _read_step(self, operation: str, path: str) -> None:
+        if self.step(operation, path) is Fault.CRASH:
+            raise Crash
+
+    def _node(self, path: str) -> Node:
+        node = self._names.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def create(self, path: str) -> SimFile:
+        fault = self.step("create", path)
+        node = self._names.get(path)
+        if node is None:
+            node = Node()
+            self._change(None, path, node)
+        elif node.current:
+            size = len(node.current)
+            node.current.clear()
+            node.changed(0, size)
+        if fault is Fault.CRASH:
+            raise Crash
+        return SimFile(self, path, node)
+
+    def open(self, path: str) -> SimFile:
+        self._read_step("open", path)
+        return SimFile(self, path, self._node(path))
+
+    def rename(self, old: str, new: str) -> None:
+        fault = self.step("rename", new)
+        self._change(old, new, self._node(old))
+        if fault is Fault.CRASH:
+            raise Crash
+
+    def remove(self, path: str) -> None:
+        fault = self.step("remove", path)
+        self._change(path, None, self._node(path))
+        if fault is Fault.CRASH:
+            raise Crash
+
+    def remove_dir(self, path: str) -> None:
+        if self.step("remove_dir", path) is Fault.CRASH:
+            raise Crash
+        assert not any(name.startswith(path + "/") for name in self._names), "the directory is not empty"
+        self._dirs.discard(path)
+
+    def _change(self, old: str | None, new: str | None, node: Node) -> None:
+        change = NameChange(old, new, node)
+        change.apply(self._names)
+        self._changes.append(change)
+
+    def sync_dir(self, path: str) -> None:
+        fault = self.step("sync_dir", path)
+        if fault is Fault.CRASH:
+            raise Crash
+        remaining = []
+        for change in self._changes:
+            change.dirs.discard(path)
+            if change.dirs:
+                remaining.append(change)
+            else:
+                change.apply(self._durable_names)
+        self._changes = remaining
+
+    def lock(self, path: str) -> SimLock:
+        self._read_step("lock", path)
+        if path in self._locked:
+            raise DirectoryLocked(os.path.dirname(path), LOCK_PID)
+        self._locked.add(path)
+        return SimLock(self, path)
+
+    def unlock(self, path: str) -> None:
+        """What SimLock.release does."""
+        self._locked.discard(path)
+
+
+class SimLock:
+    """A lock on a simulated file."""
+
+    def __init__(self, files: SimFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def release(self) -> None:
+        self._files.unlock(self._path)
+
+
+class SimFile:
+    """An open simulated file.  It is gone after a crash."""
+
+    def __init__(self, files: SimFiles, path: str, node: Node) -> None:
+        self._files = files
+        self._path = path
+        self._node = node
+        self._generation = files.generation
+        self._open = True
+
+    def _step(self, operation: str) -> Fault | None:
+        assert self._open, "a closed file is used"
+        assert self._generation == self._files.generation, "a file is used that was open before the crash"
+        return self._files.step(operation, self._path)
+
+    def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        fault = self._step("write")
+        files, node = self._files, self._node
+        taken = bytes(data)
+        if fault in (Fault.EIO, Fault.ENOSPC, Fault.SHORT):
+            taken = taken[: files.random.randrange(len(taken))] if len(taken) > 1 else b""
+        end = offset + len(taken)
+        files.check_room(end - len(node.current))
+        node.current.extend(bytes(max(0, end - len(node.current))))
+        node.current[offset:end] = taken
+        if taken:
+            node.changed(offset, end)
+        if fault is Fault.CRASH:
+            raise Crash
+        if fault in (Fault.EIO, Fault.ENOSPC):
+            raise files.error(fault)
+        return len(taken)
+
+    def allocate(self, nbytes: int) -> None:
+        fault = self._step("allocate")
+        node = self._node
+        self._files.check_room(nbytes - len(node.current))
+        node.current.extend(bytes(max(0, nbytes - len(node.current))))
+        node.sizes.append(len(node.current))
+        if fault is Fault.CRASH:
+            raise Crash
+
+    def sync(self) -> None:
+        fault = self._step("sync")
+        if fault is Fault.CRASH:
+            raise Crash
+        if fault is not None and fault is not Fault.SHORT:
+            self._node.lose(self._files.random)
+            raise self._files.error(fault)
+        self._node.sync()
+
+    def truncate(self, nbytes: int) -> None:
+        fault = self._step("truncate")
+        node = self._node
+        size = len(node.current)
+        del node.current[nbytes:]
+        node.changed(nbytes, size)
+        if fault is Fault.CRASH:
+            raise Crash
+
+    def close(self) -> None:
+        assert self._open, "a file is closed twice"
+        self._open = False

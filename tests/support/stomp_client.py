@@ -1,0 +1,144 @@
+"""The client's side of STOMP, without I/O and without anything of `protocols.stomp`: what tests speak to the server with.
+
+It is written straight from the specifications and knows the server's grammar from the other side, so that a mistake in
+the codec is not made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_ESCAPES: Final[dict[str, dict[str, str]]] = {
+    "1.0": {},
+    "1.1": {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
+    "1.2": {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
+}
+#: Never escaped, in any version: a 1.0 peer must be able to read them.
+_GREETINGS: Final = frozenset({"CONNECT", "CONNECTED"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFrame:
+    """A frame from the server; `headers` are unescaped, the first of repeated ones."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def escape(text: str, version: str) -> str:
+    """A header name or value as it goes on the wire."""
+    table = _ESCAPES[version]
+    return "".join(table.get(character, character) for character in text)
+
+
+def unescape(text: str, version: str) -> str:
+    """The inverse of `escape`.  Raises ValueError on an escape that the version does not define."""
+    if version == "1.0":
+        return text
+    table = {escaped: plain for plain, escaped in _ESCAPES[version].items()}
+    plain: list[str] = []
+    at = 0
+    while at < len(text):
+        width = 2 if text[at] == "\\" else 1
+        piece = text[at : at + width]
+        if width == 2 and piece not in table:
+            raise ValueError(f"{piece!r} is no escape of STOMP {version}")
+        plain.append(table.get(piece, piece))
+        at += width
+    return "".join(plain)
+
+
+def frame(
+    command: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    body: bytes = b"",
+    version: str = "1.2",
+    *,
+    content_length: bool | None = None,
+    eol: bytes = b"\n",
+) -> bytes:
+    """A client frame's bytes, escaped by the rules of `version`.
+
+    `content_length` adds that header; None adds it where it is needed: when the body has a NUL in it and the headers
+    do not say it already.  `eol` ends the command and header lines.
+    """
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    if content_length is None:
+        content_length = b"\0" in body and all(name != "content-length" for name, _ in pairs)
+    if content_length:
+        pairs.append(("content-length", str(len(body))))
+    rules = "1.0" if command in _GREETINGS else version
+    lines = [command, *(f"{escape(name, rules)}:{escape(value, rules)}" for name, value in pairs)]
+    head = b"".join(line.encode() + eol for line in lines)
+    return head + eol + body + b"\0"
+
+
+class FrameReader:
+    """Reads what the server sends.  A violation of the grammar is a ValueError: the server's fault.
+
+    `version` follows the CONNECTED frame; `heartbeats` counts the empty lines between frames; `pending` is the number
+    of bytes of a frame that is not complete.
+    """
+
+    def __init__(self, version: str = "1.0") -> None:
+        self.version = version
+        self.heartbeats = 0
+        self._buffer = bytearray()
+
+    @property
+    def pending(self) -> int:
+        """Bytes kept of a frame that is not complete."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[ServerFrame]:
+        """The frames that `data` completes, in order."""
+        self._buffer += data
+        frames: list[ServerFrame] = []
+        at = 0
+        while (step := self._step(at)) is not None:
+            at, found = step
+            if found is not None:
+                frames.append(found)
+        del self._buffer[:at]
+        return frames
+
+    def _step(self, at: int) -> tuple[int, ServerFrame | None] | None:
+        """What begins at `at` and where it ends: a heart-beat (None) or a frame; None if nothing is complete there."""
+        buffer = self._buffer
+        if at == len(buffer):
+            return None
+        if buffer[at] == 10:
+            self.heartbeats += 1
+            return at + 1, None
+        head_end = buffer.find(b"\n\n", at)
+        if head_end < 0:
+            return None
+        command, headers = self._head(bytes(buffer[at:head_end]))
+        body_at = head_end + 2
+        if "content-length" in headers:
+            stop = body_at + int(headers["content-length"])
+        else:
+            stop = buffer.find(b"\0", body_at)
+        if stop < 0 or stop >= len(buffer):
+            return None
+        if buffer[stop] != 0:
+            raise ValueError(f"{command}: no NUL where content-length says")
+        if command == "CONNECTED":
+            self.version = headers.get("version", "1.0")
+        return stop + 1, ServerFrame(command, headers, bytes(buffer[body_at:stop]))
+
+    def _head(self, head: bytes) -> tuple[str, dict[str, str]]:
+        command, *lines = head.decode().split("\n")
+        if not command.isupper() or not command.isalpha():
+            raise ValueError(f"{command!r} is no command")
+        rules = "1.0" if command in _GREETINGS else self.version
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon or not name or (":" in value and rules != "1.0"):
+                raise ValueError(f"{command}: {line!r} is no header line")
+            headers.setdefault(unescape(name, rules), unescape(value, rules))
+        return command, headers
