@@ -132,8 +132,16 @@ def print_records(
 
 
 def _readable(line: inspect.Line) -> str:
-    fields = " ".join(f"{name}={cut(shown(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
-    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {fields}"
+    told = " ".join(f"{name}={cut(_value(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
+    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {told}"
+
+
+def _value(value: object) -> str:
+    """A field in a line: what has spaces or structure as JSON, so that the line can be taken apart again."""
+    text = shown(value)
+    if isinstance(value, dict | list) or (isinstance(value, str) and (not text or " " in text or "=" in text)):
+        return json.dumps(value)
+    return text
 
 
 @journal.command()

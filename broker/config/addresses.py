@@ -135,7 +135,7 @@ class AddressSection(Section):
 
 
 class AddressSetting(Section):
-    """Settings for the addresses that `match` fits.  What is unset (None) is left to less specific matches."""
+    """Settings for the addresses that `match` fits.  What is unset is left to less specific matches."""
 
     match: Annotated[str, Field(min_length=1)]
     """An address, address::queue, or a pattern: `*` is any one word, `#` at the end any number of words."""

@@ -26,7 +26,7 @@ class BrokerSection(Section):
     """How late an expired message may be noticed on a queue without consumers; 0 or -1: only at delivery."""
     address_queue_scan_period: MillisecondsOrOff = 30_000
     """How often unused auto-created queues and addresses are looked for; 0 or -1: never."""
-    transaction_timeout: Milliseconds = 300_000
+    transaction_timeout: Annotated[Milliseconds, Field(ge=1_000)] = 300_000
     """A transaction open for longer is rolled back, so that a forgotten one does not hold its messages for ever."""
     connection_ttl: MillisecondsOrOff = 60_000
     """A client without heart-beats that is silent for so long is taken for dead; -1: never."""
@@ -46,7 +46,7 @@ class LogSection(Section):
     """What the broker says, on standard error, one line an event."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe events that are logged; debug shows every frame, without bodies."""
+    """The least severe events that are logged; info is what happens to the broker, never a line a message."""
     format: Literal["console", "json"] = "console"
     """console for people, json for collectors."""
 
@@ -72,7 +72,7 @@ class JournalSection(Section):
     slow_sync_warning: Milliseconds = 1_000
     """A sync that takes longer is logged: healthy disks need some milliseconds."""
     pending_max_bytes: Annotated[Bytes, Field(ge=1 << 20)] = 16 << 20
-    """Records waiting for the disk above which producers are not read: about a tenth of a second of a fast disk."""
+    """Records waiting for the disk above which producers are not read; a disk takes so much in a fraction of a second."""
     full_retry_interval: Annotated[Milliseconds, Field(ge=100)] = 5_000
     """How often a full disk is tried again; deleted segments are noticed at once."""
     retention: RetentionSection = RetentionSection()
@@ -94,7 +94,7 @@ class LimitsSection(Section):
     connections_max: Count = 10_000
     """Connections of all acceptors together: below the 65,536 open files that the systemd unit allows."""
     subscriptions_per_connection_max: Count = 1_000
-    """Subscriptions of one connection: each costs about 2 KiB and a turn in dispatch."""
+    """Subscriptions of one connection: each costs memory, and a multicast one a queue."""
     transactions_per_connection_max: Count = 100
     """Open transactions of one connection: clients use one, pools some."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20

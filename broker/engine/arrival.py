@@ -192,10 +192,9 @@ def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
 
 def record_flags(facts: Facts) -> int:
     """The flags of a MESSAGE record."""
-    flags = record.TEXT if facts.text else 0
-    if facts.routing_type is not None:
-        flags |= record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST
-    return flags
+    if facts.routing_type is None:
+        return 0
+    return record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST
 
 
 def land(core: Core, queue: Queue, messages: list[Message]) -> None:

@@ -82,7 +82,6 @@ class Facts:
         "priority",
         "routing_type",
         "scheduled",
-        "text",
         "timestamp",
         "user",
     )
@@ -98,7 +97,6 @@ class Facts:
         expiration: int = 0,
         expiry_source: int = 0,
         scheduled: int = 0,
-        text: bool = False,
         routing_type: RoutingType | None = None,
         user: str = "",
         origin: str = "",
@@ -112,7 +110,6 @@ class Facts:
         self.expiration = expiration
         self.expiry_source = expiry_source
         self.scheduled = scheduled
-        self.text = text
         self.routing_type = routing_type
         self.user = user
         self.origin = origin
@@ -126,7 +123,6 @@ class Facts:
             durable=self.durable,
             priority=self.priority,
             timestamp=self.timestamp,
-            text=self.text,
             user=self.user,
             origin=self.origin,
             annotations=annotations,

@@ -51,6 +51,7 @@ class _Fold:
         self.due: dict[int, dict[int, int]] = {}
         self._stored_facts: decode.MessageFacts | None = None
         self._facts: Facts | None = None
+        self._flags = 0
         self._decode = decode.MessageDecoder().decode
 
     def read(self, records: Iterable[RawRecord]) -> None:
@@ -65,8 +66,9 @@ class _Fold:
 
     def _message(self, stored: decode.Message, segment: int) -> None:
         facts = self._facts
-        if stored.facts is not self._stored_facts or facts is None or facts.text != bool(stored.flags & record.TEXT):
+        if stored.facts is not self._stored_facts or facts is None or stored.flags != self._flags:
             self._stored_facts = stored.facts
+            self._flags = stored.flags
             facts = self._facts = self._read_facts(stored)
         message = Message(facts, stored.head, stored.body)
         message.id = stored.id
@@ -97,7 +99,6 @@ class _Fold:
             expiration=facts.expiration,
             expiry_source=facts.expiry_source,
             scheduled=facts.scheduled,
-            text=bool(stored.flags & record.TEXT),
             routing_type=routing_type,
             user=facts.user,
             origin=facts.origin,

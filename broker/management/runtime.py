@@ -50,8 +50,12 @@ class Runtime:
 
     @property
     def alive(self) -> bool:
-        """Whether a process of that id exists here.  In another container than the broker's this may be wrong."""
-        return Path(f"/proc/{self.pid}").exists()
+        """Whether a process of that id runs here.  In another container than the broker's this may be wrong."""
+        try:
+            status = _read(Path(f"/proc/{self.pid}/stat"))
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] not in "ZX"  # killed, and its parent has not looked yet
 
     @property
     def management_url(self) -> str | None:

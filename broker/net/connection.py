@@ -12,7 +12,7 @@ the unread input.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from broker.sessions.session import Session
 from broker.sessions.turn import Turn
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected: it gets a session, or is refused."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it
         self._transport = transport
         transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")

@@ -62,13 +62,18 @@ _WINDOWS: Final = (b"consumer-window-size", b"activemq.prefetchSize")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
-class _Run:
-    """SENDs gathered for one destination with the same facts."""
+#: The values of the headers that decide the facts of a send, beside its destination.
+_Key = tuple[bytes | None, ...]
 
-    __slots__ = ("address", "consumed", "facts", "messages", "queue", "receipt", "routing_type", "tx")
+
+class _Run:
+    """SENDs gathered for one destination with the same facts, in a row."""
+
+    __slots__ = ("address", "consumed", "facts", "key", "messages", "queue", "receipt", "routing_type", "tx")
 
     def __init__(
         self,
+        key: _Key,
         address: Address,
         queue: Queue | None,
         routing_type: RoutingType | None,
@@ -76,6 +81,7 @@ class _Run:
         tx: Transaction | None,
         consumed: list[bytes],
     ) -> None:
+        self.key = key
         self.address = address
         self.queue = queue
         self.routing_type = routing_type
@@ -129,7 +135,8 @@ class StompSession:
         self._client_id = ""
         self._user = ""
         self._format = self._engine.core.formats[STOMP_FORMAT]
-        self._runs: dict[object, _Run] = {}
+        self._runs: list[_Run] = []
+        self._open_runs: dict[bytes, _Run] = {}  # the last run of each destination
         self._subscriptions: dict[bytes, Subscription] = {}
         self._by_number: dict[bytes, Subscription] = {}
         self._transactions: dict[bytes, Transaction] = {}
@@ -245,6 +252,7 @@ class StompSession:
             return
         self._lost = True
         self._runs.clear()
+        self._open_runs.clear()
         for tx in self._transactions.values():
             self._engine.rollback(tx)
         self._transactions.clear()
@@ -345,23 +353,18 @@ class StompSession:
     def _on_send(self, frame: Frame) -> None:
         headers = frame.headers
         get = headers.get
-        key = (
-            headers[b"destination"],
-            get(b"persistent"),
-            get(b"priority"),
-            get(b"expires"),
-            b"content-length" in headers,
-            get(b"transaction"),
-        )
-        run = self._runs.get(key)
-        if run is None or not RARE.isdisjoint(headers):
-            run = self._begin_run(headers)
-            self._runs[key if RARE.isdisjoint(headers) else run] = run
+        destination = headers[b"destination"]
+        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
+        run = self._open_runs.get(destination)
+        if run is None or run.key != key or not RARE.isdisjoint(headers):
+            run = self._begin_run(headers, key)
+            self._runs.append(run)
+            self._open_runs[destination] = run
         if run.receipt is None and b"receipt" in headers:
             run.receipt = headers[b"receipt"]
         run.messages.append(Message(run.facts, make_head(frame, run.consumed), frame.body))
 
-    def _begin_run(self, headers: Headers) -> _Run:
+    def _begin_run(self, headers: Headers, key: _Key) -> _Run:
         tx = self._transaction(headers, "SEND") if b"transaction" in headers else None
         _, name, stated = self._options.prefixes.split(headers[b"destination"].decode())
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
@@ -377,16 +380,18 @@ class StompSession:
             origin=self._client_id or self._id,
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        return _Run(address, queue, wanted, facts, tx, usual_lines(headers))
+        # A send with rare headers stands alone: nothing that follows has the same key.
+        return _Run(key if RARE.isdisjoint(headers) else (), address, queue, wanted, facts, tx, usual_lines(headers))
 
     def _publish_runs(self) -> StompError | None:
         """Publish what was gathered; the first refusal, if any.  One refused run does not keep back the others."""
         if not self._runs:
             return None
-        runs, self._runs = self._runs, {}
+        runs, self._runs = self._runs, []
+        self._open_runs.clear()
         failure: StompError | None = None
         engine = self._engine
-        for run in runs.values():
+        for run in runs:
             try:
                 if run.tx is not None:
                     engine.send_in(run.tx, run.address, run.queue, run.routing_type, run.messages)

@@ -151,7 +151,6 @@ def make_facts(
         timestamp=now,
         expiration=expires or 0,
         scheduled=_scheduled(headers, now),
-        text=b"content-length" not in headers,
         routing_type=routing_type,
         user=user,
         origin=origin,

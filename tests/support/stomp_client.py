@@ -1,4 +1,4 @@
-"""The client's side of STOMP, without I/O and without anything of `protocols.stomp`: what tests speak to the server with.
+"""The client's side of STOMP, without I/O and without anything of `protocols.stomp`: how tests speak to the server.
 
 It is written straight from the specifications and knows the server's grammar from the other side, so that a mistake in
 the codec is not made twice.
@@ -15,8 +15,8 @@ _ESCAPES: Final[dict[str, dict[str, str]]] = {
     "1.1": {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
     "1.2": {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
 }
-#: Never escaped, in any version: a 1.0 peer must be able to read them.
-_GREETINGS: Final = frozenset({"CONNECT", "CONNECTED"})
+#: Never escaped, in any version: a 1.0 peer must be able to read them (and STOMP is CONNECT by another name).
+_GREETINGS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
 @dataclass(frozen=True, slots=True)

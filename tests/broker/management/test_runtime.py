@@ -59,6 +59,14 @@ def test_a_broker_that_died_is_noticed(tmp_path: Path) -> None:
     assert not read_runtime_file(tmp_path).alive
 
 
+def test_a_broker_that_died_unnoticed_by_its_parent_is_noticed(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    write_runtime_file(tmp_path, pid=child.pid, started=0, listening=[])
+    assert not read_runtime_file(tmp_path).alive
+    child.wait()
+
+
 def test_no_file_means_no_broker(tmp_path: Path) -> None:
     with pytest.raises(NotRunning, match="no broker runs on"):
         read_runtime_file(tmp_path)
