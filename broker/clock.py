@@ -18,7 +18,7 @@ def monotonic_ms() -> int:
 
 def chance() -> random.Random:
     """A generator seeded by the operating system."""
-    return random.Random()  # noqa: S311 - jitter and names, not secrets
+    return random.Random()
 
 
 def monotonic_seconds() -> float:

@@ -30,7 +30,6 @@ from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import Writer
 
-
 #: Retention counts whole days: a part of one is a day.
 DAY_MS: Final = 86_400_000
 

@@ -240,7 +240,7 @@ class Journal:
         self._nbytes += len(record)
 
     def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
-        """Add a run of messages to the open entry: `facts` from record.message_facts, `flags` record.TEXT and so on."""
+        """Add a run of messages to the open entry: `facts` from message_facts, `flags` record.ANYCAST ..."""
         if not self._parts:
             self._open_entry()
         self._nbytes += record.encode_messages(self._parts, facts, flags, messages)

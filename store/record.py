@@ -92,7 +92,6 @@ class DeadLetterReason(IntEnum):
 VERSION: Final = 1
 
 # Flags of a MESSAGE record.
-TEXT: Final = 0x0001  # the body is text
 ANYCAST: Final = 0x0002  # the sender asked for anycast ...
 MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the address has
 

@@ -55,8 +55,9 @@ def load(
     def source_of(key: str) -> str:
         return next((origins[known] for known in origins if key == known or key.startswith(f"{known}.")), file)
 
-    config, problems, broken = _validate(raw, source_of)
+    config, problems, broken = validated(raw, source_of)
     problems = overlay.problems + problems
+    broken |= {found.key for found in overlay.problems}
     if data is not None:
         config = config.model_copy(update={"broker": config.broker.model_copy(update={"data_directory": data})})
     config, more, keys = overridden(config, listen)
@@ -102,7 +103,7 @@ def _read(path: Path) -> Raw:
     raise ConfigError([found])
 
 
-def _validate(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:
+def validated(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:
     """The configuration without what is wrong in itself, the problems, and the keys that were left out."""
     problems: list[Problem] = []
     broken: set[str] = set()

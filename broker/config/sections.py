@@ -72,7 +72,7 @@ class JournalSection(Section):
     slow_sync_warning: Milliseconds = 1_000
     """A sync that takes longer is logged: healthy disks need some milliseconds."""
     pending_max_bytes: Annotated[Bytes, Field(ge=1 << 20)] = 16 << 20
-    """Records waiting for the disk above which producers are not read; a disk takes so much in a fraction of a second."""
+    """Records waiting for the disk above which producers are not read: what a disk takes in a fraction of a second."""
     full_retry_interval: Annotated[Milliseconds, Field(ge=100)] = 5_000
     """How often a full disk is tried again; deleted segments are noticed at once."""
     retention: RetentionSection = RetentionSection()

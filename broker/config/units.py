@@ -11,10 +11,13 @@ As in Artemis a size's unit is a power of 1024 whether it is written K, KB or Ki
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
+
+Reader = Callable[[object], object]
+"""From a value as written to the one that is kept."""
 
 DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -22,7 +25,7 @@ SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "Ti
 _SIZE_NAMES: Final = {
     name.lower(): factor for unit, factor in SIZE_UNITS.items() for name in (unit, unit[0], unit.replace("i", ""))
 }
-_QUANTITY: Final = re.compile(r"\s*([0-9]{1,18})\s*([A-Za-z]+)\s*", re.ASCII)
+_QUANTITY: Final = re.compile(r"\s*([0-9]{1,19})\s*([A-Za-z]+)\s*", re.ASCII)
 
 
 def _quantity(value: object, units: Mapping[str, int], fix: str) -> object:

@@ -145,9 +145,9 @@ def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Me
 
 def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], messages: list[Message]) -> None:
     """Put a run onto its queues: through the journal where both message and queue are durable."""
-    holders = len(queues)
-    for message in messages:
-        message.refs = holders
+    if len(queues) > 1:
+        for message in messages:
+            message.refs = len(queues)
     core.usage.bytes += address.charge(messages)
     core.usage.messages += len(messages)
     durable = [queue.id for queue in queues if queue.durable] if facts.durable else []

@@ -113,6 +113,16 @@ class Consumer:
             self.credit += sum(map(_SIZE, messages))
         return messages
 
+    def settle_all(self) -> list[Message]:
+        """Give up all deliveries, in the order in which they were made."""
+        messages = list(self.unacked.values())
+        self.unacked.clear()
+        if self.order is not None:
+            self.order.clear()
+        if self.window >= 0:
+            self.credit += sum(map(_SIZE, messages))
+        return messages
+
     def up_to(self, id: int) -> list[int]:
         """The ids that a cumulative acknowledgement of `id` covers, oldest first.  `id` must be in `unacked`."""
         order = self.order

@@ -14,7 +14,7 @@ from broker.engine import arrival, dead_letter, dispatch, reaper, redelivery, tr
 from broker.engine.address import Address, Producer
 from broker.engine.consumer import AckMode, Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
-from broker.engine.errors import AlreadyInUse, InvalidName, InvalidSelector, NotFound, UnknownDelivery
+from broker.engine.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.message import Format, Message, PropertyView, RoutingType
 from broker.engine.queue import Queue
@@ -294,7 +294,7 @@ class Engine:
 
     def acknowledge_all(self, consumer: Consumer) -> None:
         """Settle everything that the consumer holds as consumed."""
-        messages = consumer.settle(list(consumer.unacked))
+        messages = consumer.settle_all()
         if messages:
             self._acknowledged.setdefault(consumer, []).extend(messages)
 
@@ -342,7 +342,7 @@ class Engine:
         self._settle_acknowledged()
         consumer.closed = True
         queue = consumer.queue
-        messages = consumer.settle(list(consumer.unacked))
+        messages = consumer.settle_all()
         if not queue.deleted:
             queue.detach(consumer, self.core.now)
         if messages:
@@ -435,7 +435,7 @@ class Engine:
         while queue.landing:
             messages += queue.landing.popleft()
         for consumer in list(queue.consumers):
-            held = consumer.settle(list(consumer.unacked))
+            held = consumer.settle_all()
             queue.delivering -= len(held)
             messages += held
             consumer.closed = True

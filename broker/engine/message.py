@@ -132,8 +132,8 @@ class Facts:
 class Message:
     """One message: identity, headers, body, and where it is held.
 
-    `refs` counts the queues that still hold it, `segment` is the journal segment of its record (0: not journalled),
-    `size` is what it costs in memory, in bytes.
+    `refs` counts the queues that hold it (one, until it is routed to more), `segment` is the journal segment of its
+    record (0: not journalled), `size` is what it costs in memory, in bytes.
     """
 
     __slots__ = ("body", "facts", "head", "id", "refs", "segment", "size")
@@ -144,7 +144,7 @@ class Message:
         self.head = head
         self.body = body
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
-        self.refs = 0
+        self.refs = 1
         self.segment = 0
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from broker.engine import arrival, definitions
 from broker.engine.address import Address
 from broker.engine.core import Core
-from broker.engine.message import Annotations, Facts, Format, Message, RoutingType
 from broker.engine.filter import compile_filter
+from broker.engine.message import Annotations, Facts, Format, Message, RoutingType
 from broker.engine.queue import DeliveryState, Queue
 from broker.engine.router import Router
 from store import decode, record
@@ -72,6 +72,7 @@ class _Fold:
             facts = self._facts = self._read_facts(stored)
         message = Message(facts, stored.head, stored.body)
         message.id = stored.id
+        message.refs = 0  # counted as its queues are filled
         message.segment = segment
         for queue_id in stored.facts.queue_ids:
             held = self.held.get(queue_id)

@@ -100,9 +100,9 @@ class AddressSettings:
             if self.min_expiry_delay >= 0:
                 return now + self.min_expiry_delay, ExpirySource.MIN_EXPIRY_DELAY
             return 0, ExpirySource.NONE
-        if 0 <= self.min_expiry_delay and own < now + self.min_expiry_delay:
+        if self.min_expiry_delay >= 0 and own < now + self.min_expiry_delay:
             return now + self.min_expiry_delay, ExpirySource.MIN_EXPIRY_DELAY
-        if 0 <= self.max_expiry_delay and own > now + self.max_expiry_delay:
+        if self.max_expiry_delay >= 0 and own > now + self.max_expiry_delay:
             return now + self.max_expiry_delay, ExpirySource.MAX_EXPIRY_DELAY
         return own, ExpirySource.OWN
 

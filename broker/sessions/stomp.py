@@ -24,10 +24,11 @@ from broker.engine.queue import Queue
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import (
-    RARE,
+    UNUSUAL,
     Headers,
     Options,
     boolean,
+    encode_headers,
     error,
     make_facts,
     make_head,
@@ -47,6 +48,9 @@ from protocols.stomp.limits import Limits
 _BACKSLASH: Final = 92
 
 HEARTBEAT_MIN_MS: Final = 500
+
+#: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
+_WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
 
 #: Bytes of a message-id: two 64-bit numbers and a comma.
 MESSAGE_ID_BYTES_MAX: Final = 41
@@ -191,7 +195,7 @@ class StompSession:
             while frames := self._codec.events():
                 for frame in frames:
                     handlers[frame.command](frame)
-                    if b"receipt" in frame.headers and frame.command not in ("CONNECT", "STOMP"):
+                    if b"receipt" in frame.headers and frame.command not in _WITHOUT_RECEIPT:
                         self._receipts_wanted.append(frame.headers[b"receipt"])
             failure = self._codec.error
         except StompError as refused:
@@ -352,17 +356,27 @@ class StompSession:
 
     def _on_send(self, frame: Frame) -> None:
         headers = frame.headers
+        if not UNUSUAL.isdisjoint(headers):
+            self._on_unusual_send(frame)
+            return
         get = headers.get
         destination = headers[b"destination"]
         key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
         run = self._open_runs.get(destination)
-        if run is None or run.key != key or not RARE.isdisjoint(headers):
+        if run is None or run.key != key:
             run = self._begin_run(headers, key)
-            self._runs.append(run)
             self._open_runs[destination] = run
-        if run.receipt is None and b"receipt" in headers:
-            run.receipt = headers[b"receipt"]
-        run.messages.append(Message(run.facts, make_head(frame, run.consumed), frame.body))
+        receipt = get(b"receipt")
+        if receipt is not None and run.receipt is None:
+            run.receipt = receipt
+        run.messages.append(Message(run.facts, make_head(frame, run.consumed, receipt), frame.body))
+
+    def _on_unusual_send(self, frame: Frame) -> None:
+        """A send whose facts depend on rare headers stands alone: nothing that follows has its key."""
+        run = self._begin_run(frame.headers, ())
+        self._open_runs.pop(frame.headers[b"destination"], None)
+        run.receipt = frame.headers.get(b"receipt")
+        run.messages.append(Message(run.facts, encode_headers(frame.headers), frame.body))
 
     def _begin_run(self, headers: Headers, key: _Key) -> _Run:
         tx = self._transaction(headers, "SEND") if b"transaction" in headers else None
@@ -380,8 +394,9 @@ class StompSession:
             origin=self._client_id or self._id,
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        # A send with rare headers stands alone: nothing that follows has the same key.
-        return _Run(key if RARE.isdisjoint(headers) else (), address, queue, wanted, facts, tx, usual_lines(headers))
+        run = _Run(key, address, queue, wanted, facts, tx, usual_lines(headers))
+        self._runs.append(run)
+        return run
 
     def _publish_runs(self) -> StompError | None:
         """Publish what was gathered; the first refusal, if any.  One refused run does not keep back the others."""

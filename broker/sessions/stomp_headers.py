@@ -45,10 +45,7 @@ CONSUMED: Final = frozenset(
     }
 )
 
-#: Headers of SEND that decide the facts but are rare: their presence leaves the short way.
-RARE: Final = frozenset({b"destination-type", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"})
-
-#: Those of CONSUMED that ordinary sends have; the others leave the short way of `make_head`.
+#: Those of CONSUMED that ordinary sends have; a send with any other leaves the short way.
 USUAL: Final = (b"destination", b"persistent", b"transaction", b"priority", b"expires")
 UNUSUAL: Final = CONSUMED.difference(USUAL, {b"receipt"})
 
@@ -172,27 +169,27 @@ def usual_lines(headers: Headers) -> list[bytes]:
     return [name + b":" + headers[name] for name in USUAL if name in headers]
 
 
-def make_head(frame: Frame, consumed: list[bytes]) -> bytes:
+def make_head(frame: Frame, consumed: list[bytes], receipt: bytes | None) -> bytes:
     """The headers of a SEND that travel with the message, encoded: mostly the lines as they came, less a few.
 
-    `consumed` are the `usual_lines` of a frame that agrees with this one in everything but application headers and
-    receipt.
+    The frame has no UNUSUAL headers.  `consumed` are the `usual_lines` of a frame that agrees with this one in
+    everything but application headers and receipt.
     """
-    headers, lines = frame.headers, frame.lines
-    if lines is None or not UNUSUAL.isdisjoint(headers):
-        return encode_headers(headers)
+    lines = frame.lines
+    if lines is None:
+        return encode_headers(frame.headers)
     try:
         for line in consumed:
             lines.remove(line)
-        if b"receipt" in headers:
-            lines.remove(b"receipt:" + headers[b"receipt"])
+        if receipt is not None:
+            lines.remove(b"receipt:" + receipt)
     except ValueError:  # escaped on the wire
-        return encode_headers(headers)
+        return encode_headers(frame.headers)
     if not lines:
         return b""
     lines.append(b"")
     head = b"\n".join(lines)
-    return head if head.find(b"_AMQ_") < 0 else encode_headers(headers)
+    return head if head.find(b"_AMQ_") < 0 else encode_headers(frame.headers)
 
 
 def encode_headers(headers: Headers) -> bytes:

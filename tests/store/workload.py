@@ -185,7 +185,7 @@ class Station:
         for queue in queues:
             journal.mention(queue)
         facts = record.message_facts(timestamp=self.now, queue_ids=queues, address="a", user="u")
-        journal.add_messages(facts, record.TEXT, run)
+        journal.add_messages(facts, record.ANYCAST, run)
         journal.space.hold(journal.segment, len(run))
         for each in run:
             self.messages[each.id] = Held(journal.segment, each.body, dict.fromkeys(queues, (0, 0)))

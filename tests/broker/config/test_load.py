@@ -1,0 +1,494 @@
+"""Reading a configuration: values, defaults, and problems that name file, key, value and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+
+from broker.config import (
+    AddressSection,
+    AddressSetting,
+    Config,
+    ConfigError,
+    HttpAcceptor,
+    Problem,
+    Queue,
+    StompAcceptor,
+    User,
+    check,
+    load,
+)
+from broker.config.addresses import DEFAULTS, REFUSED_SETTINGS
+from broker.config.load import AS_SHIPPED, validated
+from broker.config.relations import clashes
+from broker.config.schema import model_fields
+from broker.engine.message import RoutingType
+from broker.engine.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence
+from broker.engine.settings_match import SettingsTable
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a configuration."""
+
+    def to_file(text: str) -> Path:
+        path = tmp_path / "broker.toml"
+        path.write_text(text)
+        return path
+
+    return to_file
+
+
+def problems(path: Path | None, environment: dict[str, str] | None = None) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, environment or {})
+    return caught.value.problems
+
+
+def test_as_shipped() -> None:
+    config = load(None)
+    assert list(config.stomp_acceptors) == ["stomp"]
+    assert list(config.http_acceptors) == ["http"]
+    assert config.acceptors["stomp"].port == 61_613
+    assert config.acceptors["http"].port == 8_161
+    assert all(acceptor.is_loopback for acceptor in config.acceptors.values())
+    assert config.users == {}
+    anycast = Queue.model_validate({"routing-type": "ANYCAST"})
+    assert {name: address.queues for name, address in config.addresses.items()} == {
+        "DLQ": {"DLQ": anycast},
+        "ExpiryQueue": {"ExpiryQueue": anycast},
+    }
+    assert config.setting_matches() == [
+        (
+            "#",
+            {
+                "dead_letter_address": "DLQ",
+                "expiry_address": "ExpiryQueue",
+                "auto_delete_queues": False,
+                "auto_delete_addresses": False,
+            },
+        )
+    ]
+
+
+def test_a_file_replaces_names_as_a_whole_and_settings_one_by_one(write: Write) -> None:
+    config = load(
+        write("""
+            [broker]
+            name = "north"
+            connection-ttl = "5min"
+            [journal.retention]
+            enabled = true
+            [acceptors.orders]
+            protocol = "stomp"
+            port = 0
+            stomp-consumer-window-size = "10K"
+            [addresses.prices]
+            routing-types = ["MULTICAST"]
+            [addresses.prices.queues.archive]
+            routing-type = "ANYCAST"
+            durable = false
+            filter = "price > 10"
+            """)
+    )
+    assert config.broker.name == "north"
+    assert config.broker.connection_ttl == 300_000
+    assert config.broker.transaction_timeout == 300_000
+    assert config.journal.retention.enabled
+    assert config.journal.segment_size == 64 << 20
+    assert list(config.acceptors) == ["orders"]
+    assert config.stomp_acceptors["orders"].stomp_consumer_window_size == 10_240
+    assert list(config.addresses) == ["prices"]
+    prices = config.addresses["prices"]
+    assert prices.routing_types == (RoutingType.MULTICAST,)
+    assert prices.all_routing_types == {RoutingType.ANYCAST, RoutingType.MULTICAST}
+    assert (prices.queues["archive"].durable, prices.queues["archive"].filter) == (False, "price > 10")
+    assert config.address_settings == load(None).address_settings
+
+
+def test_a_configuration_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load(None).broker.name = "other"  # type: ignore[misc]
+
+
+def test_what_is_unset_is_left_to_the_engine(write: Write) -> None:
+    config = load(
+        write("""
+            [[address-settings]]
+            match = "orders.#"
+            delivery-count-persistence = "strict"
+            address-full-policy = "FAIL"
+            default-queue-routing-type = "ANYCAST"
+            expiry-address = ""
+            redelivery-delay = "2s"
+            redelivery-delay-multiplier = 2
+            """)
+    )
+    [(match, fields)] = config.setting_matches()
+    assert match == "orders.#"
+    assert fields == {
+        "delivery_count_persistence": DeliveryCountPersistence.STRICT,
+        "address_full_policy": AddressFullPolicy.FAIL,
+        "default_queue_routing_type": RoutingType.ANYCAST,
+        "expiry_address": "",
+        "redelivery_delay": 2_000,
+        "redelivery_delay_multiplier": 2.0,
+    }
+    merged = SettingsTable(config.setting_matches(), config.setting_defaults()).resolve("orders.eu")
+    assert AddressSettings(**merged) == AddressSettings(**(DEFAULTS | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("written", "persistence"), [("true", "strict"), ("false", "on-return")])
+def test_artemis_name_for_strict(write: Write, written: str, persistence: str) -> None:
+    config = load(write(f'[[address-settings]]\nmatch = "#"\npersist-delivery-count-before-delivery = {written}\n'))
+    assert config.setting_matches() == [("#", {"delivery_count_persistence": DeliveryCountPersistence(persistence)})]
+
+
+def test_address_settings_are_the_engines_with_its_defaults() -> None:
+    names = set(AddressSetting.model_fields) - {"match", "persist_delivery_count_before_delivery"}
+    assert names == set(DEFAULTS)
+    assert AddressSettings() == AddressSettings(**DEFAULTS)  # type: ignore[arg-type]
+    assert all(AddressSetting.model_fields[name].default is None for name in names)
+
+
+ARTEMIS_SETTINGS = """
+    dead-letter-address auto-create-dead-letter-resources dead-letter-queue-prefix dead-letter-queue-suffix
+    expiry-address auto-create-expiry-resources expiry-queue-prefix expiry-queue-suffix no-expiry expiry-delay
+    min-expiry-delay max-expiry-delay redelivery-delay redelivery-delay-multiplier redelivery-collision-avoidance-factor
+    max-redelivery-delay max-delivery-attempts max-redelivery-records send-to-dla-on-no-route max-size-bytes
+    max-size-messages max-size-bytes-reject-threshold address-full-policy disk-full-policy page-size-bytes
+    page-max-cache-size max-read-page-messages max-read-page-bytes prefetch-page-messages prefetch-page-bytes
+    page-limit-bytes page-limit-messages page-full-policy message-counter-history-day-limit default-last-value-queue
+    last-value-queue default-last-value-key default-non-destructive default-exclusive-queue default-group-rebalance
+    default-group-rebalance-pause-dispatch default-group-buckets default-group-first-key
+    default-consumers-before-dispatch default-delay-before-dispatch default-max-consumers
+    default-purge-on-no-consumers default-ring-size default-queue-routing-type default-address-routing-type
+    default-consumer-window-size redistribution-delay slow-consumer-threshold slow-consumer-threshold-measurement-unit
+    slow-consumer-check-period slow-consumer-policy auto-create-queues auto-create-addresses auto-delete-queues
+    auto-delete-addresses auto-delete-created-queues auto-delete-queues-delay auto-delete-addresses-delay
+    auto-delete-queues-message-count auto-delete-queues-skip-usage-check auto-delete-addresses-skip-usage-check
+    config-delete-queues config-delete-addresses config-delete-diverts management-browse-page-size
+    management-message-attribute-size-limit retroactive-message-count enable-metrics enable-ingress-timestamp
+    id-cache-size initial-queue-buffer-size queue-prefetch auto-create-jms-queues auto-create-jms-topics
+    auto-delete-jms-queues auto-delete-jms-topics persist-delivery-count-before-delivery
+    """
+
+
+def test_every_setting_of_artemis_is_taken_or_refused_with_a_reason() -> None:
+    taken = set(model_fields(AddressSetting)) - {"match"}
+    assert taken.isdisjoint(REFUSED_SETTINGS)
+    assert taken | set(REFUSED_SETTINGS) == {*ARTEMIS_SETTINGS.split(), "delivery-count-persistence"}
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "fix"),
+    [
+        ("[brokr]\n", "brokr", "", "there is no such section: did you mean broker?"),
+        ("[zzz]\n", "zzz", "", "there is no such section: known are acceptors, address-settings, addresses, broker,"),
+        ("broker = 5\n", "broker", "5", "give a table"),
+        ("[broker]\nnmae = 3\n", "broker.nmae", "3", "there is no such setting: did you mean name?"),
+        ("[broker]\nconnection_ttl = 3\n", "broker.connection_ttl", "3", "did you mean connection-ttl?"),
+        ("[broker]\nname = 3\n", "broker.name", "3", "give a text, in quotes"),
+        ('[broker]\nname = ""\n', "broker.name", '""', "give a text that is not empty"),
+        (f'[broker]\nname = "{"x" * 256}"\n', "broker.name", '"' + "x" * 74 + "...", "give at most 255 characters"),
+        ("[broker]\ndata-directory = 7\n", "broker.data-directory", "7", "give a path, in quotes"),
+        ('[broker]\nconnection-ttl = "60"\n', "broker.connection-ttl", '"60"', "a text with a unit"),
+        ("[broker]\nconnection-ttl = -2\n", "broker.connection-ttl", "-2", "give -1 or more"),
+        ("[broker]\nconnection-ttl = true\n", "broker.connection-ttl", "true", "give milliseconds"),
+        ("[broker]\nglobal-max-size = 1.5\n", "broker.global-max-size", "1.5", "give bytes"),
+        ("[broker]\nglobal-max-size-percent = 101\n", "broker.global-max-size-percent", "101", "give 100 or less"),
+        ('[broker]\nglobal-max-size-percent = "5"\n', "broker.global-max-size-percent", '"5"', "give an integer"),
+        ('[log]\nlevel = "loud"\n', "log.level", '"loud"', "give 'debug', 'info', 'warning' or 'error'"),
+        ('[security]\nanonymous = "yes"\n', "security.anonymous", '"yes"', "give true or false"),
+        ("[acceptors.stomp]\n", "acceptors.stomp", "", 'add protocol = "stomp" or "http"'),
+        ('[acceptors.a]\nprotocol = "gopher"\n', "acceptors.a.protocol", '"gopher"', 'give "stomp" or "http"'),
+        (
+            '[acceptors.a]\nprotocol = "amqp"\n',
+            "acceptors.a.protocol",
+            '"amqp"',
+            "this version does not speak amqp yet: remove the acceptor",
+        ),
+        (
+            '[acceptors.a]\nprotocol = "mqtt"\n',
+            "acceptors.a.protocol",
+            '"mqtt"',
+            "this version does not speak mqtt yet: remove the acceptor",
+        ),
+        ('[acceptors.a]\nprotocol = "stomp"\nport = 65536\n', "acceptors.a.port", "65536", "give 65535 or less"),
+        (
+            '[acceptors.a]\nprotocol = "stomp"\nheart-beat-to-connection-ttl-modifier = nan\n',
+            "acceptors.a.heart-beat-to-connection-ttl-modifier",
+            "nan",
+            "give a finite number",
+        ),
+        (
+            '[acceptors.a]\nprotocol = "http"\nhandshake-timeout = 5\n',
+            "acceptors.a.handshake-timeout",
+            "5",
+            "there is no such setting",
+        ),
+        ("[addresses.a.queues.q]\n", "addresses.a.queues.q.routing-type", "", "this key is needed: add it"),
+        (
+            '[addresses.a.queues.q]\nrouting-type = "anycast"\n',
+            "addresses.a.queues.q.routing-type",
+            '"anycast"',
+            'give "ANYCAST" or "MULTICAST"',
+        ),
+        ("[addresses.a]\nrouting-types = 3\n", "addresses.a.routing-types", "3", "give a list"),
+        ("[[address-settings]]\n", "address-settings[0].match", "", "this key is needed: add it"),
+        ("[address-settings]\n", "address-settings", "", "give a list"),
+        (
+            '[[address-settings]]\nmatch = "#"\naddress-full-policy = "PAGE"\n',
+            'address-settings["#"].address-full-policy',
+            '"PAGE"',
+            "paging is not in this version",
+        ),
+        (
+            '[[address-settings]]\nmatch = "#"\naddress-full-policy = "STOP"\n',
+            'address-settings["#"].address-full-policy',
+            '"STOP"',
+            'give one of "BLOCK", "DROP", "FAIL"',
+        ),
+        (
+            '[[address-settings]]\nmatch = "#"\ndelivery-count-persistence = true\n',
+            'address-settings["#"].delivery-count-persistence',
+            "true",
+            'give one of "on-return", "strict"',
+        ),
+        (
+            '[[address-settings]]\nmatch = "#"\nmax-redelivery-records = 10\n',
+            'address-settings["#"].max-redelivery-records',
+            "10",
+            "delivery counts are never forgotten",
+        ),
+        (
+            '[[address-settings]]\nmatch = "#"\ndefault-ring-size = 10\n',
+            'address-settings["#"].default-ring-size',
+            "10",
+            "not in this version: remove it",
+        ),
+    ],
+)
+def test_a_problem_names_file_key_value_and_fix(write: Write, text: str, key: str, value: str, fix: str) -> None:
+    path = write(text)
+    [problem] = problems(path)
+    assert (problem.file, problem.key, problem.value) == (str(path), key, value)
+    assert fix in problem.fix
+    assert str(problem).startswith(f"{path}: {key}")
+
+
+def test_all_problems_are_told_at_once(write: Write) -> None:
+    path = write("""
+        [broker]
+        nmae = "x"
+        connection-ttl = "soon"
+        [limits]
+        body-bytes-max = "1GiB"
+        [acceptors.amqp]
+        protocol = "amqp"
+        [acceptors.stomp]
+        protocol = "stomp"
+        connection-ttl-min = "2s"
+        connection-ttl-max = "1s"
+        [[address-settings]]
+        max-size-bytes = "-1"
+        [[address-settings]]
+        match = "a"
+        min-expiry-delay = 2
+        max-expiry-delay = 1
+        """)
+    assert {problem.key for problem in problems(path)} == {
+        "broker.nmae",
+        "broker.connection-ttl",
+        "limits.body-bytes-max",
+        "acceptors.amqp.protocol",
+        "acceptors.stomp.connection-ttl-min",
+        "address-settings[0].match",
+        "address-settings[0].max-size-bytes",
+        'address-settings["a"].min-expiry-delay',
+    }
+
+
+def test_a_value_that_is_wrong_in_itself_is_in_no_relation(write: Write) -> None:
+    path = write('[journal]\nsegment-size = "1EiB"\n[limits]\nbody-bytes-max = "1GiB"\n[users]\nx = 5\n')
+    assert [problem.key for problem in problems(path)] == ["journal.segment-size", "users.x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "fix"),
+    [
+        (b"[broker]\nname = \n", "line 2, column 8", "Invalid value"),
+        (b"[broker]\nname = 1\nname = 2\n", "line 3, column 9", "Cannot overwrite a value"),
+        (b"[log\n", "line 1, column 5", "Expected ']'"),
+        (b"[log]\nlevel = '''", "end of document", "Expected \"'''\""),
+        (b"# fine\n# \xff\n", "line 2", "not UTF-8"),
+    ],
+)
+def test_bad_syntax_is_told_with_its_line(tmp_path: Path, content: bytes, key: str, fix: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_bytes(content)
+    [problem] = problems(path)
+    assert (problem.file, problem.key) == (str(path), key)
+    assert fix in problem.fix
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert str(problems(tmp_path / "none")[0]).endswith(
+        "none: the file: No such file or directory: name a file that can be read"
+    )
+    assert "Is a directory" in problems(tmp_path)[0].fix
+
+
+def test_check_gives_status_and_text(write: Write) -> None:
+    good = write('[broker]\nname = "b"\n')
+    assert check(good) == (0, f"{good}: ok")
+    assert check(None) == (0, f"{AS_SHIPPED}: ok")
+    bad = write("[broker]\nname = 3\n[log]\nlevel = 4\n")
+    status, text = check(bad)
+    assert status == 2
+    assert len(text.splitlines()) == 2
+    assert check(None, {"BARTLEBY_LOG__LEVEL": "loud"})[0] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'users = "geheim"\n',
+        'users = ["geheim"]\n',
+        '[users]\nalice = "geheim"\n',
+        '[users.alice]\npasword = "geheim"\n',
+        '[users.alice]\npassword = ["geheim"]\n',
+        '[users.alice]\npassword.plain = "geheim"\n',
+        '[users.alice.password]\nplain = "geheim"\n',
+        '[users.alice]\npassword = "geheim"\nname = 7\n',
+        '[users.alice]\npassword = "geheim" x\n',
+    ],
+)
+def test_a_password_is_in_no_problem(write: Write, text: str) -> None:
+    told = "\n".join(map(str, problems(write(text))))
+    assert "geheim" not in told
+    assert told
+
+
+def test_a_password_is_in_no_text(write: Write) -> None:
+    config = load(write('[users.alice]\npassword = "geheim"\n'))
+    assert config.users["alice"].password.get_secret_value() == "geheim"
+    assert "geheim" not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
+
+
+def test_data_directory_option() -> None:
+    assert load(None, data=Path("/srv/b")).broker.data_directory == Path("/srv/b")
+    assert load(None).broker.data_directory == Path("var")
+
+
+# -- what uses it ------------------------------------------------------------------------------------------------------
+
+
+def test_memory_for_messages(write: Write) -> None:
+    assert load(None).broker.global_size_max(1_000) == 500
+    assert load(write('[broker]\nglobal-max-size = "1K"\n')).broker.global_size_max(1_000) == 1_024
+    assert load(write("[broker]\nglobal-max-size = 0\n")).broker.global_size_max(1_000) == 0
+
+
+def test_time_to_live_of_an_acceptor(write: Write) -> None:
+    config = load(
+        write('[acceptors.a]\nprotocol = "stomp"\n[acceptors.b]\nprotocol="stomp"\nport=0\nconnection-ttl=-1\n')
+    )
+    acceptors = config.stomp_acceptors
+    assert [config.connection_ttl(acceptors[name]) for name in "ab"] == [60_000, -1]
+
+
+def test_a_disabled_acceptor_is_not_among_those_to_open(write: Write) -> None:
+    config = load(
+        write('[acceptors.a]\nprotocol = "stomp"\nenabled = false\n[acceptors.b]\nprotocol = "http"\nenabled = false\n')
+    )
+    assert not config.stomp_acceptors
+    assert not config.http_acceptors
+    assert set(config.acceptors) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("localhost.example", False),
+    ],
+)
+def test_loopback(host: str, loopback: bool) -> None:
+    assert HttpAcceptor(protocol="http", host=host).is_loopback is loopback
+
+
+def test_prefixes_may_be_several() -> None:
+    acceptor = StompAcceptor.model_validate(
+        {"protocol": "stomp", "anycast-prefix": "jms.queue., /queue/", "multicast-prefix": ""}
+    )
+    assert acceptor.anycast_prefixes == ("jms.queue.", "/queue/")
+    assert acceptor.multicast_prefixes == ()
+
+
+def test_reload_takes_address_settings_and_level(write: Write) -> None:
+    old = load(None)
+    new = load(
+        write('[broker]\nname = "n"\n[log]\nlevel = "debug"\nformat = "json"\n[[address-settings]]\nmatch = "a"\n')
+    )
+    assert old.changed_sections(new) == {"broker", "log", "address-settings"}
+    assert old.changed_sections(load(None)) == set()
+    taken = old.with_reloaded(new)
+    assert taken.address_settings == new.address_settings
+    assert (taken.log.level, taken.log.format) == ("debug", "console")
+    assert taken.broker == old.broker
+
+
+# -- anything ----------------------------------------------------------------------------------------------------------
+
+_keys = st.sampled_from(
+    sorted(
+        {
+            key
+            for model in (Config, AddressSection, AddressSetting, Queue, User, StompAcceptor)
+            for key in model_fields(model)
+        }
+        | {"stomp", "DLQ", "retention", "segment-size", "x"}
+    )
+)
+_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-2, 2**70),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["stomp", "http", "ANYCAST", "#", "1s", "PAGE"]),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(_keys, _values, max_size=6))
+def test_whatever_a_file_holds_there_is_a_configuration_or_there_are_problems(raw: dict[str, object]) -> None:
+    config, found, broken = validated(raw, lambda _: AS_SHIPPED)
+    assert all(problem.key and problem.fix for problem in found)
+    assert bool(found) is bool(broken)
+    assert all(clash.keys and clash.fix for clash in clashes(config))
+
+
+def test_secrets_are_secrets() -> None:
+    assert User.model_fields["password"].annotation is SecretStr

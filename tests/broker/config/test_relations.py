@@ -1,0 +1,135 @@
+"""What must hold between settings; at the limit it is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import Config, ConfigError, load
+
+STOMP = '[acceptors.a]\nprotocol = "stomp"\n'
+SETTING = '[[address-settings]]\nmatch = "#"\n'
+USER = '[users.alice]\npassword = "geheim"\n'
+
+
+def read(directory: Path, text: str) -> Config:
+    path = directory / "broker.toml"
+    path.write_text(text)
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "fix"),
+    [
+        # 32 MiB is half of a segment, less 64 KiB of headers
+        ("[limits]\nbody-bytes-max = 33488897\n", "limits.body-bytes-max", "33488897B", "half of journal.segment-size"),
+        (
+            "[journal]\nsegment-size = '20MiB'\nreserve = 0\n",
+            "limits.body-bytes-max",
+            "10MiB",
+            "raise journal.segment-size",
+        ),
+        ("[limits]\ntransaction-bytes-max = 33554433\n", "limits.transaction-bytes-max", "33554433B", "(32MiB)"),
+        (
+            "[journal]\nreserve = 16777217\n",
+            "journal.reserve",
+            "16777217B",
+            "a quarter of journal.segment-size (16MiB)",
+        ),
+        ("[limits]\nheader-line-bytes-max = 65537\n", "limits.header-line-bytes-max", "65537B", "(64KiB)"),
+        (
+            STOMP + "connection-ttl-min = '5s'\nconnection-ttl-max = '4s'\n",
+            "acceptors.a.connection-ttl-min",
+            "5s",
+            "give at most acceptors.a.connection-ttl-max (4s)",
+        ),
+        (STOMP + "connection-ttl = 999\n", "acceptors.a.connection-ttl", "999ms", "or -1 for never"),
+        ("[broker]\nconnection-ttl = 0\n" + STOMP, "broker.connection-ttl", "0", "acceptors.a.connection-ttl-min (1s)"),
+        (STOMP + "connections-allowed = 10001\n", "acceptors.a.connections-allowed", "10001", "(10000)"),
+        (
+            STOMP + 'anycast-prefix = "/q/,/x/"\nmulticast-prefix = "/x/"\n',
+            "acceptors.a.multicast-prefix",
+            '"/x/"',
+            "also in acceptors.a.anycast-prefix",
+        ),
+        (
+            STOMP + '[acceptors.b]\nprotocol = "http"\nport = 61613\n',
+            "acceptors.b.port",
+            "61613",
+            "acceptors.a listens there already",
+        ),
+        (STOMP + 'host = "::"\n', "acceptors.a.host", '"::"', "allow it with anonymous = true in [security]"),
+        ("[security]\nanonymous = true\n" + USER, "security.anonymous", "true", "every login needs a password"),
+        ("[addresses.a]\n", "addresses.a.routing-types", "", 'routing-types = ["ANYCAST"]'),
+        ('[addresses."a::b"]\nrouting-types = ["ANYCAST"]\n', "addresses.a::b", '"a::b"', "rename it"),
+        ('[addresses.a.queues.""]\nrouting-type = "ANYCAST"\n', "addresses.a.queues.", '""', "name is empty"),
+        (
+            '[addresses.a.queues.q]\nrouting-type = "ANYCAST"\nfilter = "a ="\n',
+            "addresses.a.queues.q.filter",
+            '"a ="',
+            "correct the selector",
+        ),
+        (
+            '[addresses.a.queues.q]\nrouting-type = "ANYCAST"\n[addresses.b.queues.q]\nrouting-type = "ANYCAST"\n',
+            "addresses.b.queues.q",
+            "",
+            "addresses.a has a queue of this name",
+        ),
+        (SETTING + SETTING, 'address-settings["#"].match', "", "given twice"),
+        ('[[address-settings]]\nmatch = "a.#.b"\n', 'address-settings["a.#.b"].match', "", "last character"),
+        (
+            SETTING + "min-expiry-delay = '2s'\nmax-expiry-delay = '1s'\n",
+            'address-settings["#"].min-expiry-delay',
+            "2s",
+            "give at most max-expiry-delay (1s)",
+        ),
+        (
+            SETTING + "redelivery-delay = 2\nmax-redelivery-delay = 1\n",
+            'address-settings["#"].redelivery-delay',
+            "2ms",
+            "give at most max-redelivery-delay (1ms)",
+        ),
+        (SETTING + 'dead-letter-address = "a.*"\n', 'address-settings["#"].dead-letter-address', '"a.*"', "wildcard"),
+        (SETTING + 'expiry-address = "a::b"\n', 'address-settings["#"].expiry-address', '"a::b"', "one address"),
+        (
+            SETTING + 'delivery-count-persistence = "strict"\npersist-delivery-count-before-delivery = false\n',
+            'address-settings["#"].persist-delivery-count-before-delivery',
+            "false",
+            "says the opposite",
+        ),
+    ],
+)
+def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    [problem] = caught.value.problems
+    assert (problem.key, problem.value) == (key, value)
+    assert fix in problem.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[limits]\nbody-bytes-max = 33488896\ntransaction-bytes-max = '32MiB'\nheader-line-bytes-max = '64KiB'\n",
+        "[journal]\nreserve = '16MiB'\n",
+        STOMP + "connection-ttl-min = '5s'\nconnection-ttl-max = '5s'\nconnection-ttl = '5s'\n",
+        STOMP + "connection-ttl = -1\nconnections-allowed = 10000\n",
+        STOMP + 'anycast-prefix = ""\nmulticast-prefix = ""\n',
+        STOMP + '[acceptors.b]\nprotocol = "http"\nport = 61613\nhost = "127.0.0.2"\n',
+        STOMP + '[acceptors.b]\nprotocol = "http"\nport = 61613\nenabled = false\n',
+        STOMP + 'port = 0\n[acceptors.b]\nprotocol = "http"\nport = 0\n',
+        STOMP + 'host = "0.0.0.0"\n' + USER,
+        STOMP + 'host = "0.0.0.0"\n[security]\nanonymous = true\n',
+        STOMP + 'host = "0.0.0.0"\nenabled = false\n',
+        '[acceptors.b]\nprotocol = "http"\nhost = "0.0.0.0"\n',
+        '[addresses.a]\nrouting-types = ["ANYCAST", "MULTICAST"]\n',
+        SETTING + "min-expiry-delay = 1\nmax-expiry-delay = 1\nredelivery-delay = 1\nmax-redelivery-delay = 1\n",
+        SETTING + "min-expiry-delay = 1\nmax-expiry-delay = -1\nredelivery-delay = 1\nmax-redelivery-delay = -1\n",
+        SETTING + 'dead-letter-address = ""\nexpiry-address = ""\n',
+        SETTING + 'delivery-count-persistence = "strict"\npersist-delivery-count-before-delivery = true\n',
+        '[[address-settings]]\nmatch = "a"\n[[address-settings]]\nmatch = "a.#"\n',
+    ],
+)
+def test_what_can_be(tmp_path: Path, text: str) -> None:
+    read(tmp_path, text)
