@@ -11,6 +11,7 @@ Everything runs on one event loop; only the journal's writer has a thread of its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -48,9 +49,6 @@ EXIT_IN_USE: Final = 75  # EX_TEMPFAIL: another broker owns the data directory
 #: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
 TIMER_SECONDS_MAX: Final = 1.0
 
-#: How often a stopping broker looks whether it is done, in seconds.
-STOP_POLL_SECONDS: Final = 0.02
-
 
 class Daemon:
     """One running broker; also what management sees of it."""
@@ -62,12 +60,13 @@ class Daemon:
         self.data_directory = Path(config.broker.data_directory)
         self.listeners: dict[str, Listener] = {}
         self._listening: dict[str, list[Listening]] = {}
-        self._http: list[HttpServer] = []
+        self._http: dict[str, HttpServer] = {}
         self._log = log
         self._reload = reload
         self._notifier = Notifier(os.environ, os.getpid())
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._all_durable = asyncio.Event()
         self._unready = ["the journal is being recovered"]
         self._status = EXIT_OK
         self._timer: asyncio.TimerHandle | None = None
@@ -125,13 +124,13 @@ class Daemon:
         """All acceptors that are open."""
         states = []
         for name, addresses in self._listening.items():
-            listener = self.listeners.get(name)
+            listener, server = self.listeners.get(name), self._http.get(name)
             states.append(
                 AcceptorState(
                     name=name,
                     protocol=addresses[0].protocol,
                     listening=tuple(map(str, addresses)),
-                    connections=len(listener.connections) if listener else 0,
+                    connections=len(listener.connections) if listener else server.connections if server else 0,
                     opened=listener.accepted if listener else 0,
                     refused=listener.refused if listener else 0,
                 )
@@ -146,6 +145,8 @@ class Daemon:
     def _end_tick(self) -> None:
         self.parts.turn.end()
         journal = self.parts.journal
+        if self._stop.is_set():
+            return
         high = self.config.journal.pending_max_bytes
         if journal.pending_bytes > high:
             self._set_congested(True)
@@ -184,12 +185,15 @@ class Daemon:
             self.parts.turn.enter()
             self.parts.journal.on_durable(ticket)
             self.parts.engine.durable(ticket)
+            if not self.parts.journal.pending_bytes:
+                self._all_durable.set()
 
     def _journal_failed(self, error: Exception) -> None:
         """The disk failed: nobody is told anything more, and the process ends."""
         self._log("journal.failed", error=str(error))
         self._status = EXIT_JOURNAL
         self._stop.set()
+        self._all_durable.set()
         for listener in self.listeners.values():
             listener.close()
             listener.abort()
@@ -211,8 +215,8 @@ class Daemon:
             self._announce()
             checks = asyncio.create_task(self._check_connections())
             await self._stop.wait()
-            checks.cancel()
             status = await self._shut_down()
+            checks.cancel()
         elif status == EXIT_OK:
             self.parts.journal.close()
             status = EXIT_FAILED
@@ -272,7 +276,7 @@ class Daemon:
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
                 server = HttpServer(self, token)
-                self._http.append(server)
+                self._http[name] = server
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
         except OSError as error:
             self._log("start.listen", error=str(error))
@@ -357,7 +361,7 @@ class Daemon:
             listener.close()
         if self._status == EXIT_OK:
             await self._drain(deadline)
-        for server in self._http:
+        for server in self._http.values():
             await server.stop()
         for listener in self.listeners.values():
             listener.abort()
@@ -370,16 +374,17 @@ class Daemon:
 
     async def _drain(self, deadline: float) -> None:
         """What is in flight becomes durable and is confirmed; then everybody gets a goodbye and time to read it."""
-        journal = self.parts.journal
-        self._end_tick()
-        while journal.pending_bytes and self._status == EXIT_OK and self._loop.time() < deadline:
-            await asyncio.sleep(STOP_POLL_SECONDS)
-        for listener in self.listeners.values():
-            listener.shut_down()
-        while self._connections() and self._loop.time() < deadline:
-            await asyncio.sleep(STOP_POLL_SECONDS)
-            for listener in self.listeners.values():
-                listener.check()
+        self._set_congested(True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                self._all_durable.clear()
+                self._end_tick()
+                if self.parts.journal.pending_bytes:
+                    await self._all_durable.wait()
+                for listener in self.listeners.values():
+                    listener.shut_down()
+                for listener in self.listeners.values():
+                    await listener.idle()
 
 
 def run(config: Config, reload: Reload | None = None) -> int:

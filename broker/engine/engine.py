@@ -34,7 +34,13 @@ REMOVE_RUN_MAX = 8192
 class Limits:
     """Engine-wide limits and periods; times in ms, sizes in bytes, -1: none."""
 
-    __slots__ = ("expiry_scan_period", "global_size_max", "reaper_period", "transaction_bytes_max", "transaction_timeout")
+    __slots__ = (
+        "expiry_scan_period",
+        "global_size_max",
+        "reaper_period",
+        "transaction_bytes_max",
+        "transaction_timeout",
+    )
 
     def __init__(
         self,
@@ -378,8 +384,9 @@ class Engine:
 
     def rollback(self, tx: Transaction) -> None:
         """Undo a transaction; harmless on one that is closed."""
-        if self._transactions.pop(tx, None) is None:
+        if tx not in self._transactions:
             return
+        del self._transactions[tx]
         self._settle_acknowledged()
         transaction.rollback(self.core, self.router, tx)
 

@@ -68,6 +68,11 @@ class Counters:
         self.moved = 0
         self.purged = 0
 
+    def add(self, other: Counters) -> None:
+        """Count what another queue counted."""
+        for name in Counters.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 class Queue:
     """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one."""

@@ -15,7 +15,7 @@ from broker.engine.definitions import AddressDefinition, QueueDefinition, addres
 from broker.engine.errors import AlreadyInUse, InvalidName, NotFound, RoutingTypeMismatch
 from broker.engine.filter import Filter, compile_filter
 from broker.engine.message import ORIG_ADDRESS, RoutingType
-from broker.engine.queue import Queue
+from broker.engine.queue import Counters, Queue
 from broker.engine.settings import AddressSettings, from_mapping
 from broker.engine.settings_match import SettingsTable
 from broker.engine.topics import Topics
@@ -35,6 +35,11 @@ class Router:
         self._settings = settings
         self._wildcards: Topics[Queue] = Topics()
         self._version = 0
+        # What queues and addresses counted that are gone: totals never go back.
+        self.retired = Counters()
+        self.retired_routed = 0
+        self.retired_unrouted = 0
+        self.retired_dropped = 0
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -210,6 +215,9 @@ class Router:
         """Take an address away.  It must have no queues."""
         assert not address.queues, "an address with queues cannot be deleted"
         del self.addresses[address.name]
+        self.retired_routed += address.routed
+        self.retired_unrouted += address.unrouted
+        self.retired_dropped += address.dropped
         self.core.journal.undefine(address.id, record.address_deleted(address.id, {"name": address.name}))
 
     # -- queues ----------------------------------------------------------------------------------------------------
@@ -272,6 +280,7 @@ class Router:
         """Take a queue off its address.  Its messages and consumers are the caller's."""
         address = queue.address
         queue.deleted = True
+        self.retired.add(queue.counters)
         del self.queues[queue.name]
         del self.queues_by_id[queue.id]
         address.queues.remove(queue)

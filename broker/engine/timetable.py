@@ -78,7 +78,6 @@ class Timetable(Generic[K, V]):
                 del self._buckets[due]
                 heappop(self._heap)
                 continue
-            for key in list(bucket)[:room]:
-                due_items.append(bucket.pop(key))
+            due_items += [bucket.pop(key) for key in list(bucket)[:room]]
             self._size -= room
         return due_items

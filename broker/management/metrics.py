@@ -1,15 +1,14 @@
 """The metrics of the broker, read from the engine when somebody scrapes them; the hot path counts nothing for them.
 
-The engine counts per queue, and a queue that is deleted takes its counters along.  `Totals` keeps what deleted queues
-and addresses had counted, so that a total never goes back: it remembers the counters it saw at the last look, and a
-queue that is gone is added with what they say now.
+The engine counts per queue and address; the router keeps what those counted that are gone, so that a total never goes
+back.
 
 Snapshots are taken on the event loop's thread; turning them into text is left to another (`render`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from shutil import disk_usage
 from typing import Final
@@ -19,8 +18,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from broker.engine.address import Address
-from broker.engine.queue import Counters, Queue
+from broker.engine.queue import Queue
+from broker.engine.router import Router
 from broker.management.ports import Broker
 
 #: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.
@@ -45,33 +44,15 @@ _ADDRESS_COUNTERS: Final = {
 }
 
 
-class Totals:
+def totals(router: Router) -> dict[str, int]:
     """Sums over all queues and addresses that ever were, by metric name."""
-
-    def __init__(self) -> None:
-        self._gone: dict[str, int] = dict.fromkeys((*_QUEUE_COUNTERS, *_ADDRESS_COUNTERS), 0)
-        self._queues: dict[int, Counters] = {}
-        self._addresses: dict[int, Address] = {}
-
-    def update(self, queues: Iterable[Queue], addresses: Iterable[Address]) -> dict[str, int]:
-        """The totals now."""
-        seen_queues, self._queues = self._queues, {queue.id: queue.counters for queue in queues}
-        seen_addresses, self._addresses = self._addresses, {address.id: address for address in addresses}
-        _add(self._gone, (c for i, c in seen_queues.items() if i not in self._queues), ())
-        _add(self._gone, (), (a for i, a in seen_addresses.items() if i not in self._addresses))
-        totals = dict(self._gone)
-        _add(totals, self._queues.values(), self._addresses.values())
-        return totals
-
-
-def _add(totals: dict[str, int], counters: Iterable[Counters], addresses: Iterable[Address]) -> None:
-    for counted in counters:
-        for name in _QUEUE_COUNTERS:
-            totals[name] += getattr(counted, name)
-    for address in addresses:
-        totals["received"] += address.routed + address.unrouted + address.dropped
-        totals["unroutable"] += address.unrouted
-        totals["dropped"] += address.dropped
+    counters = [router.retired, *(queue.counters for queue in router.queues.values())]
+    sums = {name: sum(getattr(counted, name) for counted in counters) for name in _QUEUE_COUNTERS}
+    addresses = router.addresses.values()
+    unroutable = router.retired_unrouted + sum(address.unrouted for address in addresses)
+    dropped = router.retired_dropped + sum(address.dropped for address in addresses)
+    routed = router.retired_routed + sum(address.routed for address in addresses)
+    return sums | {"received": routed + unroutable + dropped, "unroutable": unroutable, "dropped": dropped}
 
 
 class BrokerCollector(Collector):
@@ -79,7 +60,6 @@ class BrokerCollector(Collector):
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._totals = Totals()
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now.  Call it on the event loop's thread."""
@@ -106,9 +86,9 @@ class BrokerCollector(Collector):
 
     def _messages(self) -> Iterator[Metric]:
         router, usage = self._broker.engine.router, self._broker.engine.core.usage
-        totals = self._totals.update(router.queues.values(), router.addresses.values())
+        sums = totals(router)
         for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
-            yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=totals[name])
+            yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
         yield GaugeMetricFamily("broker_messages", "Messages held, each once.", value=usage.messages)
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)

@@ -33,6 +33,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_closing_since",
         "_discarded",
+        "_ended",
         "_flushing",
         "_listener",
         "_paused",
@@ -55,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._unsent = False
         self._closing_since = 0
         self._discarded = 0
+        self._ended = False  # the peer has shut its side
         self._started_at = self._received_at = self._sent_at = listener.monotonic_ms()
         self.remote = ""
         self.session: Session | None = None
@@ -90,10 +92,11 @@ class Connection(asyncio.Protocol):
         """The peer has shut its side; ours stays open for what it is still owed."""
         if self._closing_since or self.session is None:
             return False
+        self._ended = True
         self._turn.enter()
         self.session.receive_eof()
         self._turn.touch(self)
-        return not self.session.close_expected
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
@@ -205,7 +208,7 @@ class Connection(asyncio.Protocol):
         if transport.is_closing():
             return
         transport.resume_reading()
-        if transport.can_write_eof():
+        if transport.can_write_eof() and not self._ended:
             transport.write_eof()
         else:
             transport.close()

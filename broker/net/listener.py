@@ -51,6 +51,7 @@ class Listener:
         self._total = total
         self._total_max = total_max
         self._server: asyncio.Server | None = None
+        self._idle = asyncio.Event()
 
     async def open(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen; the addresses really bound (port 0 picks one).  Raises OSError."""
@@ -72,13 +73,23 @@ class Listener:
         self.accepted += 1
         self.connections[connection] = None
         connection.session = self._make_session(connection, self.accepted, connection.remote)
+        self.report("connection.opened", acceptor=self.name, remote=connection.remote)
         if self.congested:
             connection.congestion_changed()
         return True
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, connection) is None:
+            self.report("connection.closed", acceptor=self.name, remote=connection.remote)
+        if not self.connections:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when nobody is connected."""
+        while self.connections:
+            self._idle.clear()
+            await self._idle.wait()
 
     def set_congested(self, congested: bool) -> None:
         """Stop or resume reading from everybody: the journal cannot take more for now, or can again."""

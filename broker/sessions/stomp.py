@@ -55,6 +55,10 @@ _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
 #: Bytes of a message-id: two 64-bit numbers and a comma.
 MESSAGE_ID_BYTES_MAX: Final = 41
 
+#: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
+#: delivered: what a client that does not read costs.
+UNFLUSHED_BYTES_MAX: Final = 2 << 20
+
 #: Bodies above this many bytes go out as they are instead of being copied into the frame.
 COPY_BYTES_MAX: Final = 65_536
 
@@ -147,6 +151,7 @@ class StompSession:
         self._receipts_wanted: list[bytes] = []
         self._receipts: deque[tuple[int, bytes]] = deque()
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
+        self._unflushed_bytes = 0
         self._lost = False
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
         self._blocked = False
@@ -183,9 +188,16 @@ class StompSession:
         self._process()
 
     def receive_eof(self) -> None:
-        """The peer has closed its side: whole frames count, half a frame does not."""
+        """The peer has closed its side: whole frames count, half a frame does not.
+
+        It can acknowledge nothing any more, so its deliveries go back; it may still read its receipts.
+        """
+        if self._lost or self._leaving:
+            return
         self._codec.receive_eof()
         self._process()
+        if not self._lost:
+            self._depart()
 
     def _process(self) -> None:
         handlers = self._handlers
@@ -222,6 +234,7 @@ class StompSession:
             if not consumer.closed:
                 self._engine.acknowledge_all(consumer)
         self._automatic.clear()
+        self._unflushed_bytes = 0
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
@@ -325,7 +338,7 @@ class StompSession:
         self.established = True
 
     def _negotiate_heartbeat(self, header: bytes | None) -> bytes:
-        """Both directions (STOMP 1.2, heart-beating; artemis-semantics 5.1): sets the two timers, returns the answer."""
+        """Set the timers of both directions (STOMP 1.2, heart-beating); returns the header of CONNECTED."""
         options = self._options
         can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
         self.send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0
@@ -342,6 +355,10 @@ class StompSession:
         failure = self._publish_runs()
         if failure is not None:
             raise failure
+        self._depart()
+
+    def _depart(self) -> None:
+        """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
         for tx in self._transactions.values():
             self._engine.rollback(tx)
         self._transactions.clear()
@@ -525,6 +542,9 @@ class StompSession:
                 self._codec.out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
+        self._unflushed_bytes += sum([message.size for message in messages])
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self.write_blocked()
         self._turn.touch(self._outlet)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
