@@ -21,10 +21,10 @@ _SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
 class Sink(Protocol):
-    """Where a consumer's messages go: a session.  Called within a tick; it must not call the engine back."""
+    """Where a consumer's messages go: a session.  Called within a tick."""
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """Send these messages, in this order."""
+        """Send these messages, in this order.  Must not call the engine."""
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """The engine closed the consumer (its queue was deleted)."""

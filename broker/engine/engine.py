@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from broker.engine import arrival, dead_letter, dispatch, reaper, redelivery, transaction
+from broker.engine import arrival, clearing, dead_letter, dispatch, reaper, redelivery, transaction
 from broker.engine.address import Address, Producer
 from broker.engine.consumer import AckMode, Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
@@ -26,9 +26,6 @@ from broker.engine.settings_match import SettingsTable
 from broker.engine.transaction import Send, Settlement, Transaction
 from store.journal import Journal
 from store.record import RemovalReason
-
-#: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
-REMOVE_RUN_MAX = 8192
 
 
 class Limits:
@@ -436,51 +433,14 @@ class Engine:
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue, its messages by name (deleted) and its consumers with it."""
-        core = self.core
         self._settle_acknowledged()
-        messages = self._empty(queue)
-        while queue.landing:
-            messages += queue.landing.popleft()
-        for consumer in list(queue.consumers):
-            held = consumer.settle_all()
-            queue.delivering -= len(held)
-            messages += held
-            consumer.closed = True
-            queue.detach(consumer, core.now)
+        for consumer in clearing.delete(self.core, self.router, queue):
             consumer.sink.consumer_closed(consumer, f"queue {queue.name} was deleted")
-        self._remove(queue, messages, RemovalReason.DELETED)
-        self.router.unbind(queue)
-        core.dirty.pop(queue, None)
-        core.dirty_later.pop(queue, None)
 
     def purge(self, queue: Queue) -> int:
         """Remove all ready and scheduled messages by name (purged); returns how many."""
         self._settle_acknowledged()
-        messages = self._empty(queue)
-        queue.counters.purged += len(messages)
-        self._remove(queue, messages, RemovalReason.PURGED)
-        self.core.report("queue.purged", queue=queue.name, messages=len(messages))
-        return len(messages)
-
-    def _empty(self, queue: Queue) -> list[Message]:
-        """Take all ready and scheduled messages out of their containers."""
-        core = self.core
-        messages = queue.clear()
-        for message in messages:
-            if message.facts.expiration:
-                core.expiries.remove(message.facts.expiration, (queue.id, message.id))
-        for id, (due, message) in queue.scheduled.items():
-            core.schedule.remove(due, (queue.id, id))
-            messages.append(message)
-        queue.scheduled.clear()
-        return messages
-
-    def _remove(self, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
-        for start in range(0, len(messages), REMOVE_RUN_MAX):
-            run = messages[start : start + REMOVE_RUN_MAX]
-            if queue.durable and not self.core.atomic:
-                self.core.journal.reserve(8 * len(run), essential=True)
-            remove(self.core, queue, run, reason)
+        return clearing.purge(self.core, queue)
 
     def browse(self, queue: Queue, selector: str = "") -> Iterator[tuple[Message, str]]:
         """All messages of a queue with where each is: ready, scheduled or delivering.  Raises InvalidSelector."""

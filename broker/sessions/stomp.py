@@ -1,8 +1,7 @@
 """A STOMP connection: frames become engine verbs, deliveries become MESSAGE frames.
 
-SENDs are gathered: those of one read that agree in everything but headers and body are published as one run.  The
-order in which a run is published differs from the order of arrival only between destinations, never within one.
-Whatever needs the sends done (a receipt, a COMMIT, an error) publishes what has been gathered first.
+SENDs are gathered and published together (`stomp_send`); whatever needs them done (a receipt, a COMMIT, an error)
+publishes what has been gathered first.
 
 A receipt means that the frame and everything before it on this connection is done and, where it concerns durable
 messages, on disk.
@@ -15,38 +14,22 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine import redelivery
-from broker.engine.address import Address
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.queue import Queue
+from broker.engine.message import Message
 from broker.engine.transaction import Transaction
-from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
-from broker.sessions.stomp_headers import (
-    UNUSUAL,
-    Headers,
-    Options,
-    boolean,
-    encode_headers,
-    error,
-    make_facts,
-    make_head,
-    message_common,
-    number,
-    routing_type,
-    usual_lines,
-)
+from broker.sessions.stomp_delivery import Subscription
+from broker.sessions.stomp_format import STOMP_FORMAT
+from broker.sessions.stomp_headers import Headers, Options, boolean, error, number, refused, routing_type
+from broker.sessions.stomp_send import Sends
 from broker.sessions.turn import Outlet, Turn
 from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
 from protocols.stomp.errors import StompError
-from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, Frame
-from protocols.stomp.headers import escape
+from protocols.stomp.frames import Frame
 from protocols.stomp.limits import Limits
 
 #: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
-_BACKSLASH: Final = 92
-
 HEARTBEAT_MIN_MS: Final = 500
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
@@ -59,60 +42,12 @@ MESSAGE_ID_BYTES_MAX: Final = 41
 #: delivered: what a client that does not read costs.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
-#: Bodies above this many bytes go out as they are instead of being copied into the frame.
-COPY_BYTES_MAX: Final = 65_536
-
 #: Whether a login and passcode are right.
 Authenticate = Callable[[str, bytes], bool]
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 _WINDOWS: Final = (b"consumer-window-size", b"activemq.prefetchSize")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
-
-
-#: The values of the headers that decide the facts of a send, beside its destination.
-_Key = tuple[bytes | None, ...]
-
-
-class _Run:
-    """SENDs gathered for one destination with the same facts, in a row."""
-
-    __slots__ = ("address", "consumed", "facts", "key", "messages", "queue", "receipt", "routing_type", "tx")
-
-    def __init__(
-        self,
-        key: _Key,
-        address: Address,
-        queue: Queue | None,
-        routing_type: RoutingType | None,
-        facts: Facts,
-        tx: Transaction | None,
-        consumed: list[bytes],
-    ) -> None:
-        self.key = key
-        self.address = address
-        self.queue = queue
-        self.routing_type = routing_type
-        self.facts = facts
-        self.tx = tx
-        self.consumed = consumed
-        self.messages: list[Message] = []
-        self.receipt: bytes | None = None
-
-
-class Subscription:
-    """One SUBSCRIBE: its consumer and how its messages are presented."""
-
-    __slots__ = ("ack_lead", "consumer", "durable_name", "id", "lead", "prefix")
-
-    def __init__(self, id: bytes, consumer: Consumer, prefix: str, durable_name: str, version: str) -> None:
-        self.id = id
-        self.consumer = consumer
-        self.prefix = prefix
-        self.durable_name = durable_name
-        self.lead = b"MESSAGE\nsubscription:%b\nmessage-id:%d," % (escape(id, version), consumer.id)
-        acknowledged = consumer.ack_mode is not AckMode.AUTO
-        self.ack_lead = b"\nack:%d," % consumer.id if acknowledged and version == "1.2" else b""
 
 
 class StompSession:
@@ -141,10 +76,9 @@ class StompSession:
         self._remote = remote
         self._authenticate = authenticate
         self._client_id = ""
+        self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
         self._user = ""
-        self._format = self._engine.core.formats[STOMP_FORMAT]
-        self._runs: list[_Run] = []
-        self._open_runs: dict[bytes, _Run] = {}  # the last run of each destination
+        self._sends = Sends(turn.engine, options.prefixes, turn.engine.core.formats[STOMP_FORMAT])
         self._subscriptions: dict[bytes, Subscription] = {}
         self._by_number: dict[bytes, Subscription] = {}
         self._transactions: dict[bytes, Transaction] = {}
@@ -210,12 +144,12 @@ class StompSession:
                     if b"receipt" in frame.headers and frame.command not in _WITHOUT_RECEIPT:
                         self._receipts_wanted.append(frame.headers[b"receipt"])
             failure = self._codec.error
-        except StompError as refused:
-            failure = refused
-        except EngineError as refused:
+        except StompError as wrong:
+            failure = wrong
+        except EngineError as refusal:
             assert frame is not None
-            failure = error(frame.command, str(refused).split(":")[0], str(refused), frame.headers)
-        failure = self._publish_runs() or failure
+            failure = refused(frame.command, refusal, frame.headers)
+        failure = self._publish() or failure
         self._confirm()
         if failure is not None:
             self._fail(failure)
@@ -268,8 +202,7 @@ class StompSession:
         if self._lost:
             return
         self._lost = True
-        self._runs.clear()
-        self._open_runs.clear()
+        self._sends.forget()
         for tx in self._transactions.values():
             self._engine.rollback(tx)
         self._transactions.clear()
@@ -326,6 +259,8 @@ class StompSession:
                 raise StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)
             self._user = login
         self._client_id = headers.get(b"client-id", b"").decode()
+        self._origin = self._client_id or self._id
+        self._sends.user, self._sends.origin = self._user, self._origin
         answer = [(b"session", self._id.encode()), (b"server", self._options.server.encode())]
         beat = headers.get(b"heart-beat")
         answer.append((b"heart-beat", self._negotiate_heartbeat(beat)))
@@ -352,9 +287,7 @@ class StompSession:
         return b"%d,%d" % (HEARTBEAT_MIN_MS if wants else 0, int(timeout / options.ttl_modifier))
 
     def _on_disconnect(self, frame: Frame) -> None:
-        failure = self._publish_runs()
-        if failure is not None:
-            raise failure
+        self._publish_first()
         self._depart()
 
     def _depart(self) -> None:
@@ -373,72 +306,24 @@ class StompSession:
 
     def _on_send(self, frame: Frame) -> None:
         headers = frame.headers
-        if not UNUSUAL.isdisjoint(headers):
-            self._on_unusual_send(frame)
-            return
-        get = headers.get
-        destination = headers[b"destination"]
-        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
-        run = self._open_runs.get(destination)
-        if run is None or run.key != key:
-            run = self._begin_run(headers, key)
-            self._open_runs[destination] = run
-        receipt = get(b"receipt")
-        if receipt is not None and run.receipt is None:
-            run.receipt = receipt
-        run.messages.append(Message(run.facts, make_head(frame, run.consumed, receipt), frame.body))
-
-    def _on_unusual_send(self, frame: Frame) -> None:
-        """A send whose facts depend on rare headers stands alone: nothing that follows has its key."""
-        run = self._begin_run(frame.headers, ())
-        self._open_runs.pop(frame.headers[b"destination"], None)
-        run.receipt = frame.headers.get(b"receipt")
-        run.messages.append(Message(run.facts, encode_headers(frame.headers), frame.body))
-
-    def _begin_run(self, headers: Headers, key: _Key) -> _Run:
         tx = self._transaction(headers, "SEND") if b"transaction" in headers else None
-        _, name, stated = self._options.prefixes.split(headers[b"destination"].decode())
-        asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
-        wanted = stated if asked is None else asked
-        address, queue = self._engine.router.destination(name, wanted)
-        facts = make_facts(
-            headers,
-            address.name,
-            wanted,
-            self._format,
-            now=self._engine.now,
-            user=self._user,
-            origin=self._client_id or self._id,
-        )
-        facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        run = _Run(key, address, queue, wanted, facts, tx, usual_lines(headers))
-        self._runs.append(run)
-        return run
+        self._sends.add(frame, tx)
 
-    def _publish_runs(self) -> StompError | None:
-        """Publish what was gathered; the first refusal, if any.  One refused run does not keep back the others."""
-        if not self._runs:
-            return None
-        runs, self._runs = self._runs, []
-        self._open_runs.clear()
-        failure: StompError | None = None
-        engine = self._engine
-        for run in runs:
-            try:
-                if run.tx is not None:
-                    engine.send_in(run.tx, run.address, run.queue, run.routing_type, run.messages)
-                    continue
-                engine.publish(run.address, run.queue, run.routing_type, run.messages)
-            except EngineError as refused:
-                headers = {} if run.receipt is None else {b"receipt": run.receipt}
-                failure = failure or error("SEND", str(refused).split(":")[0], str(refused), headers)
-                continue
-            if engine.block_if_full(run.address, self) and not self._blocked:
-                self._blocked = True
-                self._outlet.pause_reading()
+    def _publish(self) -> StompError | None:
+        """Publish what was gathered; the first refusal, if any."""
+        failure, blocked = self._sends.publish(self)
         if failure is not None:
             self._receipts_wanted.clear()
+        if blocked and not self._blocked:
+            self._blocked = True
+            self._outlet.pause_reading()
         return failure
+
+    def _publish_first(self) -> None:
+        """What comes next needs the sends before it to be done.  Raises StompError."""
+        failure = self._publish()
+        if failure is not None:
+            raise failure
 
     def unblock(self) -> None:
         """A full address has room again."""
@@ -461,9 +346,7 @@ class StompSession:
         mode = _ack_mode(headers)
         prefix, name, stated = self._options.prefixes.split(destination.decode())
         asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
-        failure = self._publish_runs()
-        if failure is not None:
-            raise failure
+        self._publish_first()
         durable_name = self._durable_name(headers, "SUBSCRIBE")
         no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
         consumer = self._engine.subscribe(
@@ -472,7 +355,7 @@ class StompSession:
             routing_type=stated if asked is None else asked,
             durable_name=durable_name,
             selector=headers.get(b"selector", b"").decode(),
-            no_local=(self._client_id or self._id) if no_local else "",
+            no_local=self._origin if no_local else "",
             ack_mode=mode,
             window=self._window(headers, mode),
             client_id=self._client_id,
@@ -480,9 +363,9 @@ class StompSession:
             user=self._user,
         )
         consumer.paused = self._write_blocked
-        subscription = Subscription(id, consumer, prefix, durable_name, self._codec.version)
+        subscription = Subscription(id, consumer, prefix, self._codec.version)
         self._subscriptions[id] = subscription
-        self._by_number[b"%d" % consumer.id] = subscription
+        self._by_number[subscription.number] = subscription
 
     def _window(self, headers: Headers, mode: AckMode) -> int:
         for name in _WINDOWS:
@@ -508,38 +391,14 @@ class StompSession:
         if subscription is None and not durable_name:
             raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {id!r}", headers)
         if subscription is not None:
-            del self._by_number[b"%d" % subscription.consumer.id]
+            del self._by_number[subscription.number]
             self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
         if durable_name:
             self._engine.delete_subscription(durable_name)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
-        subscription = self._by_number[b"%d" % consumer.id]
-        lead, ack_lead, version = subscription.lead, subscription.ack_lead, self._codec.version
-        append = self._codec.out.append
-        states = consumer.queue.states
-        facts: Facts | None = None
-        common = again = b""
-        for message in messages:
-            if message.facts is not facts:
-                facts = message.facts
-                common = message_common(facts, subscription.prefix, version, redelivered=False)
-                again = b""
-            shared = common
-            if states and message.id in states:
-                again = again or message_common(facts, subscription.prefix, version, redelivered=True)
-                shared = again if states[message.id].count else common
-            head = message.head
-            if _BACKSLASH in head:
-                head = head_for_version(head, version)
-            id = message.id
-            if ack_lead:
-                shared = b"%b%d%b" % (ack_lead, id, shared)
-            if len(message.body) <= COPY_BYTES_MAX:
-                append(MESSAGE % (lead, id, shared, head, message.body))
-            else:
-                self._codec.out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
+        self._by_number[b"%d" % consumer.id].encode(self._codec.out, messages)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
         self._unflushed_bytes += sum([message.size for message in messages])
@@ -608,17 +467,13 @@ class StompSession:
 
     def _on_commit(self, frame: Frame) -> None:
         tx = self._transaction(frame.headers, "COMMIT")
-        failure = self._publish_runs()
-        if failure is not None:
-            raise failure
+        self._publish_first()
         self._engine.commit(tx)
         del self._transactions[frame.headers[b"transaction"]]
 
     def _on_abort(self, frame: Frame) -> None:
         tx = self._transaction(frame.headers, "ABORT")
-        failure = self._publish_runs()
-        if failure is not None:
-            raise failure
+        self._publish_first()
         del self._transactions[frame.headers[b"transaction"]]
         self._engine.rollback(tx)
 

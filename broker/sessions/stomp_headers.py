@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.engine.consumer import Consumer
+from broker.engine.errors import EngineError
 from broker.engine.message import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
@@ -88,6 +88,12 @@ class Options:
 def error(command: str, message: str, detail: str, headers: Headers) -> StompError:
     """An error about a frame, with its receipt."""
     return StompError(message, f"{command}: {detail}", headers.get(b"receipt"))
+
+
+def refused(command: str, refusal: EngineError, headers: Headers) -> StompError:
+    """What the engine refused, as an error about a frame."""
+    text = str(refusal)
+    return error(command, text.partition(":")[0], text, headers)
 
 
 def routing_type(value: bytes | None, name: str, command: str, headers: Headers) -> RoutingType | None:
@@ -216,8 +222,3 @@ def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool
     if facts.annotations:
         pairs += [(name, str(value)) for name, value in facts.annotations.items()]
     return b"".join([b"\n%b:%b" % (escape(n.encode(), version), escape(v.encode(), version)) for n, v in pairs])
-
-
-def message_id(consumer: Consumer, id: int) -> bytes:
-    """The message-id of a delivery: unique for each subscription, and the value of `ack`."""
-    return b"%d,%d" % (consumer.id, id)

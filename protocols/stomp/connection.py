@@ -2,46 +2,44 @@
 
 A frame is a command line, header lines, an empty line, a body and a NUL; between frames there may be empty lines,
 which are heart-beats.  A line ends with LF; 1.2 allows CR LF, and so does everybody in practice, so it is taken in
-every version.  The body ends at `content-length`, which must then be followed by NUL, or else at the first NUL.
+every version.  The body ends at `content-length`, which must then be followed by NUL, or else at the first NUL.  No
+header may hold a NUL: nothing can escape it, and half of the clients would take it for the end of the frame.
 
     receive_data  only keeps the bytes
     events        parses them: whole frames, in order; it stops after CONNECT, because what follows is read by the
-                  rules of the version that the server picks with `send_connected`
+                  rules of the version that the server picks with `send_connected`, and not at all without it
     error         what was wrong; the frames before it still come out of `events`, nothing after it does
 
 Nothing is copied but headers and bodies.  A frame that is not complete is looked at again only when it can be: after
-as many bytes as its content-length asks for, or when a NUL has come.  What is kept never exceeds the limits by more
-than one read.
+as many bytes as its content-length asks for, when a NUL has come, or a LF while its head is not complete.  What is
+kept never exceeds the limits by more than one read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import HEARTBEAT, Frame, encode
-from protocols.stomp.headers import escape, unescape
+from protocols.stomp.headers import escape
+from protocols.stomp.heads import Headers, HeadReader, headers_too_large
 from protocols.stomp.limits import Limits
-from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNKNOWN, State
+from protocols.stomp.state import BODIES, TRANSITIONS, State
 
 VERSIONS: Final = ("1.2", "1.1", "1.0")
 
-_LF: Final = 10
 _CR: Final = 13
-_BACKSLASH: Final = 92  # as a number: `b"x" in data` first fails to be one, which costs more than the search
+_NOT_EOL: Final = re.compile(rb"[^\r\n]").search
+_HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
-
-#: What may name a subscription in UNSUBSCRIBE: its id, or its durable name under the names in use.
-UNSUBSCRIBE_NAMES: Final = (
-    b"id",
-    b"durable-subscription-name",
-    b"durable-subscriber-name",
-    b"activemq.subscriptionName",
-)
 
 #: Digits of a content-length: more than any limit has, few enough to be converted at once.
 _LENGTH_DIGITS_MAX: Final = 12
+
+#: Digits of a heart-beat interval: four months.
+_MS_DIGITS_MAX: Final = 10
 
 
 class StompConnection:
@@ -53,26 +51,21 @@ class StompConnection:
         self.close_expected = False
         self.out: list[bytes] = []
         self._limits = limits
-        self._enter(State.CONNECTING)
         self._buffer = b""
         self._at = 0  # where the next frame begins in `_buffer`
-        self._pieces: list[bytes] = []  # what came since, not yet joined to it
-        self._pieces_bytes = 0
-        self._wanted = 0  # bytes of `_pieces` without which parsing again is no use ...
-        self._until_nul = False  # ... or it is no use before a NUL
+        self._pending = bytearray()  # what came since, while a frame was not complete
+        self._ready = False  # whether parsing may find something; if not, it is of use again ...
+        self._wanted = 0  # ... with as many bytes in `_pending`
+        self._marks = b""  # ... or with one of these
+        self._ended = False
+        self._enter(State.CONNECTING)
 
     def _enter(self, state: State) -> None:
-        """Another state, or another version: what is allowed now."""
+        """Another state: what is allowed now."""
         self._state = state
-        self._connecting = state is State.CONNECTING
-        self._trimming = self.version == "1.0"
-        # Shorter heads cannot exceed any limit: a header line takes at least two bytes with its LF.
-        limits = self._limits
-        smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 2 * limits.header_count_max)
-        self._head_checked_above = 0 if self._connecting else smallest
-        self._required = REQUIRED[self.version]
-        allowed = TRANSITIONS[state].keys() - UNKNOWN[self.version]
-        self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
+        self._transitions = TRANSITIONS[state]
+        self._read_head = HeadReader(self._limits, self.version, state).read
+        self._bodies = BODIES[self.version]
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -80,47 +73,56 @@ class StompConnection:
         """Keep bytes for `events`."""
         if self.error is not None or self._state is State.DISCONNECTED:
             return
-        self._pieces.append(data)
-        self._pieces_bytes += len(data)
+        if not self._buffer and not self._pending:
+            self._buffer = data
+            self._ready = True
+            return
+        self._pending += data
+        if len(self._pending) >= self._wanted or any(mark in data for mark in self._marks):
+            self._ready = True
 
     def receive_eof(self) -> None:
-        """The peer will send no more: half a frame is an error."""
-        if self.error is None and self._state is State.CONNECTED:
-            left = self._buffer[self._at :] + b"".join(self._pieces)
-            if left.strip(b"\r\n"):
-                self.error = StompError("incomplete frame", "The connection ended in the middle of a frame.")
+        """The peer will send no more: half a frame is an error, once the whole ones are out."""
+        self._ended = True
+        if not self._ready:
+            self._check_end()
 
     def events(self) -> list[Frame]:
         """The whole frames received since the last call; call again until there are none."""
         frames: list[Frame] = []
-        if self._pieces and self._ready():
-            rest = self._buffer[self._at :] if self._at < len(self._buffer) else b""
-            self._buffer = b"".join([rest, *self._pieces]) if rest or len(self._pieces) > 1 else self._pieces[0]
-            self._at = 0
-            self._pieces.clear()
-            self._pieces_bytes = 0
-        elif self._pieces:
+        if not self._ready or not self._transitions or self.error is not None:
             return frames
-        self._wanted = 0
-        self._until_nul = False
+        self._ready = False
+        if self._pending:
+            self._buffer = b"".join((self._buffer[self._at :], self._pending))
+            self._at = 0
+            self._pending.clear()
         try:
-            if self._state is not State.DISCONNECTED and self.error is None and self._at < len(self._buffer):
-                self._parse(frames)
+            self._parse(frames)
         except StompError as error:
             self.error = error
-        if self.error is not None or self._state is State.DISCONNECTED:
-            self._buffer = b""
-            self._at = 0
+        if self._ended and not self._ready:
+            self._check_end()
+        if self.error is not None or self._state is State.DISCONNECTED or self._at == len(self._buffer):
+            self._drop()
         return frames
 
-    def _ready(self) -> bool:
-        if self._pieces_bytes < self._wanted:
-            return False
-        if not self._until_nul or 0 in self._pieces[-1]:
-            return True
-        # A body without content-length: nothing can be done before its NUL, but it must not grow for ever.
-        waiting = len(self._buffer) - self._at + self._pieces_bytes
-        return waiting > self._limits.body_bytes_max + self._limits.header_bytes_max
+    def _check_end(self) -> None:
+        left = self._buffer[self._at :] + self._pending
+        if self.error is None and self._transitions and left.strip(b"\r\n"):
+            self.error = StompError("incomplete frame", "The connection ended in the middle of a frame.")
+            self._drop()
+
+    def _drop(self) -> None:
+        """Keep nothing of what came."""
+        self._buffer = b""
+        self._at = 0
+        self._pending.clear()
+
+    def _wait(self, wanted: int, marks: bytes) -> None:
+        """Parsing again is of no use before `wanted` more bytes, or one of `marks`."""
+        self._wanted = wanted
+        self._marks = marks
 
     def _parse(self, frames: list[Frame]) -> None:
         """Append the whole frames in the buffer.  Raises StompError."""
@@ -129,192 +131,131 @@ class StompConnection:
         at = self._at
         find = buffer.find
         append = frames.append
+        read_head = self._read_head
+        body_bytes_max = self._limits.body_bytes_max
         while True:
-            while at < end and (buffer[at] == _LF or buffer[at] == _CR):
-                at += 1
+            if at < end and buffer[at] <= _CR:
+                first = _NOT_EOL(buffer, at)
+                at = end if first is None else first.start()
             self._at = at
             if at == end:
                 return
-            head_end = find(b"\n\n", at)
+            # No farther than the frame can be: heads with CRs do not end like this, and there may be many in the buffer.
+            stop = find(b"\0", at)
+            head_end = find(b"\n\n", at, stop)
             body_at = head_end + 2
-            head = buffer[at:head_end]
-            if head_end < 0 or _CR in head:
-                head_end, body_at = self._find_head(at)
-                if head_end < 0:
+            head = buffer[at:head_end] if head_end >= 0 else b"\r"
+            if _CR in head:
+                found = _HEAD_END(buffer, at)
+                if found is None or 0 <= stop < found.start():
+                    self._await_head(at, stop)
                     return
-                head = buffer[at:head_end]
-            command, headers, lines = self._read_head(head)
+                head_end, body_at = found.span()
+                self._check_head(head_end - at)
+                head = buffer[at:head_end].replace(b"\r\n", b"\n").removesuffix(b"\r")
+            command, headers, lines = read_head(head)
             if b"content-length" in headers:
                 stop = body_at + self._content_length(command, headers)
                 if stop >= end:
-                    self._wanted = stop + 1 - end
+                    self._await_body(at, stop + 1 - end, b"")
                     return
-                self._check_nul(command, headers, stop, body_at)
-            else:
-                stop = find(b"\0", body_at)
-                if stop < 0:
-                    self._check_body(command, end - body_at, headers)
-                    self._until_nul = True
-                    return
+                if buffer[stop]:
+                    raise _no_nul(command, stop - body_at, headers)
+            elif stop < 0:
+                most = self._check_body(command, end - body_at, headers)
+                self._await_body(at, most - (end - body_at) + 1, b"\0")
+                return
             if command == "SEND":
-                if stop - body_at > self._limits.body_bytes_max:
+                if stop - body_at > body_bytes_max:
                     self._check_body(command, stop - body_at, headers)
                 append(Frame(command, headers, buffer[body_at:stop], lines))
-                at = self._at = stop + 1
+                at = stop + 1
                 continue
             if stop > body_at:
                 self._check_body(command, stop - body_at, headers)
-            append(Frame(command, headers))
-            at = self._at = stop + 1
-            state = TRANSITIONS[self._state][command]
+            state = self._transitions[command]
             if state is not self._state:
-                self._enter(state)
+                self._change(state, at, stop + 1)
+                append(Frame(command, headers))
                 return
+            append(Frame(command, headers))
+            at = stop + 1
 
-    def _check_nul(self, command: str, headers: dict[bytes, bytes], stop: int, body_at: int) -> None:
-        if self._buffer[stop]:
-            raise StompError(
-                "invalid content-length",
-                f"{command}: content-length says {stop - body_at} bytes, but no NUL follows them",
-                headers.get(b"receipt"),
-            )
+    def _change(self, state: State, at: int, next_at: int) -> None:
+        """A frame from `at` to `next_at` leads to another state."""
+        if self._state is State.CONNECTING and next_at - at > self._limits.connect_bytes_max:
+            raise self._first_too_large()
+        self._at = next_at
+        self._enter(state)
 
-    def _find_head(self, at: int) -> tuple[int, int]:
-        """Where a head with CRs ends and its body begins; (-1, 0) if it is not complete.  Raises StompError."""
+    # -- limits ----------------------------------------------------------------------------------------------------
+
+    def _await_head(self, at: int, nul: int) -> None:
+        """The head that begins at `at` has no end, or a NUL before it.  Raises StompError if it never can be one."""
         buffer = self._buffer
-        end = buffer.find(b"\n\n", at)
-        with_cr = buffer.find(b"\n\r\n", at, end + 1 if end >= 0 else len(buffer))
-        if with_cr >= 0:
-            return with_cr, with_cr + 3
-        if end < 0:
-            self._check_head(len(buffer) - at)
-            return -1, 0
-        return end, end + 2
+        kept = len(buffer) - at
+        if nul >= 0:
+            raise _nul_in_head(buffer[at:nul])
+        most = self._limits.header_bytes_max + 2  # the LF of the last line and the CR of the empty one
+        if kept > most:
+            self._check_head(kept - 2)
+        count = self._limits.header_count_max
+        if buffer.count(b"\n", at) > count + 1:
+            raise StompError("too many headers", f"A frame may have {count} headers, this one has more.")
+        self._await_body(at, most - kept + 1, b"\n\0")
+
+    def _await_body(self, at: int, wanted: int, marks: bytes) -> None:
+        """Wait for the rest of the frame that begins at `at`.  Raises StompError if it is the first and too large."""
+        if self._state is State.CONNECTING:
+            left = self._limits.connect_bytes_max - (len(self._buffer) - at)
+            if left <= 0:
+                raise self._first_too_large()
+            wanted = min(wanted, left)
+        self._wait(wanted, marks)
+
+    def _first_too_large(self) -> StompError:
+        most = self._limits.connect_bytes_max
+        return StompError("frame too large", f"The first frame may have {most} bytes, this one has more.")
 
     def _check_head(self, nbytes: int) -> None:
-        limits = self._limits
-        if self._connecting and nbytes > limits.connect_bytes_max:
-            raise StompError(
-                "frame too large", f"The first frame may have {limits.connect_bytes_max} bytes before CONNECTED."
-            )
-        if nbytes > limits.header_bytes_max:
-            raise StompError("headers too large", f"The headers of a frame may have {limits.header_bytes_max} bytes.")
+        if nbytes > self._limits.header_bytes_max:
+            raise headers_too_large(self._limits)
 
-    def _check_body(self, command: str, nbytes: int, headers: dict[bytes, bytes]) -> None:
-        most = self._limits.body_bytes_max if command == "SEND" else 0
+    def _check_body(self, command: str, nbytes: int, headers: Headers) -> int:
+        """How many bytes the body of a frame may have.  Raises StompError if it has more."""
+        allowed = command in self._bodies
+        most = self._limits.body_bytes_max if allowed else 0
         if nbytes > most:
             receipt = headers.get(b"receipt")
-            if command != "SEND":
+            if not allowed:
                 raise StompError("unexpected body", f"{command}: only SEND has a body", receipt)
-            raise StompError("body too large", f"SEND: a body may have {most} bytes, this one has more", receipt)
+            raise StompError("body too large", f"{command}: a body may have {most} bytes, this one has more", receipt)
+        return most
 
-    def _content_length(self, command: str, headers: dict[bytes, bytes]) -> int:
+    def _content_length(self, command: str, headers: Headers) -> int:
         value = headers[b"content-length"]
         if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:
-            detail = f"{command}: content-length is a number of bytes, not {_shown(value)}"
+            detail = f"{command}: content-length is a number of bytes, not {shown(value)}"
             raise StompError("invalid content-length", detail, headers.get(b"receipt"))
         length = int(value)
-        if length > self._limits.body_bytes_max or command != "SEND":
-            self._check_body(command, length, headers)
+        self._check_body(command, length, headers)
         return length
-
-    # -- heads -----------------------------------------------------------------------------------------------------
-
-    def _read_head(self, head: bytes) -> tuple[str, dict[bytes, bytes], list[bytes] | None]:
-        """Command, headers and forwardable lines of a head without its empty line.  Raises StompError."""
-        size = len(head)
-        if size > self._head_checked_above:
-            self._check_head(size)
-        if _CR in head:
-            head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
-        lines = head.split(b"\n")
-        command = self._commands.get(lines[0])
-        if command is None:
-            raise self._unexpected(lines[0])
-        del lines[0]
-        headers: dict[bytes, bytes] = {}
-        try:
-            for line in lines:
-                name, value = line.split(b":", 1)
-                headers[name] = value
-        except ValueError:
-            raise _bad_line(command, lines) from None
-        forwardable: list[bytes] | None = lines
-        if (
-            _BACKSLASH in head
-            or len(headers) != len(lines)
-            or not head.isascii()
-            or self._trimming
-            or _CR in head
-            or size > self._head_checked_above
-            or b"" in headers
-        ):
-            headers, forwardable = self._read_headers(command, lines)
-        for required in self._required[command]:
-            if required not in headers:
-                detail = f"{command}: the header {required.decode()} is missing"
-                raise StompError("missing header", detail, headers.get(b"receipt"))
-        if command == "UNSUBSCRIBE":
-            self._check_unsubscribe(headers)
-        return command, headers, forwardable
-
-    def _read_headers(
-        self, command: str, lines: list[bytes]
-    ) -> tuple[dict[bytes, bytes], list[bytes] | None]:
-        """Headers that need more than being split: escapes, repetitions, the rules of 1.0, UTF-8."""
-        if len(lines) > self._limits.header_count_max:
-            raise StompError("too many headers", f"{command}: a frame may have {self._limits.header_count_max} headers")
-        greeting = command in ("CONNECT", "STOMP")
-        trimmed = self._trimming and not any(line.startswith(b"accept-version:") for line in lines)
-        most = self._limits.header_line_bytes_max
-        headers: dict[bytes, bytes] = {}
-        for line in lines:
-            if len(line) > most:
-                raise StompError("header too large", f"{command}: a header line may have {most} bytes")
-            name, _, value = line.partition(b":")
-            if trimmed:  # 1.0 shows `login: <username>`; later versions forbid to trim
-                name, value = name.strip(b" \t"), value.strip(b" \t")
-            if not greeting:
-                name, value = unescape(name, self.version), unescape(value, self.version)
-            if not name:
-                raise _bad_line(command, lines)
-            headers.setdefault(name, value)
-            _check_utf8(command, line)
-        forwardable = self.version == "1.2" and len(headers) == len(lines)
-        return headers, lines if forwardable else None
-
-    def _unexpected(self, name: bytes) -> StompError:
-        shown = _shown(name)
-        if name not in COMMANDS:
-            return StompError("unknown command", f"{shown} is no command of STOMP")
-        if self._connecting:
-            return StompError("not connected", f"{shown}: the first frame must be CONNECT or STOMP")
-        if COMMANDS[name] in UNKNOWN[self.version]:
-            return StompError("unknown command", f"{shown} is no command of STOMP {self.version}")
-        return StompError("already connected", f"{shown} comes once, as the first frame")
-
-    def _check_unsubscribe(self, headers: dict[bytes, bytes]) -> None:
-        """1.0 takes id or destination; later versions id, or the name of a durable subscription alone."""
-        either = UNSUBSCRIBE_NAMES if self.version != "1.0" else (b"destination", *UNSUBSCRIBE_NAMES)
-        if not any(name in headers for name in either):
-            raise StompError("missing header", "UNSUBSCRIBE: the header id is missing", headers.get(b"receipt"))
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
         """Everything to send since the last call."""
         out = self.out
-        if len(out) == 1:
-            data = out[0]
-        else:
-            data = b"".join(out)
+        data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""
+        assert self._state is State.ANSWERING
         self.version = version
-        self._enter(self._state)
+        self._enter(State.CONNECTED)
+        self._ready = True  # what followed CONNECT can be read now
         plain = [(name, escape(value, "1.0")) for name, value in headers]
         self.out.append(encode(b"CONNECTED", [(b"version", version.encode()), *plain]))
 
@@ -323,16 +264,20 @@ class StompConnection:
         self.out.append(b"RECEIPT\nreceipt-id:%b\n\n\0" % escape(receipt_id, self.version))
 
     def send_error(self, error: StompError) -> None:
-        """Say what is wrong; nothing may follow."""
+        """Say what is wrong.  Nothing may follow: nothing more is read, and of several errors the first is sent."""
+        if self.close_expected:
+            return
         body = error.detail.encode() + b"\n"
         headers = [(b"message", escape(error.message.encode(), self.version))]
-        if self._connecting or error.message == "unsupported version":
+        if self._state in (State.CONNECTING, State.ANSWERING):
             headers.append((b"version", b",".join(version.encode() for version in reversed(VERSIONS))))
         if error.receipt is not None:
             headers.append((b"receipt-id", escape(error.receipt, self.version)))
         headers += [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
         self.out.append(encode(b"ERROR", headers, body))
         self.close_expected = True
+        self._enter(State.DISCONNECTED)
+        self._drop()
 
     def send_heartbeat(self) -> None:
         """An empty line."""
@@ -343,35 +288,27 @@ def negotiate(accept_version: bytes | None) -> str:
     """The highest version that both sides know; a client that names none speaks 1.0.  Raises StompError."""
     if accept_version is None:
         return "1.0"
-    offered = {version.strip() for version in accept_version.decode().split(",")}
+    offered = {version.strip() for version in accept_version.split(b",")}
     for version in VERSIONS:
-        if version in offered:
+        if version.encode() in offered:
             return version
     known = ", ".join(reversed(VERSIONS))
-    raise StompError("unsupported version", f"CONNECT: supported are {known}, not {_shown(accept_version)}")
+    raise StompError("unsupported version", f"CONNECT: supported are {known}, not {shown(accept_version)}")
 
 
 def parse_heartbeat(value: bytes) -> tuple[int, int]:
     """What the client can send and what it wants, in ms (STOMP 1.2, heart-beating).  Raises StompError."""
     parts = [part.strip() for part in value.split(b",")]
-    if len(parts) != 2 or not all(part.isdigit() and len(part) <= 10 for part in parts):
-        raise StompError("invalid heart-beat", f"CONNECT: heart-beat is two numbers of ms, not {_shown(value)}")
+    if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
+        raise StompError("invalid heart-beat", f"CONNECT: heart-beat is two numbers of ms, not {shown(value)}")
     return int(parts[0]), int(parts[1])
 
 
-def _bad_line(command: str, lines: list[bytes]) -> StompError:
-    line = next((line for line in lines if b":" not in line or line.startswith(b":")), b"")
-    return StompError("invalid header", f"{command}: the line {_shown(line)} is not NAME:VALUE")
+def _nul_in_head(head: bytes) -> StompError:
+    line = head.rpartition(b"\n")[2]
+    return StompError("invalid header", f"NUL before the empty line that ends the headers, after {shown(line)}")
 
 
-def _check_utf8(command: str, line: bytes) -> None:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        raise StompError("invalid header", f"{command}: the line {_shown(line)} is not UTF-8") from None
-
-
-def _shown(value: bytes) -> str:
-    """Bytes of the peer in a sentence: short, and nothing that is not printable."""
-    text = value[:80].decode("utf-8", "backslashreplace")
-    return "'" + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + ("...'" if len(value) > 80 else "'")
+def _no_nul(command: str, length: int, headers: Headers) -> StompError:
+    detail = f"{command}: content-length says {length} bytes, but no NUL follows them"
+    return StompError("invalid content-length", detail, headers.get(b"receipt"))

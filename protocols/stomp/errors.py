@@ -3,6 +3,11 @@ connection closes (STOMP 1.2, ERROR)."""
 
 from __future__ import annotations
 
+from typing import Final
+
+#: Bytes of the peer's that a sentence quotes.
+_SHOWN_BYTES_MAX: Final = 80
+
 
 class StompError(Exception):
     """The peer's fault.
@@ -16,3 +21,10 @@ class StompError(Exception):
         self.message = message
         self.detail = detail
         self.receipt = receipt
+
+
+def shown(value: bytes) -> str:
+    """Bytes of the peer in a sentence: short, and nothing that is not printable."""
+    text = value[:_SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")
+    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return f"'{plain}...'" if len(value) > _SHOWN_BYTES_MAX else f"'{plain}'"

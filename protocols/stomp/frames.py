@@ -18,8 +18,9 @@ HEARTBEAT: Final = b"\n"
 class Frame:
     """A frame from a client.
 
-    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, which can be passed
-    on to a peer of version 1.2 as they are, or None if they cannot (repeated headers, or an older version's rules).
+    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, when they are just
+    what these headers are in STOMP 1.2 and can be passed on so, or None (repeated headers, colons or CRs that lack
+    their escapes, an older version's rules).
     """
 
     __slots__ = ("body", "command", "headers", "lines")

@@ -4,7 +4,8 @@
     1.1   \\\\  \\n  \\c             (backslash, LF, colon)
     1.2   \\\\  \\n  \\c  \\r         (and CR)
 
-An undefined escape is an error; CONNECT and CONNECTED are never escaped, so that a 1.0 peer can read them.
+An undefined escape is an error; CONNECT and CONNECTED are never escaped, so that a 1.0 peer can read them.  NUL has no
+escape in any version.
 """
 
 from __future__ import annotations
@@ -14,35 +15,42 @@ from typing import Final
 
 from protocols.stomp.errors import StompError
 
+_BACKSLASH: Final = 92
 _ESCAPES: Final = {
-    "1.1": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c"},
-    "1.2": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"},
+    "1.0": {b"\n": b" ", b"\r": b" ", b"\0": b" "},
+    "1.1": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\0": b" "},
+    "1.2": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r", b"\0": b" "},
 }
 _UNESCAPES: Final = {
-    version: {escaped: plain for plain, escaped in table.items()} for version, table in _ESCAPES.items()
+    version: {escaped: plain for plain, escaped in table.items() if escaped != b" "}
+    for version, table in _ESCAPES.items()
 }
-_SPECIAL: Final = {"1.1": re.compile(rb"[\\\n:]"), "1.2": re.compile(rb"[\\\n:\r]")}
+_SPECIAL: Final = {
+    version: re.compile(b"[%b]" % b"".join(re.escape(plain) for plain in table)) for version, table in _ESCAPES.items()
+}
 _ESCAPED: Final = re.compile(rb"\\.?", re.DOTALL)
 
 
 def escape(value: bytes, version: str) -> bytes:
-    """A header name or value as it goes on the wire.  1.0 has no way to write LF or CR: they become spaces."""
-    if version == "1.0":
-        return value.replace(b"\n", b" ").replace(b"\r", b" ")
+    """A header name or value as it goes on the wire.
+
+    What the version cannot write becomes a space: LF and CR in 1.0, and NUL, which many clients take for the end of
+    the frame.
+    """
     table = _ESCAPES[version]
     return _SPECIAL[version].sub(lambda match: table[match[0]], value)
 
 
 def unescape(value: bytes, version: str) -> bytes:
     """The inverse of `escape`.  Raises StompError on an escape that the version does not define."""
-    if version == "1.0" or b"\\" not in value:
+    if _BACKSLASH not in value or version == "1.0":
         return value
     table = _UNESCAPES[version]
 
     def plain(match: re.Match[bytes]) -> bytes:
         found = table.get(match[0])
         if found is None:
-            shown = match[0].decode("ascii", "replace")
+            shown = match[0].decode("ascii", "backslashreplace")
             raise StompError("undefined escape", f"{shown} is no escape in a header of STOMP {version}")
         return found
 

@@ -11,11 +11,11 @@ class Limits:
 
     #: Headers of one frame.  Applications use some tens; each costs a dictionary entry.
     header_count_max: int = 256
-    #: Bytes of one header line, name and value.  A selector or a trace context fits many times.
+    #: Bytes of one header line, name, colon and value.  A selector or a trace context fits many times.
     header_line_bytes_max: int = 16 << 10
-    #: Bytes of command and headers of one frame together.
+    #: Bytes of command and header lines of one frame together, without the empty line.
     header_bytes_max: int = 64 << 10
     #: Bytes of one body.  Larger ones belong into a file store; one journal entry has to hold it.
     body_bytes_max: int = 10 << 20
-    #: Bytes of the first frame: all that is kept for somebody who has not logged in.
+    #: Bytes of the whole first frame with its NUL: all that is kept for somebody who has not logged in.
     connect_bytes_max: int = 16 << 10

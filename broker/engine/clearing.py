@@ -1,0 +1,65 @@
+"""Taking many messages off a queue at once: purging it, deleting it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.consumer import Consumer
+from broker.engine.core import Core
+from broker.engine.message import Message
+from broker.engine.queue import Queue
+from broker.engine.removal import remove
+from broker.engine.router import Router
+from store.record import RemovalReason
+
+#: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
+REMOVE_RUN_MAX: Final = 8192
+
+
+def purge(core: Core, queue: Queue) -> int:
+    """Remove all ready and scheduled messages by name (purged); returns how many."""
+    messages = _empty(core, queue)
+    queue.counters.purged += len(messages)
+    _remove(core, queue, messages, RemovalReason.PURGED)
+    core.report("queue.purged", queue=queue.name, messages=len(messages))
+    return len(messages)
+
+
+def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
+    """Delete a queue and its messages by name (deleted); returns the consumers that it had, now closed."""
+    messages = _empty(core, queue)
+    while queue.landing:
+        messages += queue.landing.popleft()
+    closed = list(queue.consumers)
+    for consumer in closed:
+        held = consumer.settle_all()
+        queue.delivering -= len(held)
+        messages += held
+        consumer.closed = True
+        queue.detach(consumer, core.now)
+    _remove(core, queue, messages, RemovalReason.DELETED)
+    router.unbind(queue)
+    core.dirty.pop(queue, None)
+    core.dirty_later.pop(queue, None)
+    return closed
+
+
+def _empty(core: Core, queue: Queue) -> list[Message]:
+    """Take all ready and scheduled messages out of their containers."""
+    messages = queue.clear()
+    for message in messages:
+        if message.facts.expiration:
+            core.expiries.remove(message.facts.expiration, (queue.id, message.id))
+    for id, (due, message) in queue.scheduled.items():
+        core.schedule.remove(due, (queue.id, id))
+        messages.append(message)
+    queue.scheduled.clear()
+    return messages
+
+
+def _remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+    for start in range(0, len(messages), REMOVE_RUN_MAX):
+        run = messages[start : start + REMOVE_RUN_MAX]
+        if queue.durable and not core.atomic:
+            core.journal.reserve(8 * len(run), essential=True)
+        remove(core, queue, run, reason)

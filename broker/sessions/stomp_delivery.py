@@ -1,0 +1,63 @@
+"""Deliveries to a STOMP subscription as MESSAGE frames.
+
+What messages with the same facts share is rendered once a run; headers and bodies are put in as they came.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.consumer import AckMode, Consumer
+from broker.engine.message import Facts, Message
+from broker.sessions.stomp_format import head_for_version
+from broker.sessions.stomp_headers import message_common
+from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD
+from protocols.stomp.headers import escape
+
+_BACKSLASH: Final = 92
+
+#: Bodies above this many bytes go out as they are instead of being copied into the frame.
+COPY_BYTES_MAX: Final = 65_536
+
+
+class Subscription:
+    """One SUBSCRIBE: its consumer and how its messages are presented."""
+
+    __slots__ = ("_ack_lead", "_lead", "_prefix", "_version", "consumer", "id", "number")
+
+    def __init__(self, id: bytes, consumer: Consumer, prefix: str, version: str) -> None:
+        self.id = id
+        self.consumer = consumer
+        self.number = b"%d" % consumer.id
+        self._prefix = prefix
+        self._version = version
+        self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), self.number)
+        acknowledged = consumer.ack_mode is not AckMode.AUTO
+        self._ack_lead = b"\nack:%b," % self.number if acknowledged and version == "1.2" else b""
+
+    def encode(self, out: list[bytes], messages: list[Message]) -> None:
+        """Append the frames of these messages to `out`."""
+        lead, ack_lead, prefix, version = self._lead, self._ack_lead, self._prefix, self._version
+        append = out.append
+        states = self.consumer.queue.states
+        facts: Facts | None = None
+        common = again = b""
+        for message in messages:
+            if message.facts is not facts:
+                facts = message.facts
+                common = message_common(facts, prefix, version, redelivered=False)
+                again = b""
+            shared = common
+            if states and message.id in states and states[message.id].count:
+                again = again or message_common(facts, prefix, version, redelivered=True)
+                shared = again
+            head = message.head
+            if _BACKSLASH in head:
+                head = head_for_version(head, version)
+            id = message.id
+            if ack_lead:
+                shared = b"%b%d%b" % (ack_lead, id, shared)
+            if len(message.body) <= COPY_BYTES_MAX:
+                append(MESSAGE % (lead, id, shared, head, message.body))
+            else:
+                out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
