@@ -25,7 +25,7 @@ MOVE_RETRY_MS: Final = 5_000
 def route(
     messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
 ) -> list[tuple[list[Queue], list[Message]]]:
-    """Which queues take which messages (artemis-semantics 1.2).  Messages that none takes are in no group."""
+    """Which queues take which messages (as in ActiveMQ Artemis).  Messages that none takes are in no group."""
     if not anycast:
         if all(queue.accepts_all for queue in multicast):
             return [(multicast, messages)] if multicast else []

@@ -149,7 +149,7 @@ class Message:
 
 
 class PropertyView(Mapping[str, Value]):
-    """The names a filter may ask of a message (artemis-semantics 4.3).  Headers are parsed at the first miss only."""
+    """The names a filter may ask of a message.  Headers are parsed at the first miss only."""
 
     __slots__ = ("_message", "_properties")
 

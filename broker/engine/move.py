@@ -49,7 +49,7 @@ TEXT_BYTES_MAX: Final = 1024
 
 
 def origin(message: Message, queue: Queue) -> Annotations:
-    """Where a moved message comes from (artemis-semantics 3.5), on top of what earlier moves noted."""
+    """Where a moved message comes from, on top of what earlier moves noted."""
     facts = message.facts
     annotations = dict(facts.annotations or {})
     annotations[ORIG_ADDRESS] = facts.address

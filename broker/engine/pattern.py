@@ -104,7 +104,7 @@ class Pattern:
 
     searches: how many of its segments are looked for character by character (the rest at the speed of `str.find`).
 
-    A match costs one pass over the text (design.md P6: bad input costs its sender, and never more than its length).
+    A match costs one pass over the text (promise P6: bad input costs its sender, and never more than its length).
     """
 
     __slots__ = ("_first", "_inner", "_last", "_shortest", "searches")

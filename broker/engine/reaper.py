@@ -1,7 +1,7 @@
 """Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
 
 Each scan looks at everything once (`address-queue-scan-period`); what is eligible in two scans running is deleted, so
-"delay 0" means between one and two periods (artemis-semantics 1.5).  Resources of the configuration are never touched.
+"delay 0" means between one and two periods, as in ActiveMQ Artemis.  Resources of the configuration are never touched.
 """
 
 from __future__ import annotations

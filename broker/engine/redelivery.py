@@ -1,4 +1,4 @@
-"""What happens to a delivery that comes back (artemis-semantics 3.1 to 3.3).
+"""What happens to a delivery that comes back (the table is ActiveMQ Artemis's).
 
 Whoever gives messages back says two things: which of them count as failed deliveries, and whether the redelivery delay
 applies.

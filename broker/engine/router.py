@@ -325,7 +325,7 @@ class Router:
         return queue
 
     def ensure_letter_queue(self, target: Address, source: str, *, expiry: bool) -> None:
-        """The queue on a dead-letter or expiry address that keeps what comes from `source` (artemis-semantics 3.4)."""
+        """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
         settings = self.settings(source)
         prefix = settings.expiry_queue_prefix if expiry else settings.dead_letter_queue_prefix
         suffix = settings.expiry_queue_suffix if expiry else settings.dead_letter_queue_suffix

@@ -1,6 +1,6 @@
 """What an address is told to do: the merged settings of everything that matches it.
 
-Names and defaults are Artemis's (artemis-semantics 2.1); where Bartleby differs the comment says so.  The defaults
+Names and defaults are Artemis's; where Bartleby differs the comment says so.  The defaults
 here are the only ones: the configuration model takes them from this class.
 """
 
@@ -24,7 +24,7 @@ class AddressFullPolicy(StrEnum):
 
 
 class DeliveryCountPersistence(StrEnum):
-    """When a delivery is journalled: as it comes back, or before its first byte leaves (design: redelivery)."""
+    """When a delivery is journalled: as it comes back, or before its first byte leaves."""
 
     ON_RETURN = "on-return"
     STRICT = "strict"
@@ -85,7 +85,7 @@ class AddressSettings:
         return self.delivery_count_persistence is DeliveryCountPersistence.STRICT
 
     def expiration(self, own: int, now: int) -> tuple[int, ExpirySource]:
-        """The expiration a message gets on arrival (artemis-semantics 3.8).
+        """The expiration a message gets on arrival, by the rules of ActiveMQ Artemis.
 
         `own` is the one it came with (0: none).  Precedence: no-expiry, then expiry-delay for messages without one,
         then min and max.
@@ -107,7 +107,7 @@ class AddressSettings:
         return own, ExpirySource.OWN
 
     def delay_before_redelivery(self, count: int, random: Random) -> int:
-        """How long a message waits after its `count`-th failed delivery (artemis-semantics 3.1), in ms.
+        """How long a message waits after its `count`-th failed delivery, in ms.
 
         The cap is applied after the jitter, so it is never exceeded.
         """

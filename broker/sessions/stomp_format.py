@@ -13,7 +13,7 @@ from protocols.stomp.headers import escape, unescape
 
 STOMP_FORMAT: Final = 1
 
-#: Headers that have a neutral name (artemis-semantics 5.1).
+#: Headers that have a neutral name.
 NEUTRAL_NAMES: Final = {
     "content-type": "_AMQ_CONTENT_TYPE",
     "correlation-id": "JMSCorrelationID",

@@ -1,4 +1,4 @@
-"""What the headers of STOMP frames mean to the broker (artemis-semantics 5.1): SEND to facts, deliveries to MESSAGE."""
+"""What the headers of STOMP frames mean to the broker: SEND to facts, deliveries to MESSAGE."""
 
 from __future__ import annotations
 
