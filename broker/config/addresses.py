@@ -82,8 +82,6 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
 
 
 def _routing_type(value: object) -> object:
-    if isinstance(value, RoutingType):
-        return value
     if isinstance(value, str) and value in RoutingType.__members__:
         return RoutingType[value]
     raise ValueError('give "ANYCAST" or "MULTICAST"')

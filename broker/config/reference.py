@@ -151,8 +151,6 @@ _UNSET: Final[dict[str, object]] = DEFAULTS | {
 
 def _written(value: object, field: FieldInfo) -> str:
     """A value as it stands in the file."""
-    if value is None:
-        return '""'  # an address that is none
     if isinstance(value, RoutingType):
         return json.dumps(value.name)
     if isinstance(value, tuple):
@@ -165,6 +163,7 @@ def _written(value: object, field: FieldInfo) -> str:
         return json.dumps(value)
     if isinstance(value, int) and value > 0 and (known := _UNITS.get(_kind(field))):
         return json.dumps(units.written(value, known))
+    assert isinstance(value, int | float), f"{value!r} cannot be written"
     return str(value)
 
 

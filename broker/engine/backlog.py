@@ -54,6 +54,8 @@ class Backlog:
 
     def put_back(self, messages: list[Message]) -> None:
         """Messages return, each to its place before all younger ones of its priority."""
+        if self._discarded and any(message.id in self._discarded for message in messages):
+            self._rebuild()  # its old place was not passed yet, and would be taken for the new one
         by_priority: dict[int, list[Message]] = {}
         for message in messages:
             by_priority.setdefault(message.facts.priority, []).append(message)

@@ -285,9 +285,12 @@ class Engine:
         pending = self._acknowledged.get(consumer)
         if pending is None:
             pending = self._acknowledged[consumer] = []
-        if consumer.order is not None:
-            pending += self._taken_back(consumer, id, None)
-            return
+        order = consumer.order
+        if order is not None:
+            if not order or order[0] != id:  # more than one at once, or nonsense
+                pending += self._taken_back(consumer, id, None)
+                return
+            order.popleft()
         message = consumer.unacked.pop(id, None)
         if message is None:
             raise _unknown(id)

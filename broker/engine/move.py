@@ -4,9 +4,9 @@ A move is one step in the journal: the new message, its routing, the removal of 
 open entry (promise P2).  The new message is a record of its own: new identity, own body, no expiration but what the
 target address imposes (AMQ-6059 is what happens otherwise).
 
-A move never loses the message.  If no queue at the target takes it, the broker makes a durable anycast queue of the
-target's name and says so; if even that cannot take it, or the journal has no room, the move is refused and the caller
-keeps the message where it is.
+A move never loses the message.  If no queue at the target takes it (a durable message: no durable queue), the broker
+makes a durable anycast queue of the target's name and says so; if even that cannot take it, or the journal has no
+room, the move is refused and the caller keeps the message where it is.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def copy_to(core: Core, router: Router, target: Address, message: Message, annot
     facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
     copy = Message(facts, message.head, message.body)
     anycast, multicast = router.targets(target)
-    if not arrival.route([copy], anycast, multicast, target):
-        anycast, multicast = _keep(core, router, target, copy), []
+    if not any((queue.durable or not facts.durable) and queue.accepts(copy) for queue in anycast + multicast):
+        anycast = _keep(core, router, target, copy)
         if not anycast:
             return None
     try:

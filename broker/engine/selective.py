@@ -63,7 +63,7 @@ class _View:
         return None
 
     def rebuild(self, ready: dict[int, Message]) -> None:
-        self.levels = [deque(i for i in level if i in ready) for level in self.levels]
+        self.levels = [deque(i for i in dict.fromkeys(level) if i in ready) for level in self.levels]
         self.count = sum(map(len, self.levels))
 
 
@@ -97,8 +97,7 @@ class SelectiveBacklog:
         self._ready.update((message.id, message) for message in messages)
         for view in self._views.values():
             view.add(messages)
-            if view.count > 2 * len(self._ready) + STALE_MAX:
-                view.rebuild(self._ready)
+        self._bound_views()
 
     def put_back(self, messages: list[Message]) -> None:
         """Messages return, each to its place before all younger ones of its priority."""
@@ -106,6 +105,12 @@ class SelectiveBacklog:
             self._ready[message.id] = message
             for view in self._views.values():
                 view.add_left(message)
+        self._bound_views()
+
+    def _bound_views(self) -> None:
+        for view in self._views.values():
+            if view.count > 2 * len(self._ready) + STALE_MAX:
+                view.rebuild(self._ready)
 
     def pop_for(self, key: Hashable) -> Message | None:
         """The next message that this consumer may take, or None."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 #: How long a peer that was told to go may take to close its side, in ms.
 LINGER_MS: Final = 2_000
 
+#: A read of so many bytes ends a connection's share of the tick: what a tick touches then stays in the processor's
+#: cache, which is worth a quarter of the time, and one fast producer does not keep the others waiting.
+TICK_READ_BYTES: Final = 64 << 10
+
 #: Input discarded from such a peer before it is cut off, in bytes.
 LINGER_BYTES_MAX: Final = 4 << 20
 
@@ -38,6 +42,7 @@ class Connection(asyncio.Protocol):
         "_listener",
         "_paused",
         "_received_at",
+        "_sated",
         "_sent_at",
         "_started_at",
         "_transport",
@@ -52,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._turn = turn
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._sated = False  # has had its share of this tick
         self._flushing = False
         self._unsent = False
         self._closing_since = 0
@@ -87,6 +93,9 @@ class Connection(asyncio.Protocol):
         self._turn.enter()
         session.receive_data(data)
         self._turn.touch(self)
+        if len(data) >= TICK_READ_BYTES and not self._sated and self._transport is not None:
+            self._sated = True
+            self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The peer has shut its side; ours stays open for what it is still owed."""
@@ -128,6 +137,9 @@ class Connection(asyncio.Protocol):
         session, transport = self.session, self._transport
         if session is None or transport is None:
             return
+        if self._sated:
+            self._sated = False
+            self._apply_reading()
         data = session.data_to_send()
         if data:
             self._flushing = True

@@ -35,8 +35,9 @@ HEARTBEAT_MIN_MS: Final = 500
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
 _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
 
-#: Bytes of a message-id: two 64-bit numbers and a comma.
-MESSAGE_ID_BYTES_MAX: Final = 41
+#: Digits of a 64-bit number, and bytes of a message-id: two of them and a comma.
+ID_DIGITS_MAX: Final = 20
+MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
 #: delivered: what a client that does not read costs.
@@ -434,6 +435,13 @@ class StompSession:
 
     def _on_ack(self, frame: Frame) -> None:
         headers = frame.headers
+        if len(headers) == 1 and b"id" in headers:  # the usual ACK of 1.2
+            number, _, digits = headers[b"id"].partition(b",")
+            subscription = self._by_number.get(number)
+            if subscription is not None and subscription.acknowledged and 0 < len(digits) <= ID_DIGITS_MAX:
+                if digits.isdigit():
+                    self._engine.acknowledge(subscription.consumer, int(digits))
+                    return
         consumer, id = self._delivery(headers, "ACK")
         tx = self._transaction(headers, "ACK") if b"transaction" in headers else None
         self._engine.acknowledge(consumer, id, tx)

@@ -23,7 +23,7 @@ COPY_BYTES_MAX: Final = 65_536
 class Subscription:
     """One SUBSCRIBE: its consumer and how its messages are presented."""
 
-    __slots__ = ("_ack_lead", "_lead", "_prefix", "_version", "consumer", "id", "number")
+    __slots__ = ("_ack_lead", "_lead", "_prefix", "_version", "acknowledged", "consumer", "id", "number")
 
     def __init__(self, id: bytes, consumer: Consumer, prefix: str, version: str) -> None:
         self.id = id
@@ -32,8 +32,8 @@ class Subscription:
         self._prefix = prefix
         self._version = version
         self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), self.number)
-        acknowledged = consumer.ack_mode is not AckMode.AUTO
-        self._ack_lead = b"\nack:%b," % self.number if acknowledged and version == "1.2" else b""
+        self.acknowledged = consumer.ack_mode is not AckMode.AUTO
+        self._ack_lead = b"\nack:%b," % self.number if self.acknowledged and version == "1.2" else b""
 
     def encode(self, out: list[bytes], messages: list[Message]) -> None:
         """Append the frames of these messages to `out`."""

@@ -140,7 +140,7 @@ class StompConnection:
             self._at = at
             if at == end:
                 return
-            # No farther than the frame can be: heads with CRs do not end like this, and there may be many in the buffer.
+            # No farther than the frame can be: heads with CRs end otherwise, and there may be many in the buffer.
             stop = find(b"\0", at)
             head_end = find(b"\n\n", at, stop)
             body_at = head_end + 2

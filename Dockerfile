@@ -1,0 +1,36 @@
+# The broker as an ordinary user that owns one directory; everything else may be read-only.
+#
+#   docker build -t bartleby .
+#   docker run --read-only -v bartleby:/var/lib/bartleby -p 127.0.0.1:61613:61613 -e BARTLEBY_USERS__ORDERS__PASSWORD=... bartleby
+#
+# STOMP listens on all of the container's addresses, so at least one user is needed.  HTTP stays within the container,
+# where the health check asks; to reach it from outside add `--listen http=0.0.0.0:8161` to the command.
+
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY broker ./broker
+COPY protocols ./protocols
+COPY store ./store
+RUN python -m venv /opt/bartleby \
+ && /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check .
+
+FROM python:3.11-slim
+RUN groupadd --system --gid 10001 bartleby \
+ && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/bartleby --no-create-home --shell /usr/sbin/nologin bartleby \
+ && install -d -o 10001 -g 10001 -m 0750 /var/lib/bartleby
+COPY --from=build /opt/bartleby /opt/bartleby
+COPY etc/broker.toml /etc/bartleby/broker.toml
+ENV PATH=/opt/bartleby/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# So that `bartleby status` and the like find the broker without options.
+ENV BARTLEBY_CONFIG=/etc/bartleby/broker.toml BARTLEBY_BROKER__DATA_DIRECTORY=/var/lib/bartleby
+USER 10001:10001
+WORKDIR /var/lib/bartleby
+VOLUME ["/var/lib/bartleby"]
+EXPOSE 61613 8161
+STOPSIGNAL SIGTERM
+# Recovering a large journal takes a while, in which the container is starting, not unhealthy.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
+    CMD ["bartleby", "status"]
+ENTRYPOINT ["bartleby"]
+CMD ["run", "--listen", "stomp=0.0.0.0:61613"]

@@ -1,0 +1,58 @@
+# `make run` is all that a fresh machine needs: python3 of at least 3.11 with its venv module, and a package index.
+# Another interpreter: `make run PYTHON=python3.12`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# What is installed for running, and what for everything else; both are made again when pyproject.toml changes.
+RUNNING := $(VENV)/.installed-run
+TESTING := $(VENV)/.installed-test
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+
+.DEFAULT_GOAL := run
+.DELETE_ON_ERROR:
+.PHONY: run test check demo storm bench reference clean
+
+run: $(RUNNING)
+	$(BIN)/bartleby run --config etc/broker.toml --data ./var
+
+test: check
+	$(BIN)/pytest
+
+check: $(TESTING)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Orders, poison messages, messages that expire, a SIGKILL in the middle, and what became of every message.
+demo: $(TESTING)
+	$(BIN)/python -m demo
+
+# The kill -9 loop of `make test`, for long.
+storm: $(TESTING)
+	$(BIN)/python -m bench.storm
+
+# Beside another broker, if one is installed: docs/performance.md.
+bench: $(TESTING)
+	$(BIN)/python -m bench run
+
+# etc/broker.toml and the tables of docs/configuration.md, written anew from the models.
+reference: $(TESTING)
+	$(BIN)/python -m tests.support.reference
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(RUNNING): pyproject.toml | $(VENV)/.made
+	$(PIP) --editable .
+	@touch $@
+
+$(TESTING): pyproject.toml | $(VENV)/.made
+	$(PIP) --editable '.[test]'
+	@touch $@ $(RUNNING)
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install Python 3.11 or later, or name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or later is needed: name another with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv module: install it (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

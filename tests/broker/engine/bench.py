@@ -1,0 +1,169 @@
+"""An engine with its journal on a simulated disk, driven verb by verb: no sessions, no protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.engine.consumer import AckMode, Consumer
+from broker.engine.engine import Engine
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.redelivery import Return
+from broker.engine.transaction import Transaction
+from tests.simulation.world import SEGMENT_BYTES, small
+from tests.support.sim_broker import SimBroker
+
+FORMAT = 1
+
+
+class Taker:
+    """A consumer and the sink that takes its messages."""
+
+    def __init__(self) -> None:
+        self.taken: list[Message] = []
+        self.closed: list[str] = []
+        self.consumer: Consumer
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """What the engine hands out."""
+        assert consumer is self.consumer
+        self.taken += messages
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The engine took the queue away."""
+        self.closed.append(reason)
+
+    def take(self) -> list[bytes]:
+        """The bodies that came since the last call."""
+        bodies = [message.body for message in self.taken]
+        self.taken = []
+        return bodies
+
+
+class Waiting:
+    """Somebody who waits for confirmations."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def durable(self, number: int) -> None:
+        """See Waiter."""
+        self.told.append(number)
+
+
+class Producing:
+    """A producer that may be stopped."""
+
+    def __init__(self) -> None:
+        self.blocked = False
+
+    def unblock(self) -> None:
+        """See Producer."""
+        assert self.blocked, "told to go on without having been stopped"
+        self.blocked = False
+
+
+class Bench:
+    """A broker's engine; `settings` are those of address-settings sections."""
+
+    def __init__(
+        self,
+        *settings: dict[str, object],
+        lazy_disk: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+        running: SimBroker | None = None,
+        **sections: object,
+    ) -> None:
+        config = small(*settings, segment_bytes=segment_bytes, **sections)
+        self.broker = SimBroker(config, lazy_disk=lazy_disk) if running is None else running
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return self.broker.engine
+
+    def restart(self, *, crash: bool = True) -> Bench:
+        """The next run on the same disk."""
+        return Bench(running=self.broker.restart(crash=crash))
+
+    def enter(self) -> Engine:
+        """Begin a tick, in which verbs may be called; `run` ends it."""
+        self.broker.parts.turn.enter()
+        return self.broker.engine
+
+    def run(self) -> None:
+        """End the tick and all that follow from it."""
+        self.broker.run()
+
+    def facts(self, address: str, *, durable: bool = True, **more: Any) -> Facts:
+        """Facts of a message sent now."""
+        format = self.engine.core.formats[FORMAT]
+        return Facts(address, format, durable=durable, timestamp=self.broker.now, **more)
+
+    def send(
+        self,
+        destination: str,
+        *bodies: bytes,
+        routing_type: RoutingType | None = RoutingType.ANYCAST,
+        head: bytes = b"",
+        tx: Transaction | None = None,
+        durable: bool = True,
+        **more: Any,
+    ) -> list[Message]:
+        """Publish a run of messages, in a transaction or not; the tick stays open."""
+        engine = self.enter()
+        address, queue = engine.router.destination(destination, routing_type)
+        facts = self.facts(address.name, durable=durable, routing_type=routing_type, **more)
+        messages = [Message(facts, head, body) for body in bodies]
+        if tx is None:
+            engine.publish(address, queue, routing_type, messages)
+        else:
+            engine.send_in(tx, address, queue, routing_type, messages)
+        return messages
+
+    def sent(self, destination: str, *bodies: bytes, **more: Any) -> list[Message]:
+        """The same, and everything that follows from it."""
+        messages = self.send(destination, *bodies, **more)
+        self.run()
+        return messages
+
+    def take(
+        self, destination: str, routing_type: RoutingType | None = RoutingType.ANYCAST, **more: Any
+    ) -> Taker:
+        """Subscribe; acknowledged one by one unless `ack_mode` says otherwise."""
+        taker = Taker()
+        more.setdefault("ack_mode", AckMode.INDIVIDUAL)
+        taker.consumer = self.enter().subscribe(taker, destination, routing_type=routing_type, **more)
+        self.run()
+        return taker
+
+    def ack(self, taker: Taker, *messages: Message, tx: Transaction | None = None) -> None:
+        """Acknowledge, and everything that follows."""
+        engine = self.enter()
+        for message in messages:
+            engine.acknowledge(taker.consumer, message.id, tx)
+        self.run()
+
+    def nack(self, taker: Taker, *messages: Message, requeue: bool = True, tx: Transaction | None = None) -> None:
+        """Refuse, and everything that follows."""
+        engine = self.enter()
+        for message in messages:
+            engine.reject(taker.consumer, message.id, requeue=requeue, tx=tx)
+        self.run()
+
+    def close(self, taker: Taker, how: Return) -> None:
+        """Detach a consumer, and everything that follows."""
+        self.enter().close_consumer(taker.consumer, how)
+        self.run()
+
+    def queue(self, name: str) -> Queue:
+        """A queue."""
+        return self.engine.queue(name)
+
+    def bodies(self, name: str) -> list[bytes]:
+        """What lies on a queue, wherever on it."""
+        return [message.body for message, _ in self.engine.browse(self.queue(name))]
+
+    def places(self, name: str) -> dict[bytes, str]:
+        """Where each message of a queue is."""
+        return {message.body: place for message, place in self.engine.browse(self.queue(name))}

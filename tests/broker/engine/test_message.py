@@ -1,0 +1,92 @@
+"""Facts, and what a filter may ask of a message."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Facts, Message, PropertyView, RoutingType
+from broker.sessions.stomp_format import StompFormat, encode_head
+
+FORMAT = StompFormat()
+
+
+def view(pairs: dict[bytes, bytes], body: bytes = b"body", **facts: object) -> PropertyView:
+    made = Message(Facts("orders.eu", FORMAT, **facts), encode_head(list(pairs.items())), body)  # type: ignore[arg-type]
+    made.id = 42
+    return PropertyView(made)
+
+
+def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_delivered() -> None:
+    facts = Facts(
+        "a",
+        FORMAT,
+        durable=True,
+        priority=7,
+        timestamp=5,
+        expiration=6,
+        expiry_source=1,
+        scheduled=9,
+        routing_type=RoutingType.ANYCAST,
+        user="u",
+        origin="o",
+    )
+    copy = facts.copy("DLQ", {"why": "so"})
+    assert (copy.address, copy.durable, copy.priority, copy.timestamp) == ("DLQ", True, 7, 5)
+    assert (copy.user, copy.origin, copy.annotations) == ("u", "o", {"why": "so"})
+    assert (copy.expiration, copy.expiry_source, copy.scheduled, copy.routing_type) == (0, 0, 0, None)
+
+
+def test_the_size_is_what_it_costs() -> None:
+    assert Message(Facts("a", FORMAT), b"12345", b"123").size == MESSAGE_OVERHEAD_BYTES + 8
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AMQPriority", 7),
+        ("AMQExpiration", 6),
+        ("AMQDurable", "DURABLE"),
+        ("AMQTimestamp", 5),
+        ("AMQUserID", "ID:42"),
+        ("AMQAddress", "orders.eu"),
+        ("AMQGroupID", "g"),
+        ("AMQSize", len(b"JMSXGroupID:g\ncolour:red\n") + 4),
+        ("colour", "red"),
+        ("AMQother", None),
+        ("missing", None),
+    ],
+)
+def test_names_of_filters(name: str, value: object) -> None:
+    seen = view({b"JMSXGroupID": b"g", b"colour": b"red"}, priority=7, expiration=6, durable=True, timestamp=5)
+    assert seen.get(name) == value
+    if value is None:
+        with pytest.raises(KeyError):
+            seen[name]
+    else:
+        assert seen[name] == value
+
+
+def test_not_durable() -> None:
+    assert view({})["AMQDurable"] == "NON_DURABLE"
+
+
+def test_annotations_are_properties_and_win_over_headers() -> None:
+    seen = view({b"x": b"header", b"y": b"header"}, annotations={"x": "annotation", "n": 5})
+    assert (seen["x"], seen["y"], seen["n"]) == ("annotation", "header", 5)
+    assert set(seen) == {"x", "y", "n"}
+    assert len(seen) == 3
+
+
+def test_headers_are_parsed_only_when_somebody_asks_for_one() -> None:
+    parsed: list[bytes] = []
+
+    class Counting(StompFormat):
+        def properties(self, head: bytes) -> dict[str, str | int | float | bool | bytes | None]:
+            parsed.append(head)
+            return super().properties(head)
+
+    seen = PropertyView(Message(Facts("a", Counting()), b"x:1\n", b""))
+    assert seen["AMQPriority"] == 4
+    assert parsed == []
+    assert (seen["x"], seen.get("y")) == ("1", None)
+    assert parsed == [b"x:1\n"]

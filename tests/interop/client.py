@@ -1,0 +1,215 @@
+"""stomp.py as the tests use it: what arrives is waited for, in order, and every wait ends."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+import stomp
+
+#: How long to wait for something that has to come, in seconds.
+PATIENCE_S: Final = 10.0
+
+VERSIONS: Final = ("1.0", "1.1", "1.2")
+
+_CONNECTIONS: Final = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
+
+DURABLE: Final = {"persistent": "true"}
+
+
+class Lost(Exception):
+    """The connection ended while something was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A frame from the broker."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    @property
+    def redelivered(self) -> bool:
+        """What the header of that name says; it has to be there."""
+        return {"true": True, "false": False}[self.headers["redelivered"]]
+
+
+class Client(stomp.ConnectionListener):  # type: ignore[misc]
+    """One connection.  Messages, receipts, errors and the end are kept apart until somebody waits for them."""
+
+    def __init__(
+        self,
+        port: int,
+        version: str = "1.2",
+        *,
+        client_id: str = "",
+        heart_beats: tuple[int, int] = (0, 0),
+        headers: Mapping[str, str] | None = None,
+        login: tuple[str, str] | None = None,
+    ) -> None:
+        self.version = version
+        self.messages: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+        self.errors: queue.SimpleQueue[Received] = queue.SimpleQueue()
+        self.connected: Received | None = None
+        self.lost = False
+        self._receipts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._numbers = count(1)
+        options: dict[str, Any] = {} if version == "1.0" else {"heartbeats": heart_beats}
+        self.connection = _CONNECTIONS[version](
+            [("127.0.0.1", port)], auto_decode=False, reconnect_attempts_max=1, timeout=PATIENCE_S, **options
+        )
+        self.connection.set_listener("test", self)
+        greeting = dict(headers or {})
+        if client_id:
+            greeting["client-id"] = client_id
+        user, passcode = login or (None, None)
+        self.connection.connect(user, passcode, wait=True, headers=greeting)
+        self.connection.transport.socket.settimeout(None)
+
+    # -- what stomp.py calls, on its own thread --------------------------------------------------------------------
+
+    def on_connected(self, frame: Any) -> None:
+        self.connected = _received(frame)
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.put(_received(frame))
+
+    def on_receipt(self, frame: Any) -> None:
+        self._receipts.put(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.put(_received(frame))
+
+    def on_disconnected(self) -> None:
+        self.lost = True
+        self.messages.put(None)
+        self._receipts.put(None)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
+        """SEND, and no more."""
+        data = body.encode() if isinstance(body, str) else body
+        self.connection.send(destination, data, headers=dict(headers or {}))
+
+    def put(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
+        """SEND, and wait for the receipt."""
+        receipt = self.receipt()
+        self.send(destination, body, {**(headers or {}), "receipt": receipt})
+        self.confirmed(receipt)
+
+    def receipt(self) -> str:
+        """A fresh receipt id."""
+        return f"r-{next(self._numbers)}"
+
+    def confirmed(self, receipt: str) -> None:
+        """Wait for this receipt, the next to come.  Raises Lost."""
+        found = self._receipts.get(timeout=PATIENCE_S)
+        if found is None:
+            raise Lost(receipt)
+        assert found == receipt, f"receipts come in order: {found} came before {receipt}"
+
+    def frame(self, command: str, headers: Mapping[str, str], *, confirm: bool = True) -> None:
+        """Any frame without a body, and its receipt."""
+        receipt = {"receipt": self.receipt()} if confirm else {}
+        self.connection.send_frame(command, {**headers, **receipt})
+        if confirm:
+            self.confirmed(receipt["receipt"])
+
+    # -- consuming -------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, destination: str, ack: str = "auto", headers: Mapping[str, str] | None = None, *, id: str = ""
+    ) -> str:
+        """SUBSCRIBE, and wait for the receipt; the subscription's id."""
+        receipt = self.receipt()
+        id = id or f"s-{receipt}"
+        self.connection.subscribe(destination, id, ack, headers={**(headers or {}), "receipt": receipt})
+        self.confirmed(receipt)
+        return id
+
+    def take(self, seconds: float = PATIENCE_S) -> Received:
+        """The next message.  Raises Lost, and queue.Empty."""
+        message = self.messages.get(timeout=seconds)
+        if message is None:
+            self.messages.put(None)
+            raise Lost("message")
+        return message
+
+    def texts(self, number: int) -> list[str]:
+        """The bodies of the next so many messages."""
+        return [self.take().text for _ in range(number)]
+
+    def ack(self, message: Received, *, transaction: str | None = None) -> None:
+        """ACK as the version has it, and wait for the receipt."""
+        receipt = self.receipt()
+        self.connection.ack(*self._named(message), transaction=transaction, receipt=receipt)
+        self.confirmed(receipt)
+
+    def nack(self, message: Received, *, transaction: str | None = None, **headers: str) -> None:
+        """NACK with more headers (requeue, reason), and wait for the receipt."""
+        receipt = self.receipt()
+        self.connection.nack(*self._named(message), transaction=transaction, receipt=receipt, **headers)
+        self.confirmed(receipt)
+
+    def _named(self, message: Received) -> tuple[str, ...]:
+        if self.version == "1.2":
+            return (message.headers["ack"],)
+        id = message.headers["message-id"]
+        return (id,) if self.version == "1.0" else (id, message.headers["subscription"])
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def error(self) -> Received:
+        """The ERROR frame that has to come, after which the broker hangs up."""
+        found = self.errors.get(timeout=PATIENCE_S)
+        self.await_loss()
+        return found
+
+    def await_loss(self) -> None:
+        """Wait until the connection has ended; what came before is dropped."""
+        while self.messages.get(timeout=PATIENCE_S) is not None:
+            pass
+        self.messages.put(None)
+
+    def leave(self) -> None:
+        """DISCONNECT, its receipt, and the end."""
+        self.connection.disconnect(receipt=self.receipt())
+        self.await_loss()
+        self._join()
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        self.connection.transport.disconnect_socket()
+        self._join()
+
+    def _join(self) -> None:
+        self.connection.transport.io_thread.join(PATIENCE_S)
+
+
+def _received(frame: Any) -> Received:
+    body = frame.body or b""
+    return Received(frame.cmd, dict(frame.headers), body if isinstance(body, bytes) else body.encode())
+
+
+@contextmanager
+def connected(port: int, version: str = "1.2", **options: Any) -> Iterator[Client]:
+    """A client that is gone afterwards."""
+    client = Client(port, version, **options)
+    try:
+        yield client
+    finally:
+        if client.lost:
+            client._join()
+        else:
+            client.drop()

@@ -1,0 +1,208 @@
+"""Peers that do wrong, or nothing: they cost themselves, nobody else (promises P5, P6)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.interop.client import DURABLE, connected
+from tests.interop.raw import CONNECT, peer
+from tests.support.daemon import DaemonProcess, running
+from tests.support.stomp_client import frame
+
+MIB = 1 << 20
+
+#: The beginning of settings for the STOMP acceptor.
+ACCEPTORS = '[acceptors.http]\nprotocol = "http"\n[acceptors.stomp]\nprotocol = "stomp"\n'
+
+#: What is sent after CONNECT, and what the ERROR frame has to say about it.
+BAD = {
+    "no such command": (b"EXPLODE\n\n\0", "EXPLODE"),
+    "no destination": (b"SEND\n\nx\0", "destination"),
+    "a header without colon": (b"SEND\ndestination\n\nx\0", "SEND"),
+    "an undefined escape": (b"SEND\ndestination:/queue/a\\t\n\nx\0", "escape"),
+    "a header that is not UTF-8": (b"SEND\ndestination:/queue/\xff\n\nx\0", "UTF-8"),
+    "a second CONNECT": (CONNECT, "CONNECT"),
+    "a body where none belongs": (b"BEGIN\ntransaction:t\n\nx\0", "BEGIN"),
+    "a length that is no number": (b"SEND\ndestination:/queue/a\ncontent-length:many\n\nx\0", "content-length"),
+    "a negative length": (b"SEND\ndestination:/queue/a\ncontent-length:-1\n\nx\0", "content-length"),
+    "a length that is too short": (b"SEND\ndestination:/queue/a\ncontent-length:1\n\nxyz\0", "content-length"),
+    "a body beyond the limit": (b"SEND\ndestination:/queue/a\ncontent-length:99999999999\n\n", "body"),
+    "too many headers": (b"SEND\n" + b"".join(b"h%d:x\n" % n for n in range(300)) + b"\n\0", "header"),
+    "a header line that does not end": (b"SEND\nh:" + b"x" * 100_000, "header"),
+    "a priority beyond nine": (b"SEND\ndestination:/queue/a\npriority:10\n\nx\0", "priority"),
+    "an ack mode of its own": (b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:maybe\n\n\0", "ack"),
+    "a selector that is none": (b"SUBSCRIBE\nid:1\ndestination:/queue/a\nselector:a = = b\n\n\0", "selector"),
+    "an ack out of the blue": (b"ACK\nid:1,2\n\n\0", "1,2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_costs_only_its_sender(broker: DaemonProcess, name: str) -> None:
+    data, said = BAD[name]
+    with connected(broker.port) as bystander, peer(broker.port) as culprit:
+        bystander.subscribe("/queue/bystander")
+        culprit.connect()
+        culprit.socket.sendall(data)
+        *_, error = culprit.rest()
+        assert error.command == "ERROR"
+        assert said.lower() in (error.headers["message"] + error.body.decode()).lower()
+        bystander.put("/queue/bystander", name)
+        assert bystander.take().text == name
+
+
+def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
+    good = frame("SEND", {"destination": "/queue/before-error", **DURABLE}, b"good")
+    with peer(broker.port) as sender:
+        sender.connect().socket.sendall(good + b"EXPLODE\n\n\0" + good)
+        assert sender.rest()[-1].command == "ERROR"
+    assert broker.queue("before-error")["messages"] == 1
+
+
+@pytest.mark.parametrize("first", [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"\xff" * 20_000])
+def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
+    names = broker.queue_names()
+    with peer(broker.port) as stranger:
+        stranger.socket.sendall(first)
+        assert [answer.command for answer in stranger.rest()] == ["ERROR"]
+    assert broker.queue_names() == names
+
+
+def test_versions_that_nobody_speaks(broker: DaemonProcess) -> None:
+    with peer(broker.port) as stranger:
+        stranger.send("CONNECT", {"accept-version": "2.0", "host": "h"})
+        (error,) = stranger.rest()
+    assert error.command == "ERROR"
+    assert error.headers["version"] == "1.0,1.1,1.2"
+
+
+def test_a_header_cannot_be_smuggled_through_a_receipt(broker: DaemonProcess) -> None:
+    with peer(broker.port) as sender:
+        sender.connect()
+        sender.send("SEND", {"destination": "/queue/smuggled", "receipt": "1\ninjected:yes"}, b"x")
+        receipt = sender.frame()
+    assert receipt.headers == {"receipt-id": "1\ninjected:yes"}
+
+
+def test_half_a_frame_and_a_dead_socket(broker: DaemonProcess) -> None:
+    with peer(broker.port) as sender:
+        sender.connect().socket.sendall(b"SEND\ndestination:/queue/half\n\nnot all of it")
+        sender.socket.shutdown(socket.SHUT_WR)
+        assert sender.rest()[-1].command == "ERROR"
+    assert "half" not in broker.queue_names()
+
+
+def test_who_shuts_his_side_still_gets_his_receipts(broker: DaemonProcess) -> None:
+    with peer(broker.port) as sender:
+        sender.connect()
+        sender.send("SEND", {"destination": "/queue/shut", "receipt": "1", **DURABLE}, b"x")
+        sender.socket.shutdown(socket.SHUT_WR)
+        assert [answer.command for answer in sender.rest()] == ["RECEIPT"]
+    assert broker.queue("shut")["messages"] == 1
+
+
+def test_a_silent_peer_is_noticed_by_its_heart_beats(broker: DaemonProcess) -> None:
+    with connected(broker.port) as other, peer(broker.port) as dead:
+        other.put("/queue/beats", "x", DURABLE)
+        dead.send("CONNECT", {"accept-version": "1.2", "host": "h", "heart-beat": "500,500"})
+        assert dead.frame().headers["heart-beat"] == "500,500"
+        dead.send("SUBSCRIBE", {"id": "1", "destination": "/queue/beats", "ack": "client"})
+        assert dead.frame().command == "MESSAGE"
+        begun = time.monotonic()
+        assert dead.rest() == []
+        # Twice the interval it promised, and the broker looks four times a second.
+        assert 0.9 < time.monotonic() - begun < 2.5
+        assert dead._reader.heartbeats >= 1
+        other.subscribe("/queue/beats")
+        message = other.take()
+    assert (message.text, message.redelivered) == ("x", True)
+
+
+def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> None:
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(peer(broker.port)) for _ in range(200)]
+        for at in range(0, 40, 10):
+            for stranger in strangers:
+                stranger.socket.sendall(CONNECT[at : at + 1])
+            begun = time.monotonic()
+            with connected(broker.port) as client:
+                client.put("/queue/prompt", "x", DURABLE)
+            assert time.monotonic() - begun < 1
+
+
+def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
+    with running(tmp_path, ACCEPTORS + 'handshake-timeout = "300ms"\n') as broker, peer(broker.port) as stranger:
+        stranger.socket.sendall(CONNECT[:10])
+        assert stranger.rest() == []
+        broker.await_log("connection.handshake_timeout")
+
+
+def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+    with running(tmp_path, ACCEPTORS + "connections-allowed = 2\n") as broker:
+        with peer(broker.port) as one, peer(broker.port) as two:
+            one.connect()
+            two.connect()
+            with peer(broker.port) as three:
+                assert three.rest() == []
+        broker.await_log("connection.refused")
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess, ack: str) -> None:
+    """The backlog of a consumer that does not read is the queue's, stored once; only a window of it is in flight."""
+    name = f"unread-{ack}"
+    body = b"x" * 65_536
+    with peer(broker.port) as deaf, connected(broker.port) as other:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect()
+        deaf.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{name}", "ack": ack})
+        other.subscribe("/queue/others")
+        before = broker.memory_bytes()
+        for number in range(400):
+            other.send(f"/queue/{name}", body)
+            if number % 50 == 0:
+                other.put("/queue/others", str(number))
+                assert other.take().text == str(number)
+        other.put("/queue/others", "done")
+        assert other.take().text == "done"
+        stored = 400 * len(body)
+        queue = broker.queue(name)
+        assert queue["messages"] > 300
+        assert queue["delivering"] * len(body) <= 8 * MIB
+        assert broker.memory_bytes() - before < stored + 24 * MIB
+
+
+def test_a_topic_subscriber_that_never_reads(broker: DaemonProcess) -> None:
+    with peer(broker.port) as deaf, connected(broker.port) as reader:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect()
+        deaf.send("SUBSCRIBE", {"id": "1", "destination": "/topic/loud"})
+        reader.subscribe("/topic/loud")
+        for number in range(300):
+            reader.send("/topic/loud", b"%d " % number + b"x" * 20_000)
+        assert [int(reader.take().body.split()[0]) for _ in range(300)] == list(range(300))
+
+
+def test_a_full_address_stops_its_producer_and_releases_it(broker: DaemonProcess) -> None:
+    """BLOCK: the broker does not read from the producer, whose socket then fills up, and goes on when there is room."""
+    messages = frame("SEND", {"destination": "/queue/narrow.q", **DURABLE}, b"x" * 50_000) * 400
+    with connected(broker.port) as consumer, peer(broker.port) as producer:
+        producer.connect()
+        sending = threading.Thread(target=producer.socket.sendall, args=(messages,))
+        sending.start()
+        broker.await_log("address.full.blocking")
+        sending.join(0.2)
+        assert sending.is_alive(), "the producer was not stopped"
+        assert broker.queue("narrow.q")["messages"] < 200
+        consumer.put("/queue/elsewhere", "others go on", DURABLE)
+        consumer.subscribe("/queue/narrow.q", "client-individual")
+        for _ in range(400):
+            consumer.ack(consumer.take())
+        sending.join(10)
+        assert not sending.is_alive()
+    assert broker.queue("narrow.q")["messages"] == 0

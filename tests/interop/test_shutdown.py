@@ -1,0 +1,124 @@
+"""How a broker ends: told to (SIGTERM), beside another, with a reload before, and when its disk fails."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.interop.client import DURABLE, connected
+from tests.interop.raw import Peer, peer
+from tests.support.daemon import DaemonProcess, NotReady, running
+
+SHIPPED = """
+[[address-settings]]
+match = "#"
+dead-letter-address = "DLQ"
+expiry-address = "ExpiryQueue"
+"""
+
+STRACE = shutil.which("strace")
+
+#: The sync that fails: some belong to the start, the others to messages.
+FAILING_SYNC = 12
+
+
+def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None:
+    with running(tmp_path) as broker:
+        with peer(broker.port) as sender:
+            sender.connect()
+            for number in range(200):
+                sender.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 10_000)
+            # The first receipt shows that the broker reads; the others are on their way when it is told to stop.
+            first = sender.frame()
+            broker.signal(signal.SIGTERM)
+            *others, goodbye = sender.rest()
+        assert (goodbye.command, goodbye.headers["message"]) == ("ERROR", "broker shutting down")
+        confirmed = [receipt.headers["receipt-id"] for receipt in (first, *others)]
+        assert confirmed == [str(number) for number in range(len(confirmed))]
+        assert broker.wait() == 0
+        broker.start()
+        assert broker.queue("q")["messages"] >= len(confirmed)
+        assert "verdict=clean" in broker.log
+        assert "journal.torn_tail" not in broker.log
+
+
+def test_what_a_stopping_broker_takes_back_has_not_failed(tmp_path: Path) -> None:
+    with running(tmp_path) as broker:
+        with connected(broker.port) as client:
+            client.put("/queue/q", "x", DURABLE)
+            client.subscribe("/queue/q", "client")
+            client.take()
+            assert broker.stop() == 0
+            assert client.error().headers["message"] == "broker shutting down"
+        broker.start()
+        with connected(broker.port) as client:
+            client.subscribe("/queue/q")
+            assert client.take().redelivered is False
+
+
+def test_a_second_broker_refuses_and_names_the_first(tmp_path: Path) -> None:
+    with running(tmp_path) as broker:
+        second = DaemonProcess(tmp_path)
+        with pytest.raises(NotReady, match="status 75"):
+            second.start()
+        assert f"pid={broker.pid}" in second.log
+        with connected(broker.port) as client:
+            client.put("/queue/q", "the first goes on", DURABLE)
+
+
+def test_a_reload_changes_address_settings_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, SHIPPED) as broker, connected(broker.port) as client:
+        client.put("/queue/q", "bad", DURABLE)
+        client.subscribe("/queue/q", "client-individual")
+        broker.reload(SHIPPED + '[[address-settings]]\nmatch = "q"\nmax-delivery-attempts = 1\n')
+        assert broker.queue("q")["settings"]["max_delivery_attempts"] == 1
+        client.nack(client.take())
+        assert broker.queue("DLQ")["messages"] == 1
+        assert "changed=address-settings" in broker.log
+
+
+def test_a_bad_reload_changes_nothing(tmp_path: Path) -> None:
+    with running(tmp_path, SHIPPED) as broker:
+        broker.config.write_text(SHIPPED + "max-delivery-attempts = 'many'\n")
+        broker.signal(signal.SIGHUP)
+        broker.await_log("reload.refused")
+        assert "max-delivery-attempts" in broker.log
+        assert broker.get("status")["ready"] is True
+
+
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed: nothing else makes fdatasync fail")
+def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
+    """P1 when the disk fails: no receipt for what could not be synced, and no second try."""
+    assert STRACE is not None
+    nth = 12
+    trace = tmp_path / "trace"
+    strace = [STRACE, "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
+    strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]
+    with running(tmp_path, wrapper=strace) as broker:
+        with peer(broker.port) as sender:
+            sender.connect()
+            confirmed = 0
+            while confirmed < FAILING_SYNC and send_one(sender, confirmed):
+                confirmed += 1
+            assert confirmed < FAILING_SYNC
+        assert broker.wait() == 74
+        assert "journal.failed" in broker.log
+        syncs = re.findall(r"fdatasync\(.*= (.+)", trace.read_text())
+        assert [sync for sync in syncs if "EIO" in sync] == syncs[-1:], "a failed sync is never tried again"
+    with running(tmp_path) as broker:
+        assert broker.queue("q")["messages"] >= confirmed
+
+
+def send_one(sender: Peer, number: int) -> bool:
+    """Send a durable message; whether its receipt came before the end of the connection, with nothing after it."""
+    sender.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x")
+    try:
+        answer = sender.frame()
+    except (EOFError, ConnectionResetError):
+        return False
+    assert (answer.command, answer.headers["receipt-id"]) == ("RECEIPT", str(number))
+    return True

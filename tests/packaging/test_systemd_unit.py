@@ -1,0 +1,108 @@
+"""etc/bartleby.service: what it promises to systemd is what the broker does."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from broker import daemon
+from broker.cli.main import cli
+from broker.config import load
+
+UNIT: Final = Path(__file__).parents[2] / "etc" / "bartleby.service"
+
+
+def _sections() -> dict[str, dict[str, list[str]]]:
+    """Of each section the values of each key; unlike in other such files a key may stand several times."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    keys: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        if line.startswith("["):
+            keys = sections.setdefault(line.strip("[]"), {})
+        elif line and not line.startswith("#"):
+            key, equals, value = line.partition("=")
+            assert equals, line
+            keys.setdefault(key, []).append(value)
+    return sections
+
+
+SECTIONS: Final = _sections()
+SERVICE: Final = SECTIONS["Service"]
+
+
+def _one(key: str) -> str:
+    [value] = SERVICE[key]
+    return value
+
+
+def _seconds(key: str) -> int:
+    return int(_one(key).removesuffix("s"))
+
+
+def test_sections() -> None:
+    assert list(SECTIONS) == ["Unit", "Service", "Install"]
+    assert SECTIONS["Install"] == {"WantedBy": ["multi-user.target"]}
+
+
+def test_it_tells_systemd_when_it_is_ready_and_alive() -> None:
+    assert (_one("Type"), _one("NotifyAccess")) == ("notify", "main")
+    assert _seconds("WatchdogSec") > 0
+    assert _one("ExecReload") == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_command_is_one_of_ours() -> None:
+    executable, *arguments = shlex.split(_one("ExecStart"))
+    assert executable == "/opt/bartleby/bin/bartleby"
+    name, command, rest = cli.resolve_command(click.Context(cli), arguments)
+    assert command is not None
+    parameters = command.make_context(name, rest).params
+    assert (name, parameters["file"]) == ("run", Path("/etc/bartleby/broker.toml"))
+    assert parameters["data"] == Path("/var/lib") / _one("StateDirectory")
+    assert Path("/etc") / _one("ConfigurationDirectory") == parameters["file"].parent
+
+
+def test_it_is_restarted_when_that_can_help() -> None:
+    assert _one("Restart") == "on-failure"
+    assert _one("RestartPreventExitStatus") == f"{daemon.EXIT_CONFIG} {daemon.EXIT_JOURNAL}"
+
+
+def test_limits_leave_room_for_what_the_broker_allows() -> None:
+    config = load(None)
+    assert int(_one("LimitNOFILE")) > config.limits.connections_max
+    assert _seconds("TimeoutStopSec") * 1000 > config.broker.shutdown_timeout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("DynamicUser", "yes"),
+        ("NoNewPrivileges", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("PrivateDevices", "yes"),
+        ("PrivateTmp", "yes"),
+        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6"),
+        ("UMask", "0077"),
+        ("StateDirectoryMode", "0750"),
+    ],
+)
+def test_hardening(key: str, value: str) -> None:
+    assert _one(key) == value
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_no_fault(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/bartleby/bin/bartleby", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,57 @@
+"""Escapes: the tables of the specifications, and that each way is the inverse of the other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.stomp.errors import StompError
+from protocols.stomp.headers import escape, unescape
+from tests.support import stomp_client
+
+SPECIAL = st.text(st.sampled_from("\\\n\r:cnr aä🐎")) | st.text(st.characters(exclude_characters="\0", codec="utf-8"))
+
+
+def test_the_table() -> None:
+    special = b"a\\b\nc:d\re"
+    assert escape(special, "1.0") == b"a\\b c:d e"
+    assert escape(special, "1.1") == b"a\\\\b\\nc\\cd\re"
+    assert escape(special, "1.2") == b"a\\\\b\\nc\\cd\\re"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_nul_has_no_escape(version: str) -> None:
+    assert escape(b"a\0b", version) == b"a b"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@given(text=SPECIAL)
+def test_round_trip(version: str, text: str) -> None:
+    wire = escape(text.encode(), version)
+    assert b"\n" not in wire
+    assert b":" not in wire
+    assert b"\r" not in wire or version == "1.1"
+    assert wire == stomp_client.escape(text, version).encode()
+    assert unescape(wire, version) == text.encode()
+
+
+@given(text=SPECIAL)
+def test_1_0_takes_everything_as_it_is(text: str) -> None:
+    assert unescape(text.encode(), "1.0") == text.encode()
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_every_escape(version: str) -> None:
+    """Of all bytes that can follow a backslash, those of the table mean something and the others are errors."""
+    plain = {b"\\\\": b"\\", b"\\n": b"\n", b"\\c": b":"} | ({b"\\r": b"\r"} if version == "1.2" else {})
+    for number in range(256):
+        wire = b"\\%c" % number
+        if wire in plain:
+            assert unescape(b"<" + wire + b">", version) == b"<" + plain[wire] + b">"
+            continue
+        with pytest.raises(StompError, match="undefined escape") as caught:
+            unescape(b"<" + wire + b">", version)
+        assert caught.value.detail.endswith(f"is no escape in a header of STOMP {version}")
+    with pytest.raises(StompError, match="undefined escape"):
+        unescape(b"end\\", version)

@@ -1,0 +1,155 @@
+"""What the simulations share: a broker with small segments, what its queues hold, and what its journal says of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.config import Config
+from store import decode
+from store.record import RecordType, RemovalReason
+from store.recovery import raw_records
+from store.retention import kept
+from store.segment import decode_header, scan, segment_number
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_files import SimFiles
+from tests.support.stomp_client import ServerFrame
+
+#: How many times longer than in `make test` the simulations run: BARTLEBY_SIMULATION_SCALE.
+SCALE: Final = int(os.environ.get("BARTLEBY_SIMULATION_SCALE", "1"))
+
+#: Small enough that a workload crosses many segments and a copy of the disk costs nothing.
+SEGMENT_BYTES: Final = 32 << 10
+
+#: Headers of MESSAGE that tell one delivery from another, or one run of a broker from another.
+_PASSING: Final = frozenset({"message-id", "ack", "subscription", "redelivered", "timestamp", "destination"})
+
+
+def small(
+    *settings: dict[str, object], segment_bytes: int = SEGMENT_BYTES, retained: bool = True, **sections: object
+) -> Config:
+    """The configuration as shipped with small segments; `retained`: none is ever deleted, so nothing is forgotten."""
+    shipped = configured().journal
+    retention = shipped.retention.model_copy(update={"enabled": retained, "max_age": -1, "max_bytes": -1})
+    journal = shipped.model_copy(update={"segment_size": segment_bytes, "reserve": 4096, "retention": retention})
+    return configured(*settings, journal=journal, **sections)
+
+
+def journal_directory(config: Config) -> str:
+    """Where the broker has its journal."""
+    return f"{config.broker.data_directory}/journal"
+
+
+def held(broker: SimBroker, queue: str) -> list[bytes]:
+    """The bodies on a queue, in no order that means anything."""
+    if queue not in broker.engine.router.queues:
+        return []
+    return [message.body for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+
+
+def everything(broker: SimBroker) -> Counter[bytes]:
+    """How often each body lies on any queue."""
+    return Counter(body for queue in broker.engine.router.queues for body in held(broker, queue))
+
+
+def counts(broker: SimBroker, queue: str) -> dict[bytes, int]:
+    """The failed deliveries of the messages on a queue."""
+    found = broker.engine.queue(queue)
+    return {message.body: found.delivery_count(message.id) for message, _ in broker.engine.browse(found)}
+
+
+def lasting(message: ServerFrame) -> dict[str, str]:
+    """The headers of a message that stay the same whoever gets it, and whenever."""
+    return {name: value for name, value in message.headers.items() if name not in _PASSING}
+
+
+@dataclass(slots=True)
+class Account:
+    """What the journal says about one queue: what came in, and how each message left."""
+
+    name: str = ""
+    entered: set[int] = field(default_factory=set)
+    left: dict[int, RemovalReason] = field(default_factory=dict)
+    deleted: bool = False
+
+    @property
+    def present(self) -> set[int]:
+        """What must still be there."""
+        return set() if self.deleted else self.entered - self.left.keys()
+
+
+def accounts(files: SimFiles, directory: str) -> dict[int, Account]:
+    """The account of every queue that ever was, by its id, recounted from all segments there are.
+
+    A message that enters a queue twice or leaves it twice is an error (promise P3).
+    """
+    queues: dict[int, Account] = defaultdict(Account)
+    for type, record in _records(files, directory):
+        if isinstance(record, decode.Message):
+            for queue_id in record.facts.queue_ids:
+                assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
+                queues[queue_id].entered.add(record.id)
+        elif isinstance(record, decode.Removed):
+            account = queues[record.queue_id]
+            for id in record.ids:
+                assert id in account.entered, f"message {id} left {account.name}, where it never was"
+                assert id not in account.left, f"message {id} left {account.name} twice"
+                account.left[id] = RemovalReason(record.reason)
+        elif type == RecordType.QUEUE and isinstance(record, decode.Definition):
+            queues[record.id].name = str(record.definition["name"])
+        elif type == RecordType.QUEUE_DELETED and isinstance(record, decode.Definition):
+            queues[record.id].deleted = True
+    return dict(queues)
+
+
+def _records(files: SimFiles, directory: str) -> Iterator[tuple[int, decode.Record]]:
+    """Every record of every segment, retained ones too, in the order of their positions."""
+    paths = [f"{directory}/{name}" for name in files.list_dir(directory) if segment_number(name)]
+    by_number = {segment_number(path.rpartition("/")[2]): path for path in [*kept(files, directory), *paths]}
+    for number in sorted(n for n in by_number if n):
+        path = by_number[number]
+        data = files.read(path)
+        for _, _, _, type, buffer, offset in raw_records(path, number, data, scan(data, decode_header(data))):
+            yield type, decode.decode(buffer, offset)
+
+
+def check_accounts(broker: SimBroker) -> dict[str, Account]:
+    """Promise P3, from the disk: for each durable queue, what came in is what left by name and what is there.
+
+    Call it when nothing is under way.  Returns the accounts of the queues that exist, by name.
+    """
+    router = broker.engine.router
+    found = accounts(broker.files, journal_directory(broker.config))
+    for queue in router.queues.values():
+        if not queue.durable:
+            continue
+        account = found[queue.id]
+        stored = {message.id for message, _ in broker.engine.browse(queue) if message.segment}
+        assert stored == account.present, f"{queue.name}: memory and journal disagree"
+        assert not account.deleted
+    for id, account in found.items():
+        if account.deleted:
+            assert account.entered == account.left.keys(), f"{account.name} was deleted with messages not accounted for"
+        else:
+            assert id in router.queues_by_id, f"{account.name} is gone"
+    return {account.name: account for account in found.values() if not account.deleted}
+
+
+def reasons(account: Account) -> Counter[RemovalReason]:
+    """How many messages left by which way."""
+    return Counter(account.left.values())
+
+
+def check_counters(broker: SimBroker) -> None:
+    """Each queue in memory: what was added is what left, by whatever way, and what is there."""
+    for queue in broker.engine.router.queues.values():
+        c = queue.counters
+        gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
+        assert c.added == gone + queue.message_count, f"{queue.name}: {c.added} came, {gone} left"
+        assert queue.delivering == sum(len(consumer.unacked) for consumer in queue.consumers)
+    usage = broker.engine.core.usage
+    assert usage.bytes >= 0
+    assert usage.messages >= 0

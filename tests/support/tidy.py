@@ -1,0 +1,252 @@
+"""What keeps the rooms apart and small: rules over the sources, each a function from a source to its violations.
+
+The rules themselves are tables: who may import whom, where the outside world may be touched, how long things may be,
+which words must not stand anywhere and what to do instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: Names that the project's users rely on.
+TOP_LEVEL: Final = (
+    "Dockerfile",
+    "LICENSE",
+    "Makefile",
+    "broker",
+    "docker-compose.yml",
+    "etc/bartleby.service",
+    "etc/broker.toml",
+    "protocols",
+    "pyproject.toml",
+    "store",
+    "tests",
+)
+
+OURS: Final = ("bench", "broker", "demo", "protocols", "spark_jobs", "store", "tests")
+PRODUCT: Final = ("broker", "protocols", "store")
+
+FUNCTION_LINES_MAX: Final = 70
+FILE_LINES_MAX: Final = 500
+
+#: Which of our modules each room may import, a prefix meaning all below it; the most specific room counts.  A module of
+#: the product that is in no room has to be entered here.
+MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
+    "protocols.stomp": ("protocols.stomp",),
+    "protocols": (),
+    "store": ("store",),
+    # the engine knows the store's interface: not its files, its thread, nor its segments
+    "broker.engine": (
+        "broker.engine",
+        "store.decode",
+        "store.errors",
+        "store.journal",
+        "store.record",
+        "store.recovery",
+        "store.space",
+    ),
+    "broker.sessions": ("broker.sessions", "broker.engine", "protocols"),
+    "broker.net": ("broker.net", "broker.sessions", "broker.engine", "broker.log"),
+    "broker.management": (
+        "broker.management",
+        "broker.sessions",
+        "broker.engine",
+        "broker.log",
+        "broker.clock",
+        "broker.__version__",
+        "store.log",
+    ),
+    "broker.config": ("broker.config", "broker.engine"),
+    "broker.cli": (
+        "broker.cli",
+        "broker.config",
+        "broker.daemon",
+        "broker.log",
+        "broker.management.runtime",
+        "broker.__version__",
+        "store",
+    ),
+    "broker.clock": (),
+    "broker.log": ("broker.clock",),
+    "broker.systemd": ("broker.clock", "broker.log"),
+    "broker.wiring": ("broker.config", "broker.engine", "broker.sessions", "broker.__version__", "protocols", "store"),
+    "broker.daemon": ("broker", "store"),
+    "broker.__main__": ("broker.cli",),
+    "broker": (),
+}
+
+#: The outside world, and the rooms that may touch it.
+OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
+    "asyncio": ("broker.net", "broker.daemon", "broker.management"),
+    "multiprocessing": (),
+    "os": ("store.files", "broker.config", "broker.daemon", "broker.cli"),
+    "random": ("broker.clock",),
+    "secrets": ("broker.management",),
+    "select": (),
+    "selectors": (),
+    "shutil": ("broker.management",),
+    "signal": ("broker.daemon",),
+    "socket": ("broker.net", "broker.management", "broker.systemd"),
+    "subprocess": (),
+    "tempfile": (),
+    "threading": ("store.writer", "broker.log"),
+    "time": ("broker.clock",),
+    "uvloop": ("broker.daemon",),
+}
+#: Types, which do nothing by themselves: what is handed in has to be named.
+TYPES_OF_THE_OUTSIDE: Final = frozenset({("random", "Random")})
+
+#: Calls of the outside world that need no import to be recognised.
+CALLS: Final[dict[str, tuple[str, ...]]] = {
+    "open": ("store.files", "broker.config"),
+    "print": ("broker.cli",),
+    "input": (),
+    "datetime.now": ("broker.clock",),
+    "datetime.today": ("broker.clock",),
+    "datetime.utcnow": ("broker.clock",),
+    "date.today": ("broker.clock",),
+    "uuid.uuid1": (),
+    "uuid.uuid4": (),
+    "uuid1": (),
+    "uuid4": (),
+}
+
+#: Words that must stand in no text file, with what to do instead.  In two parts, so that this file has none either.
+BANNED: Final = {
+    "TO" + "DO": "do it, or file it",
+    "FIX" + "ME": "mend it, or file it",
+    "XX" + "X": "say what is meant",
+}
+_BANNED: Final = re.compile(rf"\b({'|'.join(BANNED)})\b")
+_TEXT: Final = frozenset({".cfg", ".js", ".json", ".md", ".py", ".service", ".toml", ".yml"})
+_TEXT_NAMES: Final = frozenset({"Dockerfile", "Makefile", "run"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Python file: where it is, its dotted name, its text."""
+
+    path: str
+    text: str
+
+    @property
+    def module(self) -> str:
+        """The dotted name."""
+        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+    @property
+    def tree(self) -> ast.Module:
+        """What it says."""
+        return ast.parse(self.text, self.path)
+
+
+def sources(*rooms: str) -> list[Source]:
+    """The Python files below these folders."""
+    paths = sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
+    return [Source(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Name and content of the text files of the project."""
+    folders = (*OURS, "docs", "etc", ".ci", "examples")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    for path in sorted([*ROOT.iterdir(), *paths]):
+        named = path.suffix in _TEXT or path.name in _TEXT_NAMES
+        if named and path.is_file() and "node_modules" not in path.parts:
+            yield str(path.relative_to(ROOT)), path.read_text()
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _within(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported: `from store import record` is store.record."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def forbidden_imports(source: Source) -> list[str]:
+    """Imports of ours that the source's room may not make."""
+    rooms = [room for room in MAY_IMPORT if _within(source.module, room)]
+    if not rooms or (max(rooms, key=len) == "broker" and source.module != "broker"):
+        return [f"{source.path}: in no room: enter it in MAY_IMPORT"]
+    allowed = MAY_IMPORT[max(rooms, key=len)]
+    return [
+        f"{source.path}:{line}: {source.module} must not import {name}"
+        for line, name in imports(source)
+        if name.startswith(".") or (name.split(".")[0] in OURS and not any(_within(name, room) for room in allowed))
+    ]
+
+
+def outside_touched(source: Source) -> list[str]:
+    """Where the source touches the outside world although its room may not."""
+    found = []
+    for line, name in imports(source):
+        top, _, rest = name.partition(".")
+        rooms = OUTSIDE.get(top)
+        if rooms is not None and (top, rest) not in TYPES_OF_THE_OUTSIDE and not _in_rooms(source, rooms):
+            found.append(f"{source.path}:{line}: {top} belongs into {' or '.join(rooms) or 'no room'}")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            call = ast.unparse(node.func)
+            rooms = CALLS.get(call)
+            if rooms is not None and not _in_rooms(source, rooms):
+                found.append(f"{source.path}:{node.lineno}: {call}() belongs into {' or '.join(rooms) or 'no room'}")
+    return found
+
+
+def _in_rooms(source: Source, rooms: tuple[str, ...]) -> bool:
+    return any(_within(source.module, room) for room in rooms)
+
+
+def too_long(source: Source) -> list[str]:
+    """Functions and files beyond their limit."""
+    found = []
+    lines = len(source.text.splitlines())
+    if lines > FILE_LINES_MAX:
+        found.append(f"{source.path}: {lines} lines, {FILE_LINES_MAX} are allowed: make two rooms of it")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                found.append(f"{source.path}:{node.lineno}: {node.name} has {lines} lines of {FUNCTION_LINES_MAX}")
+    return found
+
+
+def sleeps(source: Source) -> list[str]:
+    """Sleeps of a test, except `asyncio.sleep(0)`, which only lets others run."""
+    found = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "asyncio"):
+            hidden = any(alias.name == "sleep" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "anyio.sleep"):
+            hidden = not (ast.unparse(node.func) == "asyncio.sleep" and ast.unparse(node.args[0]) == "0")
+        else:
+            continue
+        if hidden:
+            found.append(f"{source.path}:{node.lineno}: a test waits for what happens, it does not sleep")
+    return found
+
+
+def banned_words(name: str, text: str) -> list[str]:
+    """Lines of a text with a banned word."""
+    return [
+        f"{name}:{number}: {match[1]}: {BANNED[match[1]]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for match in _BANNED.finditer(line)
+    ]
