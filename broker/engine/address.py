@@ -6,7 +6,7 @@ from typing import Protocol
 
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
-from broker.engine.settings import AddressSettings
+from broker.engine.settings import AddressFullPolicy, AddressSettings
 
 
 class Producer(Protocol):
@@ -81,6 +81,11 @@ class Address:
         return (0 <= settings.max_size_bytes <= self.size_bytes) or (
             0 <= settings.max_size_messages <= self.size_messages
         )
+
+    @property
+    def blocks(self) -> bool:
+        """Whether producers have to wait until messages have left the address."""
+        return self.full and self.settings.address_full_policy is AddressFullPolicy.BLOCK
 
     def charge(self, messages: list[Message]) -> int:
         """Count messages in; returns their bytes."""

@@ -125,10 +125,10 @@ def check_admitted(core: Core, address: Address) -> None:
 
 def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
     """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
-    check_admitted(core, address)
     policy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.BLOCK:
-        return True
+    if policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.FAIL and core.atomic):
+        return True  # a commit asked for all of its sends before it began
+    check_admitted(core, address)
     address.dropped += len(messages)
     if facts.durable:
         _drop(core, address, RemovalReason.DROPPED, messages)

@@ -52,6 +52,7 @@ class Consumer:
         "client_id",
         "closed",
         "credit",
+        "held",
         "id",
         "order",
         "paused",
@@ -95,6 +96,7 @@ class Consumer:
         self.paused = False
         self.closed = False
         self.unacked: dict[int, Message] = {}
+        self.held = 0  # the youngest of `unacked`: they are with the journal and not yet with the sink (strict mode)
         self.order: deque[int] | None = deque() if ack_mode is AckMode.CUMULATIVE else None
 
     def take(self, messages: list[Message]) -> None:
@@ -122,6 +124,12 @@ class Consumer:
         if self.window >= 0:
             self.credit += sum(map(_SIZE, messages))
         return messages
+
+    def settle_delivered(self) -> list[Message]:
+        """Give up the deliveries that are with the sink."""
+        if not self.held:
+            return self.settle_all()
+        return self.settle(list(self.unacked)[: -self.held])
 
     def up_to(self, id: int) -> list[int]:
         """The ids that a cumulative acknowledgement of `id` covers, oldest first.  `id` must be in `unacked`."""

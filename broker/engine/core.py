@@ -79,6 +79,7 @@ class Core:
     __slots__ = (
         "addresses",
         "atomic",
+        "blocking",
         "clock",
         "dirty",
         "dirty_later",
@@ -113,6 +114,8 @@ class Core:
         self.usage = Usage(global_size_max)
         self.atomic = False  # within a commit: one journal entry, whatever it holds
         self.addresses: dict[str, Address] = {}
+        #: Addresses that have stopped producers.
+        self.blocking: dict[Address, None] = {}
         #: Queues to look at in this tick, and those that have more than one tick's worth.
         self.dirty: dict[Queue, None] = {}
         self.dirty_later: dict[Queue, None] = {}

@@ -4,7 +4,8 @@
     expired       to the expiry address of the message's own address
     killed        dead, and there is no dead-letter address: removed, logged, recorded
 
-A queue on its own dead-letter address never dead-letters onto itself: the message stays (`bury` returns it).
+A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
+that came to that address: the message stays (`bury` returns it).
 Resources made automatically are made for the message's own address, so that their filter takes the very message.
 """
 
@@ -41,6 +42,9 @@ def bury(
     for message in messages:
         if not name:
             _kill(core, queue, message, reason, text, consumer)
+            continue
+        if message.facts.address == name:
+            staying.append(message)
             continue
         target = _target(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
         attempts = queue.delivery_count(message.id)
@@ -128,7 +132,7 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
         home = core.addresses.get(message.facts.address, queue.address)
         name = home.settings.expiry_address
         new_id = 0
-        if name and name != queue.address.name:
+        if name and name not in (queue.address.name, message.facts.address):
             target = _target(router, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True)
             late = core.now - message.facts.expiration
             annotations = move.annotate(

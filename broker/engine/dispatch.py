@@ -120,7 +120,7 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
         queue.counters.redelivered += sum(m.id in queue.states for m in run)
     if queue.durable and queue.address.settings.strict:
         stored = [m.id for m in run if m.segment]
-        if stored:
+        if stored or consumer.held:  # what need not wait must not overtake what does
             _journal_delivery(core, queue, consumer, run, stored)
             return
     consumer.sink.deliver(consumer, run)
@@ -131,8 +131,9 @@ def _journal_delivery(
 ) -> None:
     """Strict mode: the delivery is in the journal before its first byte leaves."""
     journal = core.journal
-    journal.mention(queue.id)
-    journal.add(record.delivering(queue.id, consumer.id, stored))
+    if stored:
+        journal.mention(queue.id)
+        journal.add(record.delivering(queue.id, consumer.id, stored))
     here, last = journal.segment, 0
     for message in run:
         if message.segment != last:
@@ -140,6 +141,7 @@ def _journal_delivery(
             if last:
                 journal.space.refer(here, last)
     queue.journalled.update(stored)
+    consumer.held += len(run)
     core.work.held.append((consumer, run))
 
 

@@ -155,6 +155,7 @@ class Engine:
                     assert queue.landing.popleft() is messages, "messages land in the order in which they were stored"
                     arrival.land(core, queue, messages)
             for consumer, messages in work.held:
+                consumer.held -= len(messages)
                 run = [m for m in messages if m.id in consumer.unacked]
                 if run and not consumer.closed:
                     consumer.sink.deliver(consumer, run)
@@ -170,7 +171,8 @@ class Engine:
         """
         core = self.core
         self._settle_acknowledged()
-        if not core.journal.empty or core.work.landing:
+        sealed = core.waiting[-1].ticket if core.waiting else core.journal.durable
+        if not core.journal.empty or core.journal.ticket - 1 > sealed:  # open, or sealed within this tick
             core.work.waiters[waiter] = None
             return core.work.number
         if core.waiting:
@@ -195,6 +197,7 @@ class Engine:
         if not address.blocked:
             self.core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
         address.blocked[producer] = None
+        self.core.blocking[address] = None
         return True
 
     # -- consuming -------------------------------------------------------------------------------------------------
@@ -299,8 +302,8 @@ class Engine:
         pending.append(message)
 
     def acknowledge_all(self, consumer: Consumer) -> None:
-        """Settle everything that the consumer holds as consumed."""
-        messages = consumer.settle_all()
+        """Settle everything that was handed to the consumer's sink as consumed."""
+        messages = consumer.settle_delivered()
         if messages:
             self._acknowledged.setdefault(consumer, []).extend(messages)
 
@@ -377,7 +380,7 @@ class Engine:
         tx.send(Send(address, queue, routing_type, messages))
 
     def commit(self, tx: Transaction) -> None:
-        """Do what the transaction holds, at once.  Raises TransactionClosed, AddressFull, DiskFull."""
+        """Do what the transaction holds, at once.  Raises TransactionClosed, NotFound, AddressFull, DiskFull."""
         self._settle_acknowledged()
         transaction.commit(self.core, self.router, tx)
         self._transactions.pop(tx, None)

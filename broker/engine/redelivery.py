@@ -74,8 +74,8 @@ def give_back(
         dead = [m for m in messages if queue.delivery_count(m.id) >= limit]
         if dead:
             alive = [m for m in messages if queue.delivery_count(m.id) < limit]
-    _journal_counts(core, queue, alive, {m.id for m in failed})
     staying = _bury(core, router, queue, dead, how.text, consumer)
+    _journal_counts(core, queue, alive + staying, {m.id for m in failed})
     arrival.keep_for_later(core, queue, staying)
     requeue(core, queue, alive, delayed=how.delayed)
 

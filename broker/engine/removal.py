@@ -26,7 +26,8 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
         stored = [m.id for m in messages if m.segment]
         if stored:
             journal = core.journal
-            journal.mention(queue.id)
+            if not queue.deleted:  # else settled by a transaction that outlived the queue
+                journal.mention(queue.id)
             journal.add(record.removed(queue.id, reason, stored))
     _forget(core, messages)
 
@@ -66,11 +67,19 @@ def _discharge(core: Core, name: str, size: int, count: int) -> None:
     core.usage.bytes -= size
     core.usage.messages -= count
     address = core.addresses.get(name)
-    if address is None:  # deleted while a queue on a wildcard address still held its messages
+    if address is not None:  # else deleted while a queue on a wildcard address still held its messages
+        address.size_bytes -= size
+        address.size_messages -= count
+    if core.blocking:
+        unblock(core)
+
+
+def unblock(core: Core) -> None:
+    """Let producers go on whose address has room: its own messages left, or others' that filled the memory."""
+    if core.usage.full:
         return
-    address.size_bytes -= size
-    address.size_messages -= count
-    if address.blocked and not address.full and not core.usage.full:
+    for address in [a for a in core.blocking if not a.blocks]:
+        del core.blocking[address]
         blocked, address.blocked = address.blocked, {}
         for producer in blocked:
             producer.unblock()

@@ -16,6 +16,7 @@ from broker.engine.errors import AlreadyInUse, InvalidName, NotFound, RoutingTyp
 from broker.engine.filter import Filter, compile_filter
 from broker.engine.message import ORIG_ADDRESS, RoutingType
 from broker.engine.queue import Counters, Queue
+from broker.engine.removal import unblock
 from broker.engine.settings import AddressSettings, from_mapping
 from broker.engine.settings_match import SettingsTable
 from broker.engine.topics import Topics
@@ -53,6 +54,7 @@ class Router:
         for address in self.addresses.values():
             address.settings = self.settings(address.name)
             address.warned.clear()
+        unblock(self.core)
 
     # -- routing ---------------------------------------------------------------------------------------------------
 
@@ -71,6 +73,8 @@ class Router:
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
         """The queues that a send may enter: one if it named one, of one kind if it asked for one, else all."""
         if queue is not None:
+            if queue.deleted:
+                return [], []
             anycast = queue.routing_type is RoutingType.ANYCAST
             return ([queue], []) if anycast else ([], [queue])
         targets = self.targets(address)

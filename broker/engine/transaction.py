@@ -32,6 +32,11 @@ class Send:
         self.routing_type = routing_type
         self.messages = messages
 
+    def find(self, router: Router) -> None:
+        """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
+        name = self.address.name if self.queue is None else f"{self.address.name}::{self.queue.name}"
+        self.address, self.queue = router.destination(name, self.routing_type)
+
 
 class Settlement:
     """Deliveries that are settled when the transaction commits.
@@ -77,8 +82,10 @@ class Transaction:
 
 
 def commit(core: Core, router: Router, transaction: Transaction) -> None:
-    """Do everything the transaction holds.  Raises DiskFull or AddressFull before anything is done."""
+    """Do everything the transaction holds.  Raises NotFound, AddressFull or DiskFull before anything is done."""
     transaction.check_open()
+    for send in transaction.sends:
+        send.find(router)
     durable = [m for send in transaction.sends for m in send.messages if m.facts.durable]
     durable += [m for settlement in transaction.settlements for m in settlement.messages if m.segment]
     for send in transaction.sends:

@@ -12,7 +12,7 @@ header may hold a NUL: nothing can escape it, and half of the clients would take
 
 Nothing is copied but headers and bodies.  A frame that is not complete is looked at again only when it can be: after
 as many bytes as its content-length asks for, when a NUL has come, or a LF while its head is not complete.  What is
-kept never exceeds the limits by more than one read.
+kept never exceeds the limits by more than one read; a server that takes its time to answer CONNECT must not read on.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ class Inbox {
 class StompJs {
   static versions = ['1.0', '1.1', '1.2'];
   static escapes = '1.2'; // it escapes no header of 1.1
+  static errors = '1.0';
   #receipts = 0;
   #failed = new Inbox();
 
@@ -110,6 +111,7 @@ class StompJs {
 class Stompit {
   static versions = ['1.0', '1.1', '1.2'];
   static escapes = '1.1';
+  static errors = null; // it throws an ERROR frame of type text/plain where nobody can catch it
   #failed = new Inbox();
 
   static connect(port, version, headers = {}, beat = 0) {

@@ -47,18 +47,23 @@ TOKENS = [
 ]
 
 
-def bounded(connection: StompConnection) -> None:
+def bounded(connection: StompConnection, read_bytes: int) -> None:
     """What is kept is below the limits and one read."""
     kept = len(connection._buffer) - connection._at + len(connection._pending)
-    assert kept <= LIMITS.header_bytes_max + LIMITS.body_bytes_max + 4 + READ_BYTES_MAX
+    assert kept <= LIMITS.header_bytes_max + LIMITS.body_bytes_max + 4 + read_bytes
 
 
 def converse(connection: StompConnection, pieces: list[bytes]) -> tuple[list[object], str | None]:
     """Read some pieces; the frames and the error's message."""
     frames: list[Frame] = []
     for piece in pieces:
-        frames += feed(connection, [piece])
-        bounded(connection)
+        connection.receive_data(piece)
+        while events := connection.events():
+            frames += events
+            if events[-1].command in ("CONNECT", "STOMP"):
+                connection.send_connected("1.2", [])
+                connection.data_to_send()
+        bounded(connection, len(piece))
     connection.receive_eof()
     frames += connection.events()
     error = connection.error
@@ -68,6 +73,11 @@ def converse(connection: StompConnection, pieces: list[bytes]) -> tuple[list[obj
         connection.send_error(error)
         assert connection.data_to_send().startswith(b"ERROR\nmessage:")
     return [show(frame) for frame in frames], None if error is None else error.message
+
+
+def begin(version: str | None) -> StompConnection:
+    """A connection of a version, or one that has not begun."""
+    return StompConnection(LIMITS) if version is None else connected(version, LIMITS)
 
 
 def pieces_of(random: Random, raw: bytes) -> list[bytes]:
@@ -88,14 +98,10 @@ def test_tokens_in_any_order(version: str | None, seed: int) -> None:
     good = wrong = 0
     for _ in range(300):
         raw = b"".join(random.choices(TOKENS, k=random.randint(1, 30)))
-        whole, error = converse(StompConnection(LIMITS) if version is None else connected(version, LIMITS), [raw[:64]])
-        split, other = converse(
-            StompConnection(LIMITS) if version is None else connected(version, LIMITS),
-            pieces_of(random, raw[:64]),
-        )
+        whole, error = converse(begin(version), [raw])
+        split, other = converse(begin(version), pieces_of(random, raw))
         assert split == whole
         assert (other is None) == (error is None)
-        converse(connected(version or "1.2", LIMITS), pieces_of(random, raw))
         good += len(whole)
         wrong += error is not None
     assert good > 10
@@ -120,13 +126,13 @@ def test_good_frames_with_a_few_wrong_bytes(version: str, seed: int) -> None:
         for _ in range(random.randint(1, 3)):
             at = random.randrange(len(raw))
             raw[at : at + random.randint(0, 2)] = random.choice(TOKENS)[:3]
-        whole = converse(connected(version, LIMITS), [bytes(raw)])
-        split = converse(connected(version, LIMITS), pieces_of(random, bytes(raw)))
+        whole = converse(begin(version), [bytes(raw)])
+        split = converse(begin(version), pieces_of(random, bytes(raw)))
         assert split[0] == whole[0]
         assert (split[1] is None) == (whole[1] is None)
 
 
 @given(raw=st.binary(max_size=300), version=st.sampled_from(VERSIONS))
 def test_any_bytes(raw: bytes, version: str) -> None:
-    converse(StompConnection(LIMITS), [raw[:READ_BYTES_MAX], raw[READ_BYTES_MAX:][:READ_BYTES_MAX]])
-    converse(connected(version, LIMITS), [raw[:READ_BYTES_MAX], raw[READ_BYTES_MAX:][:READ_BYTES_MAX]])
+    for connection in begin(None), begin(version):
+        converse(connection, [raw[at : at + READ_BYTES_MAX] for at in range(0, len(raw), READ_BYTES_MAX)])
