@@ -34,8 +34,10 @@ class Send:
 
     def find(self, router: Router) -> None:
         """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
-        name = self.address.name if self.queue is None else f"{self.address.name}::{self.queue.name}"
-        self.address, self.queue = router.destination(name, self.routing_type)
+        name, wanted = self.address.name, self.routing_type
+        if self.queue is not None:
+            name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
+        self.address, self.queue = router.destination(name, wanted)
 
 
 class Settlement:

@@ -21,16 +21,23 @@ from broker.engine.message import Message
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
-from broker.sessions.stomp_headers import Headers, Options, boolean, error, number, refused, routing_type
+from broker.sessions.stomp_headers import (
+    Headers,
+    Options,
+    ack_mode,
+    boolean,
+    consumer_window,
+    error,
+    heartbeat,
+    refused,
+    routing_type,
+)
 from broker.sessions.stomp_send import Sends
 from broker.sessions.turn import Outlet, Turn
-from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
+from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
 from protocols.stomp.limits import Limits
-
-#: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
-HEARTBEAT_MIN_MS: Final = 500
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
 _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
@@ -47,7 +54,6 @@ UNFLUSHED_BYTES_MAX: Final = 2 << 20
 Authenticate = Callable[[str, bytes], bool]
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
-_WINDOWS: Final = (b"consumer-window-size", b"activemq.prefetchSize")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
@@ -264,7 +270,8 @@ class StompSession:
         self._sends.user, self._sends.origin = self._user, self._origin
         answer = [(b"session", self._id.encode()), (b"server", self._options.server.encode())]
         beat = headers.get(b"heart-beat")
-        answer.append((b"heart-beat", self._negotiate_heartbeat(beat)))
+        self.send_interval, self.receive_timeout, timers = heartbeat(beat, self._options)
+        answer.append((b"heart-beat", timers))
         if self._user:
             answer.append((b"user-name", self._user.encode()))
         if b"request-id" in headers:
@@ -272,20 +279,6 @@ class StompSession:
         self._codec.send_connected(version, answer)
         self._turn.touch(self._outlet)
         self.established = True
-
-    def _negotiate_heartbeat(self, header: bytes | None) -> bytes:
-        """Set the timers of both directions (STOMP 1.2, heart-beating); returns the header of CONNECTED."""
-        options = self._options
-        can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
-        self.send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0
-        if not can_send:
-            self.receive_timeout = max(options.ttl, 0)
-            return b"%d,0" % (HEARTBEAT_MIN_MS if wants else 0)
-        timeout = max(int(can_send * options.ttl_modifier), options.ttl_min)
-        if options.ttl_max >= 0:
-            timeout = min(timeout, options.ttl_max)
-        self.receive_timeout = timeout
-        return b"%d,%d" % (HEARTBEAT_MIN_MS if wants else 0, int(timeout / options.ttl_modifier))
 
     def _on_disconnect(self, frame: Frame) -> None:
         self._publish_first()
@@ -315,10 +308,15 @@ class StompSession:
         failure, blocked = self._sends.publish(self)
         if failure is not None:
             self._receipts_wanted.clear()
-        if blocked and not self._blocked:
+        if blocked:
+            self._block()
+        return failure
+
+    def _block(self) -> None:
+        """An address is full: the peer is not read until it has room."""
+        if not self._blocked:
             self._blocked = True
             self._outlet.pause_reading()
-        return failure
 
     def _publish_first(self) -> None:
         """What comes next needs the sends before it to be done.  Raises StompError."""
@@ -344,7 +342,7 @@ class StompSession:
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
-        mode = _ack_mode(headers)
+        mode = ack_mode(headers)
         prefix, name, stated = self._options.prefixes.split(destination.decode())
         asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
         self._publish_first()
@@ -358,7 +356,7 @@ class StompSession:
             selector=headers.get(b"selector", b"").decode(),
             no_local=self._origin if no_local else "",
             ack_mode=mode,
-            window=self._window(headers, mode),
+            window=consumer_window(headers, mode, self._options.window),
             client_id=self._client_id,
             remote=self._remote,
             user=self._user,
@@ -367,13 +365,6 @@ class StompSession:
         subscription = Subscription(id, consumer, prefix, self._codec.version)
         self._subscriptions[id] = subscription
         self._by_number[subscription.number] = subscription
-
-    def _window(self, headers: Headers, mode: AckMode) -> int:
-        for name in _WINDOWS:
-            window = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
-            if window is not None:
-                return window
-        return -1 if mode is AckMode.AUTO else self._options.window
 
     def _durable_name(self, headers: Headers, command: str) -> str:
         name = next((headers[n] for n in _DURABLE_NAMES if n in headers), b"").decode()
@@ -438,10 +429,10 @@ class StompSession:
         if len(headers) == 1 and b"id" in headers:  # the usual ACK of 1.2
             number, _, digits = headers[b"id"].partition(b",")
             subscription = self._by_number.get(number)
-            if subscription is not None and subscription.acknowledged and 0 < len(digits) <= ID_DIGITS_MAX:
-                if digits.isdigit():
-                    self._engine.acknowledge(subscription.consumer, int(digits))
-                    return
+            right = digits.isdigit() and len(digits) <= ID_DIGITS_MAX
+            if right and subscription is not None and subscription.acknowledged:
+                self._engine.acknowledge(subscription.consumer, int(digits))
+                return
         consumer, id = self._delivery(headers, "ACK")
         tx = self._transaction(headers, "ACK") if b"transaction" in headers else None
         self._engine.acknowledge(consumer, id, tx)
@@ -478,18 +469,11 @@ class StompSession:
         self._publish_first()
         self._engine.commit(tx)
         del self._transactions[frame.headers[b"transaction"]]
+        if any([self._engine.block_if_full(send.address, self) for send in tx.sends]):
+            self._block()
 
     def _on_abort(self, frame: Frame) -> None:
         tx = self._transaction(frame.headers, "ABORT")
         self._publish_first()
         del self._transactions[frame.headers[b"transaction"]]
         self._engine.rollback(tx)
-
-
-def _ack_mode(headers: Headers) -> AckMode:
-    value = headers.get(b"ack", b"auto")
-    try:
-        return AckMode(value.decode())
-    except ValueError:
-        detail = f"ack is auto, client or client-individual, not {value[:40]!r}"
-        raise error("SUBSCRIBE", "invalid ack", detail, headers) from None

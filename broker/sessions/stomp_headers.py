@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.engine.consumer import AckMode
 from broker.engine.errors import EngineError
 from broker.engine.message import (
     PRIORITY_DEFAULT,
@@ -15,6 +16,7 @@ from broker.engine.message import (
     RoutingType,
 )
 from broker.sessions.stomp_format import encode_head
+from protocols.stomp.connection import parse_heartbeat
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
 from protocols.stomp.headers import escape
@@ -222,3 +224,43 @@ def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool
     if facts.annotations:
         pairs += [(name, str(value)) for name, value in facts.annotations.items()]
     return b"".join([b"\n%b:%b" % (escape(n.encode(), version), escape(v.encode(), version)) for n, v in pairs])
+
+
+def ack_mode(headers: Headers) -> AckMode:
+    """How a SUBSCRIBE wants to acknowledge."""
+    value = headers.get(b"ack", b"auto")
+    try:
+        return AckMode(value.decode())
+    except ValueError:
+        detail = f"ack is auto, client or client-individual, not {value[:40]!r}"
+        raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
+
+
+def consumer_window(headers: Headers, mode: AckMode, default: int) -> int:
+    """Bytes that may be in delivery to a subscription, -1: any number, which is the default of ack:auto."""
+    for name in (b"consumer-window-size", b"activemq.prefetchSize"):
+        window = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
+        if window is not None:
+            return window
+    return -1 if mode is AckMode.AUTO else default
+
+
+#: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
+HEARTBEAT_MIN_MS: Final = 500
+
+
+def heartbeat(header: bytes | None, options: Options) -> tuple[int, int, bytes]:
+    """The timers of both directions (STOMP 1.2, heart-beating), and the answer in CONNECTED.
+
+    The first is the longest silence of the broker that the client allows, the second the silence after which the
+    client counts as dead; both in ms, 0: none.  A client that promises no heart-beats has the acceptor's time to live.
+    """
+    can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
+    send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0
+    offered = HEARTBEAT_MIN_MS if wants else 0
+    if not can_send:
+        return send_interval, max(options.ttl, 0), b"%d,0" % offered
+    timeout = max(int(can_send * options.ttl_modifier), options.ttl_min)
+    if options.ttl_max >= 0:
+        timeout = min(timeout, options.ttl_max)
+    return send_interval, timeout, b"%d,%d" % (offered, int(timeout / options.ttl_modifier))

@@ -38,8 +38,8 @@ class HeadReader:
         allowed = TRANSITIONS[state].keys() & REQUIRED[version].keys()
         self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
         self._plain_acks = version == "1.2" and "ACK" in allowed
-        # Shorter heads cannot exceed any limit: a header line takes at least two bytes with its LF.
-        smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 2 * limits.header_count_max)
+        # Shorter heads cannot exceed any limit: a header line with a name takes at least three bytes with its LF.
+        smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 3 * limits.header_count_max)
         # 1.0 trims, which the short way does not; so do clients that have not said what they speak.
         self._plain_bytes_max = -1 if version == "1.0" else smallest
 

@@ -60,8 +60,8 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         self.version = version
         self.messages: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self.errors: queue.SimpleQueue[Received] = queue.SimpleQueue()
-        self.connected: Received | None = None
         self.lost = False
+        self._greetings: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._receipts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._numbers = count(1)
         options: dict[str, Any] = {} if version == "1.0" else {"heartbeats": heart_beats}
@@ -75,11 +75,12 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         user, passcode = login or (None, None)
         self.connection.connect(user, passcode, wait=True, headers=greeting)
         self.connection.transport.socket.settimeout(None)
+        self.connected = self._greetings.get(timeout=PATIENCE_S)
 
     # -- what stomp.py calls, on its own thread --------------------------------------------------------------------
 
     def on_connected(self, frame: Any) -> None:
-        self.connected = _received(frame)
+        self._greetings.put(_received(frame))
 
     def on_message(self, frame: Any) -> None:
         self.messages.put(_received(frame))

@@ -64,7 +64,11 @@ def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
     assert broker.queue("before-error")["messages"] == 1
 
 
-@pytest.mark.parametrize("first", [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"\xff" * 20_000])
+@pytest.mark.parametrize(
+    "first",
+    [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"\xff" * 20_000],
+    ids=["a frame", "another protocol", "noise"],
+)
 def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
     names = broker.queue_names()
     with peer(broker.port) as stranger:
@@ -140,6 +144,41 @@ def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
         stranger.socket.sendall(CONNECT[:10])
         assert stranger.rest() == []
         broker.await_log("connection.handshake_timeout")
+
+
+def test_who_is_silent_without_heart_beats_is_dropped_after_a_while(tmp_path: Path) -> None:
+    with running(tmp_path, '[broker]\nconnection-ttl = "1s"\n') as broker, peer(broker.port) as silent:
+        silent.connect()
+        begun = time.monotonic()
+        assert silent.rest() == []
+        assert 0.9 < time.monotonic() - begun < 3
+        broker.await_log("connection.silent")
+
+
+LOGINS = {
+    "nobody": {},
+    "no password": {"login": "alice"},
+    "an empty password": {"login": "alice", "passcode": ""},
+    "a wrong password": {"login": "alice", "passcode": "secret "},
+    "an unknown user": {"login": "bob", "passcode": "secret"},
+}
+
+
+def test_logins(tmp_path: Path) -> None:
+    with running(tmp_path, '[users.alice]\npassword = "secret"\n') as broker:
+        for name, login in LOGINS.items():
+            with peer(broker.port) as stranger:
+                stranger.send("CONNECT", {"accept-version": "1.2", "host": "h", **login})
+                stranger.send("SEND", {"destination": "/queue/a"}, b"x")
+                (error,) = stranger.rest()
+            assert (error.command, error.headers["message"]) == ("ERROR", "login refused"), name
+        with connected(broker.port, login=("alice", "secret")) as client:
+            client.put("/queue/b", "x", {**DURABLE, "JMSXUserID": "somebody else"})
+            client.subscribe("/queue/b")
+            assert client.take().headers["JMSXUserID"] == "alice"
+        assert broker.queue_names() == {"DLQ", "ExpiryQueue", "b"}
+        assert broker.log.count("login.refused") == len(LOGINS)
+        assert "secret" not in broker.log
 
 
 def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,23 @@ def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None
         assert broker.queue("q")["messages"] >= len(confirmed)
         assert "verdict=clean" in broker.log
         assert "journal.torn_tail" not in broker.log
+
+
+def test_peers_that_do_not_read_cannot_keep_a_broker_from_stopping(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, peer(broker.port) as deaf, peer(broker.port) as silent:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect()
+        deaf.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
+        silent.connect()
+        for number in range(100):
+            silent.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 100_000)
+            assert silent.frame().command == "RECEIPT"
+        begun = time.monotonic()
+        assert broker.stop() == 0
+        # Long before the shutdown timeout: a goodbye that nobody reads is waited for only shortly.
+        assert time.monotonic() - begun < 10
+        broker.start()
+        assert broker.queue("q")["messages"] > 50
 
 
 def test_what_a_stopping_broker_takes_back_has_not_failed(tmp_path: Path) -> None:
@@ -94,7 +113,6 @@ def test_a_bad_reload_changes_nothing(tmp_path: Path) -> None:
 def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     """P1 when the disk fails: no receipt for what could not be synced, and no second try."""
     assert STRACE is not None
-    nth = 12
     trace = tmp_path / "trace"
     strace = [STRACE, "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
     strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]

@@ -45,7 +45,6 @@ def expires(milliseconds: int) -> dict[str, str]:
 
 
 def test_the_version_is_the_one_asked_for(client: Client) -> None:
-    assert client.connected is not None
     assert client.connected.headers.get("version", "1.0") == client.version
     assert client.connected.headers["server"].startswith("bartleby/")
 
@@ -134,6 +133,38 @@ def test_a_selector_on_a_queue_and_on_a_topic(client: Client, name: str) -> None
         for colour, priority in (("blue", "9"), ("red", "4"), ("red", "9")):
             client.put(destination, f"{colour}{priority}", {"colour": colour, "priority": priority})
     assert sorted(client.texts(2)) == ["blue9", "red9"]
+
+
+def test_wildcards_take_what_fits(client: Client, name: str) -> None:
+    one, many = client.subscribe(f"/topic/{name}.*"), client.subscribe(f"/topic/{name}.#")
+    for words in ("a", "a.b"):
+        client.put(f"/topic/{name}.{words}", words)
+    received = [client.take() for _ in range(3)]
+    assert {(message.headers["subscription"], message.text) for message in received} == {
+        (one, "a"),
+        (many, "a"),
+        (many, "a.b"),
+    }
+    assert {message.headers["destination"] for message in received} == {f"/topic/{name}.a", f"/topic/{name}.a.b"}
+
+
+def test_a_queue_of_an_address_by_its_full_name(client: Client, name: str, broker: DaemonProcess) -> None:
+    client.subscribe(f"{name}::{name}.one", "client", {"subscription-type": "ANYCAST"})
+    client.put(f"{name}::{name}.two", "two", {**DURABLE, "destination-type": "ANYCAST"})
+    client.put(f"/queue/{name}::{name}.one", "one", DURABLE)
+    assert client.take().text == "one"
+    assert broker.queue(f"{name}.two")["ready"] == 1
+
+
+def test_a_durable_subscription_is_for_one(broker: DaemonProcess, name: str) -> None:
+    headers = {"durable-subscription-name": "news"}
+    with connected(broker.port, client_id=name) as first, connected(broker.port, client_id=name) as second:
+        first.subscribe(f"/topic/{name}", headers=headers)
+        refused = {"id": "1", "destination": f"/topic/{name}.other", **headers}
+        second.frame("SUBSCRIBE", refused, confirm=False)
+        assert name in second.error().text
+        first.put(f"/topic/{name}", "still mine", DURABLE)
+        assert first.take().text == "still mine"
 
 
 def test_request_and_reply(broker: DaemonProcess, name: str) -> None:
@@ -331,8 +362,9 @@ def test_scheduled_messages_come_when_due(client: Client, name: str) -> None:
     client.put(f"/queue/{name}", "now", DURABLE)
     arrived = [(client.take().text, time.time() - begun) for _ in range(3)]
     assert [text for text, _ in arrived] == ["now", "delayed", "timed"]
-    assert arrived[1][1] >= 0.3
-    assert arrived[2][1] >= 0.6
+    # Clocks of whole milliseconds may be one ahead.
+    assert arrived[1][1] > 0.298
+    assert arrived[2][1] > 0.598
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -416,8 +448,7 @@ def test_no_local_keeps_ones_own_messages_away(broker: DaemonProcess, name: str)
 
 def test_heart_beats_keep_both_sides_alive(broker: DaemonProcess, name: str) -> None:
     with connected(broker.port, heart_beats=(500, 500)) as client:
-        assert client.connected is not None
-        assert client.connected.headers["heart-beat"] == "500,500"
+            assert client.connected.headers["heart-beat"] == "500,500"
         client.subscribe(f"/queue/{name}")
         # Longer than either side would stand silence: the broker 1 s, stomp.py 0.5 s and a half.
         with pytest.raises(queue.Empty):

@@ -130,11 +130,9 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
         stored = {message.id for message, _ in broker.engine.browse(queue) if message.segment}
         assert stored == account.present, f"{queue.name}: memory and journal disagree"
         assert not account.deleted
+    # What an open transaction held of a deleted queue went with the queue: nobody is left to say so by name.
     for id, account in found.items():
-        if account.deleted:
-            assert account.entered == account.left.keys(), f"{account.name} was deleted with messages not accounted for"
-        else:
-            assert id in router.queues_by_id, f"{account.name} is gone"
+        assert account.deleted or id in router.queues_by_id, f"{account.name} is gone"
     return {account.name: account for account in found.values() if not account.deleted}
 
 

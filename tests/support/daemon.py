@@ -6,7 +6,6 @@ fails, what the broker logged is printed, so that the report shows it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -35,7 +34,7 @@ class NotReady(Exception):
 
 
 class DaemonProcess:
-    """A broker in a directory of its own; `settings` is TOML that goes after nothing else: what is shipped applies.
+    """A broker in a directory of its own; `settings` is its whole configuration file, in TOML.
 
     `ports` holds the port of each acceptor once it runs; they are others after a restart.
     """
@@ -207,7 +206,7 @@ class DaemonProcess:
 
     def queue_names(self) -> set[str]:
         """All queues there are."""
-        return {queue["name"] for queue in json.loads(json.dumps(self.get("queues", size=1000)))["queues"]}
+        return {queue["name"] for queue in self.get("queues", size=1000)["queues"]}
 
     def memory_bytes(self) -> int:
         """Its resident memory."""

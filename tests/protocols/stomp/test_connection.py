@@ -132,11 +132,13 @@ def test_1_0_has_no_escapes() -> None:
     assert received.lines is None
 
 
-def test_colons_and_crs_without_escapes_are_taken() -> None:
-    for version in ("1.1", "1.2"):
-        (received,) = feed(connected(version), [b"SEND\ndestination:a\ntime:12:30\ncr:a\rb\n\n\0"])
-        assert received.headers == {b"destination": b"a", b"time": b"12:30", b"cr": b"a\rb"}
-        assert received.lines is None
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("value", [b"12:30", b"a\rb", b":", b"\r\r\\c:"])
+def test_colons_and_crs_without_escapes_are_taken(version: str, value: bytes) -> None:
+    """But not passed on as they are."""
+    (received,) = feed(connected(version), [b"SEND\ndestination:a\nx:%b\ny:z\n\n\0" % value])
+    assert received.headers == {b"destination": b"a", b"x": value.replace(b"\\c", b":"), b"y": b"z"}
+    assert received.lines is None
 
 
 def test_1_0_drops_the_body_of_subscribe() -> None:
@@ -386,6 +388,12 @@ def test_a_flood_of_heartbeats_keeps_nothing() -> None:
         assert connection.error is None
     assert connection.parses == 12
     assert len(feed(connection, [b"\n" * 1000 + frame("SEND", {"destination": "a"})])) == 1
+
+
+def test_a_read_of_whole_frames_is_not_held() -> None:
+    connection = counting()
+    assert len(feed(connection, [frame("SEND", {"destination": "a"}, b"x" * 1000) + b"\n"])) == 1
+    assert connection._buffer == b""
 
 
 def test_nothing_is_kept_after_the_end() -> None:

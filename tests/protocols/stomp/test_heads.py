@@ -79,6 +79,8 @@ WILD = st.lists(
 
 @given(version=st.sampled_from(sorted(LEGAL)), lines=WILD)
 @example(version="1.2", lines=[b"a:b\r\r"])
+@example(version="1.2", lines=[b"a:b:c"])
+@example(version="1.1", lines=[b"a\\c:b:c"])
 @example(version="1.2", lines=[b"a", b"b:c:d"])
 @example(version="1.1", lines=[b"a:b\rc"])
 def test_lines_are_the_headers_or_nothing(version: str, lines: list[bytes]) -> None:

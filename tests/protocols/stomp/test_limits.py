@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection
@@ -133,6 +133,16 @@ def test_connect_bytes() -> None:
     assert error.detail == "The first frame may have 60 bytes, this one has more."
 
 
+def test_a_first_frame_that_has_no_room_for_its_nul_is_refused() -> None:
+    for unfinished in b"CONNECT\nlogin:", b"CONNECT\n\n", b"CONNECT\ncontent-length:0\n\n":
+        limits = Limits(connect_bytes_max=len(unfinished))
+        connection = StompConnection(limits)
+        assert feed(connection, bytewise(unfinished[:-1])) == []
+        assert failure(connection) is None
+        assert feed(connection, [unfinished[-1:]]) == []
+        assert failure(connection) is not None
+
+
 @pytest.mark.parametrize("flood", [b"x", b"a:b\n", b"CONNECT\n\n"])
 def test_no_more_is_kept_of_somebody_who_has_not_connected(flood: bytes) -> None:
     connection = StompConnection(Limits(header_count_max=100_000))
@@ -175,12 +185,14 @@ def exceeds(limits: Limits, command: bytes, lines: list[bytes]) -> bool:
         header_bytes_max=st.integers(8, 60),
     ),
     lines=st.lists(
-        st.tuples(st.sampled_from("abcdefgh"), st.text("xy:ä", max_size=20)).map(
+        st.tuples(st.sampled_from("abcdefgh"), st.just("") | st.text("xy:ä", max_size=20)).map(
             lambda pair: f"{pair[0]}:{pair[1]}".encode()
         ),
         max_size=10,
     ),
 )
+@example(limits=Limits(header_count_max=2), lines=[b"a:", b"b:"])
+@example(limits=Limits(header_count_max=20), lines=[b"%c:" % name for name in range(65, 85)])
 def test_the_short_way_passes_no_limit(limits: Limits, lines: list[bytes]) -> None:
     """Heads that are not checked since they are short are below every limit."""
     lines = [b"id:1", *lines]

@@ -1,0 +1,85 @@
+"""A broker of our own, in a temporary directory, that can be killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+SETTINGS: Final = """
+[log]
+level = "warning"
+
+[[address-settings]]
+match = "#"
+dead-letter-address = "DLQ"
+expiry-address = "ExpiryQueue"
+max-delivery-attempts = 3
+
+[[address-settings]]
+match = "orders"
+delivery-count-persistence = "strict"
+"""
+
+#: How long the broker may take to stop, in seconds.
+STOP_S: Final = 10
+
+
+class Broker:
+    """`python -m broker run` with the settings above."""
+
+    def __init__(self, directory: Path) -> None:
+        self._data = directory / "data"
+        self._config = directory / "broker.toml"
+        self._config.write_text(SETTINGS)
+        self._process: subprocess.Popen[str] | None = None
+        self._ports: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start, and wait until it is ready.  Raises RuntimeError with what it said instead."""
+        command = [sys.executable, "-m", "broker", "run", "--config", str(self._config), "--data", str(self._data)]
+        command += ["--listen", "stomp=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
+        process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        if not ready.startswith("READY"):
+            raise RuntimeError(f"the broker ended with status {process.wait()}")
+        self._ports = {name: int(port) for name, port in re.findall(r"(\w+)=127\.0\.0\.1:(\d+)", ready)}
+
+    def end(self, number: signal.Signals) -> None:
+        """Send it a signal, and wait for its end."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens for STOMP."""
+        return self._ports["stomp"]
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def messages(self, queue: str) -> list[dict[str, Any]]:
+        """What is on a queue, without taking it."""
+        token = (self._data / "management.token").read_text().strip()
+        url = f"http://127.0.0.1:{self._ports['http']}/api/v1/queues/{quote(queue, safe='')}/messages"
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {token}"})) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["messages"]
+        return found

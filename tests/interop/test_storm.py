@@ -1,0 +1,69 @@
+"""The storm, short; `make storm` is the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from secrets import randbits
+
+import pytest
+
+from tests.support.ledger import Entry, Kind, Ledger
+from tests.support.storm import rage
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    seed = randbits(32)
+    print(f"python -m tests.storm --kills 15 --seed {seed}")  # shown when it fails
+    figures = rage(tmp_path, kills=15, seed=seed)
+    assert figures.kills == 15
+    assert min(figures.consumed, figures.dead, figures.expired, figures.redelivered) > 0, figures
+
+
+def entry(**facts: object) -> Ledger:
+    """A ledger with one message."""
+    ledger = Ledger(Random(0))
+    ledger.entries[1] = Entry(1, Kind.PLAIN, "storm.loose", b"1\0", **facts)  # type: ignore[arg-type]
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("ledger", "found", "said"),
+    [
+        (entry(confirmed=True), {}, "lost"),
+        (entry(confirmed=True, gone=True), {1: ["storm.loose"]}, "back"),
+        (entry(confirmed=True, buried=True), {1: ["DLQ"]}, "back"),
+        (entry(), {1: ["storm.loose", "DLQ"]}, "more than once"),
+        (entry(), {1: ["storm.loose"], 2: ["storm.loose"]}, "never sent"),
+    ],
+)
+def test_the_ledger_notices(ledger: Ledger, found: dict[int, list[str]], said: str) -> None:
+    (wrong,) = ledger.check(found)
+    assert said in wrong
+
+
+@pytest.mark.parametrize(
+    ("ledger", "found"),
+    [
+        (entry(), {}),
+        (entry(), {1: ["storm.loose"]}),
+        (entry(confirmed=True), {1: ["storm.loose"]}),
+        (entry(confirmed=True, acked=True), {}),
+        (entry(confirmed=True, acked=True), {1: ["storm.loose"]}),
+        (entry(confirmed=True, acked=True, gone=True), {}),
+    ],
+)
+def test_the_ledger_accepts(ledger: Ledger, found: dict[int, list[str]]) -> None:
+    assert ledger.check(found) == []
+
+
+def test_the_ledger_notices_half_a_transaction_and_the_undead() -> None:
+    ledger = entry(partner=2)
+    ledger.entries[2] = Entry(2, Kind.PAIR, "storm.loose", b"2\0", partner=1)
+    assert len(ledger.check({2: ["storm.loose"]})) == 2
+    assert ledger.check({}) == ledger.check({1: ["storm.loose"], 2: ["storm.strict"]}) == []
+    ledger.entries[3] = Entry(3, Kind.REJECTED, "storm.loose", b"3\0", confirmed=True, nacks=1)
+    (wrong,) = ledger.check({3: ["storm.loose"]})
+    assert "with the dead" in wrong
+    assert ledger.check({3: ["DLQ"]}) == []

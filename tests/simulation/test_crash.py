@@ -1,0 +1,293 @@
+"""The power goes, or the disk fails or is full, at every single operation of a mixed workload.
+
+The workload asks for a receipt at every step, and an oracle notes what was confirmed.  Afterwards, on the restarted
+broker: no message whose receipt came is lost, none whose removal was confirmed comes back, a moved message is in one
+place and not in two or none, and what was under way is either done or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from broker.config import Config
+from store.errors import JournalError
+from tests.simulation.world import SCALE, check_accounts, everything, held, small
+from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.stomp_client import ServerFrame
+
+#: Each operation is tried with so many disks that lose different things.
+DISKS: Final = 3 * SCALE
+
+_SETTINGS: Final[tuple[dict[str, object], ...]] = (
+    {"match": "orders", "max-delivery-attempts": 2, "redelivery-delay": 100},
+    {"match": "strict", "delivery-count-persistence": "strict"},
+    {"match": "lost", "dead-letter-address": "attic"},
+)
+
+
+def config(*, retained: bool = True) -> Config:
+    return small(*_SETTINGS, segment_bytes=8 << 10, retained=retained)
+
+
+class Unconfirmed(Exception):
+    """The broker stopped in the middle: the receipt never came."""
+
+
+class Oracle:
+    """Where each message must be: by body, the queues of which exactly one has it (none: it must be gone)."""
+
+    def __init__(self) -> None:
+        self.places: dict[bytes, set[str]] = {}
+
+    def may(self, body: bytes, *places: str) -> None:
+        """Something is about to happen: it may end there too."""
+        self.places.setdefault(body, set()).update(places)
+
+    def must(self, body: bytes, *places: str) -> None:
+        """It has happened."""
+        self.places[body] = set(places)
+
+    def check(self, broker: SimBroker) -> None:
+        """What the restarted broker has is what may be."""
+        for body, count in everything(broker).items():
+            assert count == 1, f"{body!r} is there {count} times"
+            assert body in self.places, f"{body!r} was never sent"
+        for body, places in self.places.items():
+            found = [queue for queue in broker.engine.router.queues if body in held(broker, queue)]
+            assert (found or ["gone"])[0] in places, f"{body!r} is on {found}, and may be on {places}"
+
+
+class Workload:
+    """Every kind of change, each with its receipt."""
+
+    def __init__(self, broker: SimBroker, oracle: Oracle) -> None:
+        self.broker = broker
+        self.oracle = oracle
+        self.receipts = 0
+        self.settled_after_failure = False
+
+    def sure(self, client: SimClient, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        """A frame and its receipt."""
+        self.receipts += 1
+        client.do(command, {**headers, "receipt": str(self.receipts)}, body)
+        failure = self.broker.failure
+        receipts = client.take("RECEIPT")
+        if failure is not None or client.closed:
+            raise Unconfirmed
+        assert [f.headers["receipt-id"] for f in receipts] == [str(self.receipts)], client.frames
+
+    def send(self, client: SimClient, queue: str, body: bytes, **headers: str) -> None:
+        self.oracle.may(body, "gone", queue)
+        self.sure(client, "SEND", {"destination": f"/queue/{queue}", "persistent": "true", **headers}, body)
+        self.oracle.must(body, queue)
+
+    def settle(self, client: SimClient, message: ServerFrame, outcome: str, **headers: str) -> None:
+        queue = message.headers["destination"].rpartition("/")[2]
+        self.oracle.may(message.body, outcome, queue)
+        command = "ACK" if outcome == "gone" else "NACK"
+        self.sure(client, command, {**client._naming(message), **headers})
+        self.oracle.must(message.body, outcome)
+
+    def run(self) -> None:
+        broker = self.broker
+        sender, taker = broker.connect(), broker.connect(**{"client-id": "t"})
+        for n in range(12):
+            self.send(sender, "orders", b"order %d" % n, filler="x" * 300)
+        self.sure(taker, "SUBSCRIBE", {"destination": "/queue/orders", "id": "o", "ack": "client-individual"})
+        orders = taker.messages()
+        self.settle(taker, orders[3], "gone")
+        self.settle(taker, orders[0], "DLQ", requeue="false")
+        self.settle(taker, orders[1], "orders")
+        self.transaction(sender, taker, orders)
+        self.expire(sender)
+        self.fail_twice(taker)
+        self.strict(sender, taker)
+        self.subscription(sender, taker)
+        self.attic(sender, taker)
+        taker.drop()
+        self.purge()
+        sender.drop()
+        broker.advance(60_000)
+
+    def transaction(self, sender: SimClient, taker: SimClient, orders: list[ServerFrame]) -> None:
+        """Two sends, an acknowledgement and a rejection: all or nothing."""
+        self.sure(taker, "BEGIN", {"transaction": "t"})
+        bodies = [b"in transaction 1", b"in transaction 2"]
+        for body in bodies:
+            taker.send("/queue/later", body, persistent="true", transaction="t", filler="y" * 200)
+        taker.ack(orders[5], transaction="t")
+        taker.nack(orders[6], transaction="t", requeue="false")
+        for body in bodies:
+            self.oracle.may(body, "gone", "later")
+        self.oracle.may(orders[5].body, "gone")
+        self.oracle.may(orders[6].body, "DLQ")
+        self.sure(taker, "COMMIT", {"transaction": "t"})
+        for body in bodies:
+            self.oracle.must(body, "later")
+        self.oracle.must(orders[5].body, "gone")
+        self.oracle.must(orders[6].body, "DLQ")
+
+    def expire(self, sender: SimClient) -> None:
+        for n in range(3):
+            body = b"short-lived %d" % n
+            self.send(sender, "later", body, expires=str(self.broker.now + 50))
+            self.oracle.may(body, "ExpiryQueue")
+        self.broker.advance(50)
+        if self.broker.failure is None:
+            for n in range(3):
+                self.oracle.must(b"short-lived %d" % n, "ExpiryQueue")
+
+    def fail_twice(self, taker: SimClient) -> None:
+        """It has failed once, and comes back after its delay."""
+        self.broker.advance(100)
+        (again,) = taker.messages()
+        assert again.headers["redelivered"] == "true"
+        self.settle(taker, again, "DLQ")
+
+    def strict(self, sender: SimClient, taker: SimClient) -> None:
+        self.sure(taker, "SUBSCRIBE", {"destination": "/queue/strict", "id": "s", "ack": "client"})
+        for n in range(3):
+            self.send(sender, "strict", b"strict %d" % n)
+        found = taker.messages()
+        for message in found:
+            self.oracle.may(message.body, "gone")
+        self.sure(taker, "ACK", taker._naming(found[1]))
+        self.oracle.must(found[0].body, "gone")
+        self.oracle.must(found[1].body, "gone")
+        self.oracle.must(found[2].body, "strict")
+
+    def subscription(self, sender: SimClient, taker: SimClient) -> None:
+        """A durable subscription, messages for it, and its end."""
+        headers = {"destination": "/topic/news", "id": "n", "durable-subscription-name": "d", "ack": "client"}
+        self.sure(taker, "SUBSCRIBE", headers)
+        self.sure(taker, "UNSUBSCRIBE", {"id": "n"})
+        for n in range(3):
+            body = b"news %d" % n
+            self.oracle.may(body, "gone", "t.d")
+            self.sure(sender, "SEND", {"destination": "/topic/news", "persistent": "true"}, body)
+            self.oracle.must(body, "t.d")
+        for n in range(3):
+            self.oracle.may(b"news %d" % n, "gone")
+        self.sure(taker, "UNSUBSCRIBE", {"durable-subscription-name": "d"})
+        for n in range(3):
+            self.oracle.must(b"news %d" % n, "gone")
+
+    def attic(self, sender: SimClient, taker: SimClient) -> None:
+        """A dead-letter address that has to be made."""
+        self.send(sender, "lost", b"lost")
+        self.sure(taker, "SUBSCRIBE", {"destination": "/queue/lost", "id": "l", "ack": "client"})
+        self.settle(taker, taker.messages()[-1], "attic", requeue="false")
+
+    def purge(self) -> None:
+        doomed = held(self.broker, "later")
+        for body in doomed:
+            self.oracle.may(body, "gone")
+        self.broker.parts.turn.enter()
+        self.broker.engine.purge(self.broker.engine.queue("later"))
+        self.broker.run()
+        if self.broker.failure is None:
+            for body in doomed:
+                self.oracle.must(body, "gone")
+
+
+def attempt(files: SimFiles, settings: Config) -> Oracle:
+    """The workload, as far as it gets."""
+    oracle = Oracle()
+    broker: SimBroker | None = None
+    try:
+        broker = SimBroker(settings, files=files)
+        Workload(broker, oracle).run()
+        broker.shut_down()
+    except (Crash, Unconfirmed, JournalError):
+        if broker is not None and broker.failure is not None:
+            nothing_is_confirmed(broker)
+    return oracle
+
+
+def nothing_is_confirmed(broker: SimBroker) -> None:
+    """After the disk has failed (promise P1): whatever is sent, no receipt comes."""
+    failure = broker.failure
+    late = SimClient(broker, "1.2", 99)
+    late.do("CONNECT", {"accept-version": "1.2", "host": "sim"})
+    late.send("/queue/orders", b"late", persistent="true", receipt="late")
+    broker.step()
+    broker.step()
+    assert not late.take("RECEIPT")
+    assert broker.failure is failure, "the failure is told once"
+
+
+def restarted(files: SimFiles, settings: Config, oracle: Oracle) -> SimBroker:
+    """The next run, in which everything is where it may be, and from the disk the same."""
+    broker = SimBroker(settings, files=files, seed=1)
+    oracle.check(broker)
+    if settings.journal.retention.enabled:
+        check_accounts(broker)
+    return broker
+
+
+def operations() -> int:
+    files = SimFiles(1)
+    oracle = attempt(files, config())
+    assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
+    assert Counter(place for places in oracle.places.values() for place in places) == {
+        "orders": 7,
+        "DLQ": 3,
+        "ExpiryQueue": 3,
+        "attic": 1,
+        "strict": 1,
+        "gone": 9,
+    }
+    return files.operations
+
+
+OPERATIONS: Final = operations()
+
+
+@pytest.mark.parametrize("disk", range(DISKS))
+def test_crash_at_every_operation(disk: int) -> None:
+    for at in range(1, OPERATIONS + 1):
+        files = SimFiles(disk * 1_000_003 + at)
+        files.plan(at, Fault.CRASH)
+        oracle = attempt(files, config())
+        assert files.faults == 1
+        files.crash()
+        broker = restarted(files, config(), oracle)
+        client = broker.connect()
+        client.confirmed("/queue/orders", b"after")
+        oracle.must(b"after", "orders")
+        restarted_again = broker.restart()
+        oracle.check(restarted_again)
+
+
+@pytest.mark.parametrize("retained", [False, True])
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool, retained: bool) -> None:
+    settings = config(retained=retained)
+    for at in range(1, OPERATIONS + 1):
+        files = SimFiles(at)
+        files.plan(at, fault, sticky=sticky)
+        oracle = attempt(files, settings)
+        files.heal()
+        files.crash()
+        restarted(files, settings, oracle)
+
+
+def test_crash_within_the_recovery_of_a_crash() -> None:
+    for at in range(1, OPERATIONS + 1, max(1, 5 // SCALE)):
+        for again in range(1, 30, 3):
+            files = SimFiles(at * 31 + again)
+            files.plan(at, Fault.CRASH)
+            oracle = attempt(files, config())
+            files.crash()
+            files.plan(again, Fault.CRASH)
+            try:
+                SimBroker(config(), files=files)
+            except Crash:
+                pass
+            files.crash()
+            restarted(files, config(), oracle)

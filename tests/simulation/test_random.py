@@ -1,0 +1,350 @@
+"""A random workload of several clients against a naive model of the queues, with restarts in between.
+
+One seed decides everything; a failure prints it.  Longer: BARTLEBY_SIMULATION_SCALE=100.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import pytest
+
+from tests.simulation.model import DLQ, EXPIRY, Copy, Key, Model, Place, QueueModel, Rules, Sending, Sub, Taking, TxModel, wants
+from tests.simulation.world import SCALE, check_accounts, small
+from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.stomp_client import ServerFrame
+
+SEEDS: Final = range(40 * SCALE)
+STEPS: Final = 250
+
+_SELECTORS: Final = ("", "", "colour = 'red'", "colour = 'blue'", "AMQPriority > 4")
+_QUEUES: Final = ("plain", "slow", "deadly", DLQ, EXPIRY)
+
+#: What is done, and how often compared with the rest.
+_ACTIONS: Final[dict[str, float]] = {
+    "send": 45,
+    "subscribe": 8,
+    "subscribe_topic": 5,
+    "settle": 35,
+    "begin": 4,
+    "end": 4,
+    "unsubscribe": 3,
+    "leave": 3,
+    "connect": 5,
+    "advance": 8,
+    "purge": 1,
+    "restart": 1.5,
+}
+
+
+class Sim:
+    """The broker, its clients, and the model beside it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.strict = seed % 3 == 0
+        mode = {"match": "#", "delivery-count-persistence": "strict" if self.strict else "on-return"}
+        config = small(
+            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3},
+            {"match": "deadly", "dead-letter-address": "", "max-delivery-attempts": 2},
+        )
+        catch_all = config.address_settings[0].model_copy(
+            update={"delivery_count_persistence": type(config.address_settings[0]).model_validate(mode).fields()[
+                "delivery_count_persistence"
+            ]}
+        )
+        config = config.model_copy(update={"address_settings": (catch_all, *config.address_settings[1:])})
+        self.broker = SimBroker(config, seed=seed)
+        self.model = Model()
+        self.model.now = self.broker.now
+        self.clients: dict[int, SimClient] = {}
+        self.deliveries: dict[tuple[Sub, Key], ServerFrame] = {}
+        self.aliases: dict[str, str] = {}  # what the model calls the queues of temporary subscriptions
+        self.numbers = 0
+        for name in _QUEUES:
+            self.model.queues[name] = QueueModel(name, self.rules(name))
+        # Every queue exists from the start, so that the model need not know what is made when.
+        opener = self.broker.connect()
+        for name in _QUEUES:
+            opener.subscribe(f"/queue/{name}", id=name)
+        opener.drop()
+
+    def rules(self, name: str) -> Rules:
+        attempts, delay, dead = {"slow": (3, 500, DLQ), "deadly": (2, 0, "")}.get(name, (10, 0, DLQ))
+        return Rules(delay, attempts, dead, self.strict)
+
+    # -- one step --------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Do something, see what comes of it, and compare."""
+        names, weights = list(_ACTIONS), list(_ACTIONS.values())
+        (action,) = self.random.choices(names, weights)
+        getattr(self, f"do_{action}")()
+        self.observe()
+
+    def observe(self) -> None:
+        """Let what is due happen on both sides, and hand the model what was delivered."""
+        self.broker.advance(0)
+        self.model.elapse()
+        for number, client in self.clients.items():
+            assert not client.closed, client.frames
+            for frame in client.messages():
+                self.deliver(number, frame)
+        self.model.check_nobody_waits()
+
+    def deliver(self, number: int, frame: ServerFrame) -> None:
+        sub = (number, frame.headers["subscription"])
+        first = frame.headers.get("_AMQ_DL_FIRST_QUEUE", self.model.subs[sub].queue)
+        key = (frame.body, self.known_as(first))
+        copy = self.model.delivered(sub, key, redelivered=frame.headers["redelivered"] == "true")
+        assert frame.headers["priority"] == str(copy.priority)
+        assert frame.headers["persistent"] == str(copy.durable).lower()
+        assert frame.headers["expires"] == str(copy.expires)
+        assert frame.headers["colour"] == copy.colour
+        self.deliveries[sub, key] = frame
+
+    def known_as(self, queue: str) -> str:
+        """Queues of temporary subscriptions have names that the model does not know."""
+        return self.aliases.get(queue, queue)
+
+    def compare(self) -> None:
+        """Every message where the model says, with as many failures."""
+        for name, queue in self.model.queues.items():
+            real = self.broker.engine.queue(next((r for r, n in self.aliases.items() if n == name), name))
+            found = {
+                self.key_of(message.body, message.facts.annotations, real.name): (
+                    place,
+                    real.delivery_count(message.id),
+                    message.facts.durable,
+                )
+                for message, place in self.broker.engine.browse(real)
+            }
+            expected = {
+                key: (copy.place.value, copy.failures, copy.durable)
+                for key, copy in queue.copies.items()
+                if copy.place is not Place.IN_TRANSACTION
+            }
+            assert found == expected, name
+            held = sum(copy.place in (Place.HELD, Place.IN_TRANSACTION) for copy in queue.copies.values())
+            assert real.delivering == held
+            assert real.message_count == len(queue.copies)
+            c = real.counters
+            gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
+            assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
+        sizes = self.broker.engine.core.usage
+        assert (sizes.messages == 0) == (not any(queue.copies for queue in self.model.queues.values()))
+
+    def key_of(self, body: bytes, annotations: dict[str, str | int] | None, queue: str) -> Key:
+        return body, self.known_as(str((annotations or {}).get("_AMQ_DL_FIRST_QUEUE", queue)))
+
+    # -- what is done ----------------------------------------------------------------------------------------------
+
+    def some_client(self) -> int:
+        if not self.clients or (len(self.clients) < 4 and self.random.random() < 0.1):
+            self.do_connect()
+        return self.random.choice(list(self.clients))
+
+    def do_connect(self) -> None:
+        if len(self.clients) >= 4:
+            return
+        self.numbers += 1
+        version = self.random.choice(("1.1", "1.2"))
+        self.clients[self.numbers] = self.broker.connect(version, **{"client-id": f"c{self.numbers}"})
+
+    def open_transaction(self, number: int) -> str:
+        """One of the client's transactions, or none."""
+        names = [name for owner, name in self.model.transactions if owner == number]
+        return self.random.choice(names) if names and self.random.random() < 0.6 else ""
+
+    def do_send(self) -> None:
+        number, random = self.some_client(), self.random
+        self.numbers += 1
+        durable, priority = random.random() < 0.7, random.choice((4, 4, 4, 0, 9))
+        colour = random.choice(("red", "blue"))
+        expires = self.broker.now + random.randrange(1, 2000) if random.random() < 0.25 else 0
+        due = self.broker.now + random.randrange(1, 1000) if random.random() < 0.2 else 0
+        copy = Copy((b"m%d" % self.numbers, ""), 0, durable, priority, colour, expires, due)
+        target = random.choice(("plain", "plain", "slow", "slow", "deadly", "news"))
+        headers = {"persistent": str(durable).lower(), "priority": str(priority), "colour": colour}
+        if expires:
+            headers["expires"] = str(expires)
+        if due:
+            headers["AMQ_SCHEDULED_TIME"] = str(due)
+        tx = self.open_transaction(number)
+        if tx:
+            headers["transaction"] = tx
+            self.model.transactions[number, tx].sends.append(Sending(target, copy))
+        else:
+            self.model.publish(target, copy)
+        prefix = "/topic/" if target == "news" else "/queue/"
+        self.done(number, "SEND", {"destination": prefix + target, **headers}, copy.key[0])
+
+    def done(self, number: int, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        """A frame, and its receipt at once: nothing is left open."""
+        self.numbers += 1
+        client = self.clients[number]
+        client.do(command, {**headers, "receipt": str(self.numbers)}, body)
+        assert [f.headers["receipt-id"] for f in client.take("RECEIPT")] == [str(self.numbers)], client.frames
+
+    def do_subscribe(self) -> None:
+        number, random = self.some_client(), self.random
+        self.numbers += 1
+        sub = (number, f"s{self.numbers}")
+        taking = Taking(random.choice(_QUEUES), random.choice(_SELECTORS), random.random() < 0.4)
+        headers = {"destination": f"/queue/{taking.queue}", "selector": taking.selector}
+        self.subscribed(sub, taking, headers)
+
+    def subscribed(self, sub: Sub, taking: Taking, headers: dict[str, str]) -> None:
+        mode = "client" if taking.cumulative else "client-individual"
+        self.model.subs[sub] = taking
+        ready = [c for c in self.model.queues[taking.queue].copies.values() if c.place is Place.READY]
+        self.done(sub[0], "SUBSCRIBE", {**headers, "id": sub[1], "ack": mode, "consumer-window-size": "-1"})
+        got = [f for f in self.clients[sub[0]].frames if f.headers.get("subscription") == sub[1]]
+        if taking.queue in (DLQ, EXPIRY):  # which of several that died at once came first is nobody's business
+            priorities = [int(f.headers["priority"]) for f in got]
+            assert priorities == sorted(priorities, reverse=True)
+            return
+        expected = [c for c in sorted(ready, key=lambda c: (-c.priority, c.seq)) if wants(taking.selector, c)]
+        assert {f.body for f in got} == {c.key[0] for c in expected}
+        for durable in (False, True):  # those that wait for the disk do not hold up the others
+            ordered = [f.body for f in got if f.headers["persistent"] == str(durable).lower()]
+            assert ordered == [c.key[0] for c in expected if c.durable is durable], "by priority, first in, first out"
+
+    def do_subscribe_topic(self) -> None:
+        number, random = self.some_client(), self.random
+        self.numbers += 1
+        sub = (number, f"s{self.numbers}")
+        selector = random.choice(_SELECTORS)
+        headers = {"destination": "/topic/news", "selector": selector}
+        if random.random() < 0.4:
+            self.temporary(sub, selector, headers)
+            return
+        name = f"c{number}.{random.choice('xy')}"
+        if any(taking.queue == name for taking in self.model.subs.values()):
+            return
+        known = self.model.queues.get(name)
+        if known is None:
+            self.model.queues[name] = QueueModel(name, self.rules("news"), address="news", selector=selector)
+        else:
+            headers["selector"] = known.selector
+        headers["durable-subscription-name"] = name.partition(".")[2]
+        self.subscribed(sub, Taking(name, "", random.random() < 0.4), headers)
+
+    def temporary(self, sub: Sub, selector: str, headers: dict[str, str]) -> None:
+        name = f"temporary {sub}"
+        self.model.queues[name] = QueueModel(name, self.rules("news"), durable=False, address="news", selector=selector)
+        before = set(self.broker.engine.router.queues)
+        self.subscribed(sub, Taking(name, "", self.random.random() < 0.4), headers)
+        (made,) = set(self.broker.engine.router.queues) - before
+        self.aliases[made] = name
+
+    def do_settle(self) -> None:
+        choices = [(sub, key) for sub, taking in self.model.subs.items() for key in taking.has]
+        if not choices:
+            return
+        sub, key = self.random.choice(choices)
+        how = self.random.choices(("ack", "nack", "dead"), (4, 4, 1))[0]
+        tx = self.open_transaction(sub[0])
+        frame = self.deliveries[sub, key]
+        client = self.clients[sub[0]]
+        headers = client._naming(frame)
+        if tx:
+            headers["transaction"] = tx
+        if how == "dead":
+            headers["requeue"] = "false"
+        self.model.settle(sub, key, how, tx)
+        self.done(sub[0], "ACK" if how == "ack" else "NACK", headers)
+
+    def do_begin(self) -> None:
+        number = self.some_client()
+        self.numbers += 1
+        self.model.transactions[number, f"t{self.numbers}"] = TxModel()
+        self.done(number, "BEGIN", {"transaction": f"t{self.numbers}"})
+
+    def do_end(self) -> None:
+        if not self.model.transactions:
+            return
+        number, name = self.random.choice(list(self.model.transactions))
+        if self.random.random() < 0.6:
+            self.model.commit(number, name)
+            self.done(number, "COMMIT", {"transaction": name})
+        else:
+            self.model.rollback(number, name)
+            self.done(number, "ABORT", {"transaction": name})
+
+    def do_unsubscribe(self) -> None:
+        if not self.model.subs:
+            return
+        sub = self.random.choice(list(self.model.subs))
+        queue = self.model.queues[self.model.subs[sub].queue]
+        self.model.close(sub, "closed")
+        headers = {"id": sub[1]}
+        if queue.address and queue.durable and self.random.random() < 0.5:
+            headers["durable-subscription-name"] = queue.name.partition(".")[2]
+            del self.model.queues[queue.name]
+        self.done(sub[0], "UNSUBSCRIBE", headers)
+
+    def do_leave(self) -> None:
+        if not self.clients:
+            return
+        number = self.random.choice(list(self.clients))
+        client = self.clients[number]
+        how = self.random.choice(("DISCONNECT", "drop", "silent"))
+        self.model.leave(number, "silent" if how == "silent" else "disconnected")
+        if how == "DISCONNECT":
+            self.done(number, "DISCONNECT", {})
+            assert client.closed
+        elif how == "silent":
+            self.broker.parts.turn.enter()
+            client.session.timed_out()
+            client.drop()
+        else:
+            client.drop()
+        del self.clients[number]
+
+    def do_advance(self) -> None:
+        end = self.broker.now + self.random.choice((1, 100, 700, 3000))
+        while (due := self.model.next_due()) is not None and due <= end:
+            self.broker.advance(max(due - self.broker.now, 0))
+            self.model.now = self.broker.now
+            self.observe()
+        self.broker.advance(end - self.broker.now)
+        self.model.now = end
+
+    def do_purge(self) -> None:
+        name = self.random.choice(_QUEUES)
+        self.broker.parts.turn.enter()
+        assert self.broker.engine.purge(self.broker.engine.queue(name)) == self.model.purge(name)
+        self.broker.run()
+
+    def do_restart(self) -> None:
+        self.compare()
+        crash = self.random.random() < 0.6
+        self.broker = self.broker.restart(crash=crash)
+        if crash:
+            self.model.cut()
+        else:
+            self.model.stop()
+        self.clients.clear()
+        self.deliveries.clear()
+        self.aliases = {r: n for r, n in self.aliases.items() if n not in self.model.queues}
+        self.observe()
+        self.compare()
+        check_accounts(self.broker)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_workload(seed: int) -> None:
+    sim = Sim(seed)
+    done = 0
+    try:
+        while done < STEPS:
+            sim.step()
+            done += 1
+            if done % 10 == 0:
+                sim.compare()
+        sim.do_restart()
+    except BaseException:
+        print(f"seed {seed}, step {done}")
+        raise

@@ -1,0 +1,149 @@
+"""Promise P4: what may have reached a consumer is `redelivered` after a power cut, in strict mode even if nothing came
+back; in the other mode, what came back is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.world import check_accounts, counts, small
+from tests.support.sim_broker import SimBroker, SimClient
+
+STRICT: dict[str, object] = {"match": "orders", "delivery-count-persistence": "strict"}
+
+
+def sent(broker: SimBroker, count: int) -> SimClient:
+    client = broker.connect()
+    for n in range(count):
+        client.confirmed("/queue/orders", b"%d" % n)
+    return client
+
+
+def redelivered(broker: SimBroker) -> dict[bytes, str]:
+    """What each message of the queue says to the next consumer, which then leaves cleanly."""
+    client = broker.connect()
+    client.subscribe("/queue/orders")
+    found = {message.body: message.headers["redelivered"] for message in client.messages()}
+    client.do("UNSUBSCRIBE", {"id": "s"})
+    return found
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("keep", [0.0, 1.0])
+def test_what_was_prefetched_is_redelivered(mode: str, keep: float) -> None:
+    broker = SimBroker(small(STRICT))
+    sent(broker, 5)
+    taker = broker.connect()
+    taker.stalled = True
+    window = "700" if mode != "auto" else "-1"
+    taker.subscribe("/queue/orders", ack=mode, consumer_window_size=window)
+    taker.stalled = False
+    broker.files.crash(keep)
+    broker = SimBroker(broker.config, files=broker.files, now=broker.now)
+    first = {b"%d" % n: "true" if mode == "auto" or n < 3 else "false" for n in range(5)}
+    assert redelivered(broker) == first
+    assert redelivered(broker.restart()) == first, "a clean return changes nothing, on disk either"
+
+
+def test_what_did_not_leave_is_not_redelivered() -> None:
+    """The journal entry of the delivery is not on disk: no byte has left, and nobody can have seen it."""
+    broker = SimBroker(small(STRICT))
+    sent(broker, 3).drop()
+    broker = broker.restart(lazy_disk=True)
+    taker = broker.connect()
+    taker.subscribe("/queue/orders")
+    assert taker.messages() == []
+    broker.files.crash(0.0)
+    broker = SimBroker(broker.config, files=broker.files, now=broker.now)
+    assert set(redelivered(broker).values()) == {"false"}
+
+
+def test_it_leaves_once_it_is_on_disk() -> None:
+    broker = SimBroker(small(STRICT), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders")
+    sender.send("/queue/orders", b"durable", persistent="true")
+    sender.send("/queue/orders", b"not")
+    assert taker.bodies() == [b"not"]
+    broker.step()
+    assert taker.bodies() == [], "stored, and now its delivery is being written"
+    sender.send("/queue/orders", b"not either")
+    assert taker.bodies() == [], "it does not overtake"
+    broker.step()
+    assert taker.bodies() == [b"durable", b"not either"]
+
+
+def test_an_automatic_subscription_loses_nothing_between_two_writes() -> None:
+    """What waits for the journal is not with the client, and is not taken as consumed when the rest is flushed."""
+    broker = SimBroker(small(STRICT))
+    taker, sender = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders", ack="auto")
+    bodies = [b"%d" % n for n in range(50)]
+    for body in bodies[:25]:
+        sender.send("/queue/orders", body, persistent="true")
+    broker.parts.turn.enter()
+    sender.raw(b"".join(b"SEND\ndestination:/queue/orders\npersistent:true\n\n%b\0" % body for body in bodies[25:]))
+    assert taker.bodies() == bodies
+    broker = broker.restart()
+    assert redelivered(broker) == {}
+    check_accounts(broker)
+
+
+def test_an_automatic_subscription_loses_nothing_with_a_slow_disk() -> None:
+    broker = SimBroker(small(STRICT), lazy_disk=True)
+    taker, sender = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders", ack="auto")
+    got: list[bytes] = []
+    bodies = [b"%d" % n for n in range(40)]
+    for body in bodies:
+        sender.send("/queue/orders", body, persistent="true", receipt="r")
+        broker.step()
+        got += taker.bodies()
+    for _ in range(5):
+        broker.step()
+        got += taker.bodies()
+    assert got == bodies
+    assert broker.engine.queue("orders").message_count == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_came_back_is_redelivered_in_both_modes(strict: bool) -> None:
+    settings = STRICT if strict else {"match": "orders"}
+    broker = SimBroker(small(settings))
+    sent(broker, 4)
+    taker = broker.connect()
+    taker.subscribe("/queue/orders")
+    messages = taker.messages()
+    taker.nack(messages[1])
+    taker.do("UNSUBSCRIBE", {"id": "s"})
+    broker = broker.restart()
+    expected = {b"0": "false", b"1": "true", b"2": "false", b"3": "false"}
+    assert redelivered(broker) == expected
+    assert counts(broker, "orders") == {b"0": 0, b"1": 1, b"2": 0, b"3": 0}
+
+
+def test_on_return_forgets_what_was_only_prefetched() -> None:
+    broker = SimBroker(small())
+    sent(broker, 2)
+    taker = broker.connect()
+    taker.subscribe("/queue/orders")
+    assert len(taker.messages()) == 2
+    assert set(redelivered(broker.restart()).values()) == {"false"}
+
+
+def test_counts_add_up_over_crashes_to_the_dead_letter() -> None:
+    """In strict mode a crash counts: a message that kills its broker ends as a dead letter."""
+    broker = SimBroker(small({**STRICT, "max-delivery-attempts": 3}))
+    sent(broker, 1)
+    for attempt in range(3):
+        assert counts(broker, "orders") == {b"0": attempt}
+        taker = broker.connect()
+        taker.subscribe("/queue/orders")
+        assert len(taker.messages()) == 1
+        broker = broker.restart()
+    taker = broker.connect()
+    taker.subscribe("/queue/orders")
+    (message,) = taker.messages()
+    taker.nack(message)
+    assert counts(broker, "DLQ") == {b"0": 0}
+    assert broker.engine.queue("orders").message_count == 0
+    check_accounts(broker)

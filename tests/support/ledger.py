@@ -1,0 +1,144 @@
+"""What clients know of each message they sent: the books against which a broker is held after a crash.
+
+A message's entry only ever grows: sent, confirmed, delivered, acknowledged, confirmed again.  From it follows where the
+message must be, may be, and must not be.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Final
+
+
+class Kind(Enum):
+    """What becomes of a message, if nothing comes between."""
+
+    PLAIN = "acknowledged at once"
+    LAZY = "acknowledged when it comes for the third time"
+    POISON = "refused until it is dead"
+    REJECTED = "dead-lettered at the first refusal"
+    BRIEF = "expires soon"
+    PAIR = "one of two that are sent in a transaction"
+
+
+#: How often each kind is sent.
+WEIGHTS: Final = {Kind.PLAIN: 60, Kind.LAZY: 15, Kind.POISON: 4, Kind.REJECTED: 4, Kind.BRIEF: 7, Kind.PAIR: 10}
+
+QUEUES: Final = ("storm.loose", "storm.strict")
+
+ATTEMPTS: Final = 4
+
+#: Refusals that kill.
+DEADLY: Final = {Kind.POISON: ATTEMPTS, Kind.REJECTED: 1}
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message."""
+
+    number: int
+    kind: Kind
+    queue: str
+    body: bytes = field(repr=False)
+    partner: int = 0  # the other message of its transaction
+    confirmed: bool = False  # its receipt, or that of its COMMIT, has arrived
+    deliveries: int = 0  # how often it reached the consumer
+    reached: bool = False  # whether it did since the broker's last start
+    acked: bool = False  # an ACK for it has left
+    gone: bool = False  # and has been confirmed
+    buried: bool = False  # it was taken from the dead-letter or expiry queue, and that was confirmed
+    nacks: int = 0  # confirmed ones
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All messages, by number.  The clients' threads write to it, one lock for all."""
+
+    random: Random
+    entries: dict[int, Entry] = field(default_factory=dict)
+    lock: threading.Condition = field(default_factory=threading.Condition)
+    receipts: int = 0
+
+    def new(self) -> list[Entry]:
+        """The next message to send, or the next two."""
+        kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        queue = self.random.choice(QUEUES)
+        with self.lock:
+            made = [self._enter(kind, queue) for _ in range(2 if kind is Kind.PAIR else 1)]
+            if kind is Kind.PAIR:
+                made[0].partner, made[1].partner = made[1].number, made[0].number
+        return made
+
+    def _enter(self, kind: Kind, queue: str) -> Entry:
+        number = len(self.entries) + 1
+        filling = self.random.randbytes(self.random.choice((10, 100, 1_000, 10_000)))
+        entry = self.entries[number] = Entry(number, kind, queue, b"%d\0" % number + filling)
+        return entry
+
+    def of(self, body: bytes) -> Entry:
+        """Whose body this is, byte for byte."""
+        entry = self.entries[int(body.partition(b"\0")[0])]
+        assert zlib.crc32(entry.body) == zlib.crc32(body), f"message {entry.number} has another body"
+        return entry
+
+    def confirm(self, receipt: str) -> None:
+        """A receipt: `what:number[,number]`."""
+        what, _, numbers = receipt.partition(":")
+        with self.lock:
+            for number in map(int, numbers.split(",")):
+                entry = self.entries[number]
+                if what == "send":
+                    entry.confirmed = True
+                elif what == "ack":
+                    entry.gone = True
+                elif what == "nack":
+                    entry.nacks += 1
+                elif what == "bury":
+                    entry.buried = True
+            self.receipts += 1
+            self.lock.notify_all()
+
+    def await_receipts(self, number: int, seconds: float) -> None:
+        """Wait until so many more receipts have arrived, or for so long."""
+        with self.lock:
+            wanted = self.receipts + number
+            self.lock.wait_for(lambda: self.receipts >= wanted, seconds)
+
+    def restarted(self) -> None:
+        """The broker has another life: nothing has reached anybody in it."""
+        for entry in self.entries.values():
+            entry.reached = False
+
+    def check(self, found: dict[int, list[str]]) -> list[str]:
+        """What is wrong with where the messages are: `found` names the queues on which each number is."""
+        wrong = [f"message {number} was never sent" for number in found.keys() - self.entries.keys()]
+        for number, entry in self.entries.items():
+            places = found.get(number, [])
+            problem = self._problem(entry, places, found)
+            if problem:
+                wrong.append(f"message {number}: {problem}; it is on {places or 'no queue'}: {entry}")
+        return wrong
+
+    def _problem(self, entry: Entry, places: list[str], found: dict[int, list[str]]) -> str:
+        over = entry.gone or entry.buried
+        if len(places) > 1:
+            return "there more than once"
+        if over and places:
+            return "back although its end was confirmed"
+        if entry.confirmed and not places and not over and not entry.acked:
+            return "lost although its receipt had arrived"
+        if places and places[0] in QUEUES and entry.nacks >= DEADLY.get(entry.kind, entry.nacks + 1):
+            return "not with the dead although its last refusal was confirmed"
+        if entry.partner and not entry.confirmed:
+            other = self.entries[entry.partner]
+            if self._existed(entry, places) != self._existed(other, found.get(other.number, [])):
+                return f"half a transaction, {other.number} is the other half"
+        return ""
+
+    @staticmethod
+    def _existed(entry: Entry, places: list[str]) -> bool:
+        return bool(places) or entry.deliveries > 0

@@ -1,0 +1,362 @@
+"""The storm: a broker under the load of stomp.py, killed with SIGKILL again and again, and held against the ledger.
+
+a round     producer and consumer run until some receipts have arrived; SIGKILL; start again; look at every queue
+checked     every message whose receipt arrived is there exactly once, unless its ACK left
+            nothing whose ACK was confirmed comes back
+            transactions are whole or absent
+            on the strict queue everything that reached the consumer counts as delivered
+            dead letters and expired messages carry their reason, and are the message that was sent
+the end     everything that is left is consumed, and the books balance
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import stomp
+
+from tests.support.daemon import DaemonProcess, running
+from tests.support.ledger import ATTEMPTS, DEADLY, QUEUES, Entry, Kind, Ledger
+
+#: Small segments, so that the storm also crosses their borders and the deletion of dead ones.
+SETTINGS: Final = f"""
+[log]
+level = "warning"
+
+[journal]
+segment-size = "4MiB"
+reserve = "1MiB"
+
+[limits]
+body-bytes-max = "64KiB"
+transaction-bytes-max = "256KiB"
+
+[[address-settings]]
+match = "#"
+dead-letter-address = "DLQ"
+expiry-address = "ExpiryQueue"
+max-delivery-attempts = {ATTEMPTS}
+
+[[address-settings]]
+match = "storm.strict"
+delivery-count-persistence = "strict"
+"""
+
+#: Receipts after which a round ends at the latest; the seed chooses.
+RECEIPTS_MAX: Final = 400
+
+#: A round ends after so many seconds even if no receipt arrives.
+ROUND_S: Final = 5.0
+
+#: How long an expiring message lives, in ms: shorter than a restart takes.
+BRIEF_MS: Final = 30
+
+PATIENCE_S: Final = 20.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a storm did."""
+
+    kills: int = 0
+    sent: int = 0
+    confirmed: int = 0
+    consumed: int = 0
+    dead: int = 0
+    expired: int = 0
+    redelivered: int = 0
+    recovery_ms_max: int = 0
+
+
+class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
+    """A connection of the storm.  It may lose the broker at any moment."""
+
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        self.ledger = ledger
+        self.lost = threading.Event()
+        self.error = ""
+        self.connection = stomp.StompConnection12(
+            [("127.0.0.1", port)], auto_decode=False, reconnect_attempts_max=1, timeout=PATIENCE_S
+        )
+        self.connection.set_listener("storm", self)
+        self.connection.connect(wait=True)
+        self.connection.transport.socket.settimeout(None)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.ledger.confirm(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Any) -> None:
+        self.error = f"{frame.headers} {frame.body!r}"
+
+    def on_message(self, frame: Any) -> None:
+        # stomp.py swallows what a listener raises.
+        try:
+            self.received(self.ledger.of(frame.body), frame.headers)
+        except (AssertionError, KeyError, ValueError) as wrong:
+            self.error = self.error or repr(wrong)
+
+    def received(self, entry: Entry, headers: dict[str, str]) -> None:
+        """A message came."""
+        raise AssertionError(f"nobody subscribed, and message {entry.number} came: {headers}")
+
+    def on_disconnected(self) -> None:
+        self.lost.set()
+
+    def attempt(self, send: Callable[[], object]) -> bool:
+        """Send something; whether the connection took it."""
+        try:
+            send()
+        except Exception:  # stomp.py raises whatever the socket did
+            return False
+        return True
+
+    def join(self) -> None:
+        """Wait for the end of the connection, when the broker is gone: what had arrived has been read by then."""
+        assert self.lost.wait(PATIENCE_S), "the connection outlives the broker"
+        self.connection.transport.io_thread.join(PATIENCE_S)
+        assert not self.error, self.error
+
+
+class Producer(_Listener):
+    """Sends until the broker is gone."""
+
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        super().__init__(ledger, port)
+        self._thread = threading.Thread(target=self._run, name="storm producer")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self.lost.is_set():
+            entries = self.ledger.new()
+            if not self.attempt(lambda made=entries: self._send(made)):  # type: ignore[misc]
+                return
+
+    def _send(self, entries: list[Entry]) -> None:
+        receipt = "send:" + ",".join(str(entry.number) for entry in entries)
+        headers = {"persistent": "true", "number": str(entries[0].number)}
+        if len(entries) == 1:
+            if entries[0].kind is Kind.BRIEF:
+                headers["expires"] = str(int(time.time() * 1000) + BRIEF_MS)
+            self._put(entries[0], {**headers, "receipt": receipt})
+            return
+        transaction = f"t{entries[0].number}"
+        self.connection.begin(transaction)
+        for entry in entries:
+            self._put(entry, {**headers, "transaction": transaction})
+        self.connection.commit(transaction, receipt=receipt)
+
+    def _put(self, entry: Entry, headers: dict[str, str]) -> None:
+        self.connection.send(f"/queue/{entry.queue}", entry.body, headers=headers)
+
+    def join(self) -> None:
+        super().join()
+        self._thread.join(PATIENCE_S)
+
+
+class Consumer(_Listener):
+    """Takes messages and does with each what its kind says."""
+
+    def subscribe(self, *queues: str) -> None:
+        """With a small window, so that some messages are with the broker still."""
+        for queue in queues:
+            headers = {"consumer-window-size": "65536"}
+            self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
+
+    def received(self, entry: Entry, headers: dict[str, str]) -> None:
+        assert not entry.gone, f"message {entry.number} was delivered after its end: {headers}"
+        with self.ledger.lock:
+            entry.deliveries += 1
+            entry.reached = True
+        self.attempt(lambda: self.settle(entry, headers))
+
+    def settle(self, entry: Entry, headers: dict[str, str]) -> None:
+        """Acknowledge, refuse, or keep."""
+        number, id = entry.number, headers["ack"]
+        if entry.kind is Kind.POISON:
+            self.connection.nack(id, receipt=f"nack:{number}", reason=f"poison {number}")
+        elif entry.kind is Kind.REJECTED:
+            self.connection.nack(id, receipt=f"nack:{number}", reason=f"rejected {number}", requeue="false")
+        elif entry.kind is not Kind.LAZY or entry.deliveries >= 3:
+            entry.acked = True
+            self.connection.ack(id, receipt=f"ack:{number}")
+
+
+class Undertaker(_Listener):
+    """Takes what is on the dead-letter and expiry queues, and looks at it closely."""
+
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        self.problems: list[str] = []
+        self.redelivered: dict[int, bool] = {}
+        super().__init__(ledger, port)
+
+    def received(self, entry: Entry, headers: dict[str, str]) -> None:
+        self.redelivered[entry.number] = headers["redelivered"] == "true"
+        if headers["subscription"] in ("DLQ", "ExpiryQueue"):
+            self.problems += [f"dead letter {entry.number}: {p}: {headers}" for p in _flaws(entry, headers)]
+        entry.acked = True
+        self.connection.ack(headers["ack"], receipt=f"bury:{entry.number}")
+
+    def take(self, queue: str, number: int) -> None:
+        """All messages of a queue, which are so many; returns when each is gone for good."""
+        if number:
+            headers = {"consumer-window-size": "-1"}
+            with self.ledger.lock:
+                wanted = self.ledger.receipts + number
+                self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
+                enough = self.ledger.lock.wait_for(lambda: self.ledger.receipts >= wanted, PATIENCE_S)
+            assert enough, f"{queue}: {wanted - self.ledger.receipts} of {number} messages did not come"
+        assert not self.problems, "\n".join(self.problems)
+        assert not self.error, self.error
+
+    def leave(self) -> None:
+        """DISCONNECT."""
+        self.connection.disconnect(receipt="leave:0")
+        self.join()
+
+    def on_receipt(self, frame: Any) -> None:
+        if frame.headers["receipt-id"] != "leave:0":
+            super().on_receipt(frame)
+
+
+def _flaws(entry: Entry, headers: dict[str, str]) -> list[str]:
+    """What a dead or expired message lacks."""
+    flaws = []
+    if headers["_AMQ_ORIG_QUEUE"] != entry.queue or headers["_AMQ_DL_FIRST_QUEUE"] != entry.queue:
+        flaws.append("another origin")
+    reason, text, attempts = headers["_AMQ_DL_REASON"], headers["_AMQ_DL_TEXT"], int(headers["_AMQ_DL_ATTEMPTS"])
+    expected = {Kind.POISON: "max-deliveries", Kind.REJECTED: "rejected", Kind.BRIEF: "expired"}.get(entry.kind)
+    if reason != expected:
+        flaws.append(f"the reason should be {expected}")
+    if entry.kind in (Kind.POISON, Kind.REJECTED) and not text.endswith(f"{reason_word(entry.kind)} {entry.number}"):
+        flaws.append("the text is not the consumer's")
+    if entry.kind is Kind.POISON and attempts < ATTEMPTS:
+        flaws.append("it died too early")
+    if headers["expires"] != "0":
+        flaws.append("it expires again")
+    return flaws
+
+
+def reason_word(kind: Kind) -> str:
+    """The word that the consumer's reason begins with."""
+    return "poison" if kind is Kind.POISON else "rejected"
+
+
+def _number(message: dict[str, Any]) -> int:
+    """The message's number, from its body as management shows it."""
+    assert message["body"]["encoding"] == "base64", "bodies have a NUL in them"
+    return int(b64decode(message["body"]["data"]).partition(b"\0")[0])
+
+
+class Storm:
+    """One broker, one ledger."""
+
+    def __init__(self, broker: DaemonProcess, seed: int) -> None:
+        self.figures = Figures()
+        self._random = Random(seed)
+        self._ledger = Ledger(Random(self._random.getrandbits(64)))
+        self._broker = broker
+
+    def round(self) -> None:
+        """Load, SIGKILL, restart, check."""
+        ledger, broker = self._ledger, self._broker
+        consumer = Consumer(ledger, broker.port)
+        consumer.subscribe(*QUEUES)
+        producer = Producer(ledger, broker.port)
+        ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
+        broker.kill()
+        producer.join()
+        consumer.join()
+        begun = time.monotonic()
+        broker.start()
+        self.figures.recovery_ms_max = max(self.figures.recovery_ms_max, int((time.monotonic() - begun) * 1000))
+        self.figures.kills += 1
+        self._check()
+        self._bury()
+        ledger.restarted()
+
+    def _check(self) -> None:
+        broker = self._broker
+        counts = self._settled_counts()
+        found: dict[int, list[str]] = {}
+        delivered: dict[int, int] = {}
+        for queue, count in counts.items():
+            for message in self._browse(queue, count):
+                number = _number(message)
+                found.setdefault(number, []).append(queue)
+                delivered[number] = message["failed_deliveries"]
+        wrong = self._ledger.check(found)
+        for entry in self._ledger.entries.values():
+            on_queue = found.get(entry.number) == [entry.queue]
+            known = max(entry.nacks, int(entry.reached and entry.queue == "storm.strict"))
+            if on_queue and delivered[entry.number] < known:
+                wrong.append(f"message {entry.number} has failed {delivered[entry.number]} times: {entry}")
+        self.figures.redelivered += sum(1 for count in delivered.values() if count)
+        assert not wrong, "\n".join(wrong[:20]) + f"\n({len(wrong)} problems; {broker.directory})"
+
+    def _settled_counts(self) -> dict[str, int]:
+        """Messages on each queue, when nothing is on its way to the disk."""
+        for _ in range(1000):
+            queues = self._broker.get("queues", size=1000)["queues"]
+            if all(q["messages"] == q["ready"] + q["scheduled"] + q["delivering"] for q in queues):
+                return {q["name"]: q["messages"] for q in queues}
+        raise AssertionError("messages are on their way to the disk for ever")
+
+    def _browse(self, queue: str, count: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        for page in range(1, count // 1000 + 2):
+            answer = self._broker.get(f"queues/{queue}/messages", page=page, size=1000)
+            messages += answer["messages"]
+        assert len(messages) == count, f"{queue}: {len(messages)} messages are shown, {count} are counted"
+        return messages
+
+    def _bury(self, *more: str) -> Undertaker:
+        counts = self._settled_counts()
+        undertaker = Undertaker(self._ledger, self._broker.port)
+        for queue in ("DLQ", "ExpiryQueue", *more):
+            undertaker.take(queue, counts.get(queue, 0))
+        undertaker.leave()
+        return undertaker
+
+    def finish(self) -> Figures:
+        """Consume what is left, and draw the balance."""
+        counts = {
+            _number(message): message["failed_deliveries"]
+            for queue, count in self._settled_counts().items()
+            for message in self._browse(queue, count)
+        }
+        undertaker = self._bury(*QUEUES)
+        for number, count in counts.items():
+            assert undertaker.redelivered[number] == (count > 0), f"message {number}: redelivered, {count} failures"
+        assert not any(self._settled_counts().values())
+        self._balance()
+        return self.figures
+
+    def _balance(self) -> None:
+        figures, entries = self.figures, self._ledger.entries.values()
+        figures.sent = len(entries)
+        figures.confirmed = sum(entry.confirmed for entry in entries)
+        dead = [entry for entry in entries if entry.confirmed and entry.buried and entry.kind in DEADLY]
+        expired = [entry for entry in entries if entry.confirmed and entry.buried and entry.kind is Kind.BRIEF]
+        figures.dead, figures.expired = len(dead), len(expired)
+        figures.consumed = figures.confirmed - figures.dead - figures.expired
+        missing = [entry for entry in entries if entry.confirmed and not (entry.acked or entry.buried)]
+        assert not missing, f"{len(missing)} confirmed messages have no end: {missing[:5]}"
+
+
+def rage(directory: Path, *, kills: int, seed: int, tell: Callable[[Figures], None] = lambda _: None) -> Figures:
+    """A whole storm.  Raises AssertionError with what is wrong."""
+    logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it reports each lost connection with a traceback
+    with running(directory, SETTINGS) as broker:
+        storm = Storm(broker, seed)
+        for _ in range(kills):
+            storm.round()
+            tell(storm.figures)
+        return storm.finish()
