@@ -67,6 +67,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._all_durable = asyncio.Event()
+        self._full = False  # the disk has no room for messages, and the log says so
         self._unready = ["the journal is being recovered"]
         self._status = EXIT_OK
         self._timer: asyncio.TimerHandle | None = None
@@ -152,6 +153,9 @@ class Daemon:
             self._set_congested(True)
         elif journal.pending_bytes < high // 4:
             self._set_congested(False)
+        if journal.accepting is self._full:
+            self._full = not journal.accepting
+            self._log("journal.full" if self._full else "journal.room", pending=journal.pending_bytes)
         self._set_timer()
 
     def _set_congested(self, congested: bool) -> None:

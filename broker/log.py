@@ -53,7 +53,9 @@ CODES: Final[dict[str, Code]] = {
     "connection.refused": Code("warning", "A connection was refused: the acceptor has as many as it may have.", True),
     "connection.silent": Code("info", "A peer's heart-beats ceased; its deliveries count as failed.", True),
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
+    "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
     "journal.recovered": Code("info", "The journal was read; what was in it is back."),
+    "journal.room": Code("info", "The disk has room for messages again."),
     "journal.slow_sync": Code("warning", "The disk took long to keep what was written.", True),
     "journal.torn_tail": Code(
         "warning", "A crash left an unfinished end of the journal; it was cut off, with a copy in torn/."

@@ -31,11 +31,12 @@ def main(kills: int, seed: int | None) -> None:
             progress.stop()
             console.print(str(wrong), style="red", markup=False)
             sys.exit(1)
+    console.print("nothing that was confirmed is lost, nothing that was acknowledged came back", style="green")
     console.print(_table(figures))
 
 
 def _table(figures: Figures) -> Table:
-    table = Table("figure", "value", title="nothing confirmed was lost, nothing acknowledged came back")
+    table = Table("figure", "value")
     for name in figures.__slots__:
         table.add_row(name.replace("_", " "), f"{getattr(figures, name):,}")
     return table

@@ -448,7 +448,7 @@ def test_no_local_keeps_ones_own_messages_away(broker: DaemonProcess, name: str)
 
 def test_heart_beats_keep_both_sides_alive(broker: DaemonProcess, name: str) -> None:
     with connected(broker.port, heart_beats=(500, 500)) as client:
-            assert client.connected.headers["heart-beat"] == "500,500"
+        assert client.connected.headers["heart-beat"] == "500,500"
         client.subscribe(f"/queue/{name}")
         # Longer than either side would stand silence: the broker 1 s, stomp.py 0.5 s and a half.
         with pytest.raises(queue.Empty):
