@@ -29,7 +29,7 @@ demo: $(TESTING)
 
 # The kill -9 loop of `make test`, for long.
 storm: $(TESTING)
-	$(BIN)/python -m bench.storm
+	$(BIN)/python -m tests.storm --kills 1000
 
 # Beside another broker, if one is installed: docs/performance.md.
 bench: $(TESTING)

@@ -35,7 +35,7 @@ from broker.sessions.stomp_headers import (
 from broker.sessions.stomp_send import Sends
 from broker.sessions.turn import Outlet, Turn
 from protocols.stomp.connection import StompConnection, negotiate
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 from protocols.stomp.limits import Limits
 
@@ -338,7 +338,7 @@ class StompSession:
         destination = headers[b"destination"]
         id = headers.get(b"id", b"subscription/" + destination)
         if id in self._subscriptions:
-            raise error("SUBSCRIBE", "duplicate subscription", f"id {id!r} is already in use", headers)
+            raise error("SUBSCRIBE", "duplicate subscription", f"id {shown(id)} is already in use", headers)
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
@@ -381,7 +381,7 @@ class StompSession:
             id = b"subscription/" + headers[b"destination"]
         subscription = self._subscriptions.pop(id, None) if id is not None else None
         if subscription is None and not durable_name:
-            raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {id!r}", headers)
+            raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
         if subscription is not None:
             del self._by_number[subscription.number]
             self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
@@ -414,13 +414,13 @@ class StompSession:
         if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
             subscription = self._by_number.get(number)
         if subscription is None:
-            raise error(command, "unknown message", f"there is no delivery {value[:80]!r} to this connection", headers)
+            raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
         named = headers.get(b"subscription")
         if named is not None and named != subscription.id:
-            detail = f"message {value!r} was delivered to subscription {subscription.id!r}, not to {named!r}"
+            detail = f"message {shown(value)} was delivered to subscription {shown(subscription.id)}, not to {shown(named)}"
             raise error(command, "unknown message", detail, headers)
         if subscription.consumer.ack_mode is AckMode.AUTO:
-            detail = f"subscription {subscription.id!r} acknowledges automatically (ack:auto)"
+            detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
             raise error(command, "unexpected acknowledgement", detail, headers)
         return subscription.consumer, int(id)
 
@@ -451,14 +451,14 @@ class StompSession:
         name = headers[b"transaction"]
         tx = self._transactions.get(name)
         if tx is None:
-            raise error(command, "unknown transaction", f"transaction {name!r} has not begun", headers)
+            raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
         return tx
 
     def _on_begin(self, frame: Frame) -> None:
         headers = frame.headers
         name = headers[b"transaction"]
         if name in self._transactions:
-            raise error("BEGIN", "duplicate transaction", f"transaction {name!r} has begun already", headers)
+            raise error("BEGIN", "duplicate transaction", f"transaction {shown(name)} has begun already", headers)
         if len(self._transactions) >= self._options.transactions_max:
             most = self._options.transactions_max
             raise error("BEGIN", "too many transactions", f"a connection may have {most} open", headers)

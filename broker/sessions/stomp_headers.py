@@ -17,7 +17,7 @@ from broker.engine.message import (
 )
 from broker.sessions.stomp_format import encode_head
 from protocols.stomp.connection import parse_heartbeat
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 from protocols.stomp.headers import escape
 
@@ -105,7 +105,7 @@ def routing_type(value: bytes | None, name: str, command: str, headers: Headers)
     try:
         return RoutingType[value.decode()]
     except KeyError:
-        raise error(command, f"invalid {name}", f"{name} is ANYCAST or MULTICAST, not {value!r}", headers) from None
+        raise error(command, f"invalid {name}", f"{name} is ANYCAST or MULTICAST, not {shown(value)}", headers) from None
 
 
 def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) -> int | None:
@@ -116,8 +116,8 @@ def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) 
     text = value.strip()
     if len(text) <= 20 and text.lstrip(b"-").isdigit() and low <= int(text) <= high:
         return int(text)
-    shown = name.decode()
-    raise error(command, f"invalid {shown}", f"{shown} is a number from {low} to {high}, not {value[:40]!r}", headers)
+    word = name.decode()
+    raise error(command, f"invalid {word}", f"{word} is a number from {low} to {high}, not {shown(value)}", headers)
 
 
 def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
@@ -127,8 +127,8 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
         return default
     if value in (b"true", b"false"):
         return value == b"true"
-    shown = name.decode()
-    raise error(command, f"invalid {shown}", f"{shown} is true or false, not {value[:40]!r}", headers)
+    word = name.decode()
+    raise error(command, f"invalid {word}", f"{word} is true or false, not {shown(value)}", headers)
 
 
 #: The latest time a header may name: the end of year 9999.
@@ -232,7 +232,7 @@ def ack_mode(headers: Headers) -> AckMode:
     try:
         return AckMode(value.decode())
     except ValueError:
-        detail = f"ack is auto, client or client-individual, not {value[:40]!r}"
+        detail = f"ack is auto, client or client-individual, not {shown(value)}"
         raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
 
 

@@ -6,6 +6,8 @@ its own (promise P2): it survives a power cut at once after it was announced, wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.config import Config
@@ -97,18 +99,15 @@ def failed(client: SimClient) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(
-    ("kill", "reason", "attempts"), [(failed, "max-deliveries", "3"), (rejected, "rejected", "1")]
-)
+@pytest.mark.parametrize(("kill", "reason", "attempts"), [(failed, "max-deliveries", "3"), (rejected, "rejected", "1")])
 def test_a_dead_letter_is_still_there_after_a_power_cut(
-    kill: object, reason: str, attempts: str, strict: bool
+    kill: Callable[[SimClient], None], reason: str, attempts: str, strict: bool
 ) -> None:
     persistence = "strict" if strict else "on-return"
     broker = SimBroker(orders(**{"max-delivery-attempts": 3, "delivery-count-persistence": persistence}))
     client = broker.connect(**{"client-id": "clerk"})
     client.confirmed("/queue/orders", BODY, expires=str(broker.now + 3_600_000))
     client.subscribe("/queue/orders")
-    assert callable(kill)
     kill(client)
     letter = restarted_for_ever(broker, "DLQ")
     assert letter.body == BODY
@@ -123,8 +122,8 @@ def test_a_dead_letter_is_still_there_after_a_power_cut(
 
 
 def test_a_letter_that_dies_again_keeps_its_first_origin() -> None:
-    settings = [{"match": "orders", "max-delivery-attempts": 1}, {"match": "DLQ", "dead-letter-address": "attic"}]
-    broker = SimBroker(small(*settings))
+    once: dict[str, object] = {"match": "orders", "max-delivery-attempts": 1}
+    broker = SimBroker(small(once, {"match": "DLQ", "dead-letter-address": "attic"}))
     client = broker.connect()
     client.confirmed("/queue/orders", BODY)
     client.subscribe("/queue/orders")

@@ -33,7 +33,7 @@ def filled(broker: SimBroker, count: int, queue: str = "orders") -> list[bytes]:
     return bodies
 
 
-# -- AMQ-7129: the acknowledgement of one message orphaned those before it ----------------------------------------------
+# -- AMQ-7129: the acknowledgement of one message orphaned those before it ---------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20 * SCALE))
@@ -60,7 +60,7 @@ def test_amq_7129_a_random_subset_is_acknowledged(seed: int) -> None:
     assert reasons(check_accounts(broker)["orders"]) == {RemovalReason.CONSUMED: 12}
 
 
-# -- AMQ-6697, AMQ-6796: an abort after ACK left a stuck state; ACKs out of order in a transaction failed -----------------
+# -- AMQ-6697, AMQ-6796: an abort after ACK left a stuck state; ACKs out of order in a transaction failed --------------
 
 
 def settle(client: SimClient, message: ServerFrame, how: str) -> None:
@@ -146,7 +146,7 @@ def test_amq_6697_a_client_goes_on_after_an_abort() -> None:
     assert not client.take("ERROR")
 
 
-# -- AMQ-6847: a message that was sent back from the dead letters and failed at once was taken for a duplicate ------------
+# -- AMQ-6847: a message that was sent back from the dead letters and failed at once was taken for a duplicate ---------
 
 
 def test_amq_6847_back_from_the_dead_letters_and_rejected_again() -> None:
@@ -176,7 +176,7 @@ def test_amq_6847_back_from_the_dead_letters_and_rejected_again() -> None:
     assert reasons(found["DLQ"]) == {RemovalReason.CONSUMED: 150 * SCALE}
 
 
-# -- ARTEMIS-2649: a stale or forged origin made the filter of the dead-letter queue refuse the letter --------------------
+# -- ARTEMIS-2649: a stale or forged origin made the filter of the dead-letter queue refuse the letter -----------------
 
 _AUTOMATIC = {
     "match": "#",
@@ -241,7 +241,7 @@ def test_artemis_2649_a_wildcard_queue_gets_a_letter_queue_for_the_message_s_own
     assert everything(broker.restart()) == {b"1": 1}
 
 
-# -- ARTEMIS-5717, ARTEMIS-4450: nobody at the dead-letter address takes the letter ---------------------------------------
+# -- ARTEMIS-5717, ARTEMIS-4450: nobody at the dead-letter address takes the letter ------------------------------------
 
 
 def dead_on(broker: SimBroker, queue: str = "orders") -> None:

@@ -10,7 +10,21 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.model import DLQ, EXPIRY, Copy, Key, Model, Place, QueueModel, Rules, Sending, Sub, Taking, TxModel, wants
+from tests.simulation.model import (
+    DLQ,
+    EXPIRY,
+    Copy,
+    Key,
+    Model,
+    Place,
+    QueueModel,
+    Rules,
+    Sending,
+    Sub,
+    Taking,
+    TxModel,
+    wants,
+)
 from tests.simulation.world import SCALE, check_accounts, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame

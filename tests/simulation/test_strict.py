@@ -107,7 +107,7 @@ def test_an_automatic_subscription_loses_nothing_with_a_slow_disk() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_what_came_back_is_redelivered_in_both_modes(strict: bool) -> None:
-    settings = STRICT if strict else {"match": "orders"}
+    settings: dict[str, object] = STRICT if strict else {"match": "orders"}
     broker = SimBroker(small(settings))
     sent(broker, 4)
     taker = broker.connect()

@@ -87,7 +87,7 @@ def accounts(files: SimFiles, directory: str) -> dict[int, Account]:
     A message that enters a queue twice or leaves it twice is an error (promise P3).
     """
     queues: dict[int, Account] = defaultdict(Account)
-    for type, record in _records(files, directory):
+    for type, record in typed_records(files, directory):
         if isinstance(record, decode.Message):
             for queue_id in record.facts.queue_ids:
                 assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
@@ -105,7 +105,12 @@ def accounts(files: SimFiles, directory: str) -> dict[int, Account]:
     return dict(queues)
 
 
-def _records(files: SimFiles, directory: str) -> Iterator[tuple[int, decode.Record]]:
+def journal_records(broker: SimBroker) -> list[decode.Record]:
+    """Every record that a broker ever wrote."""
+    return [record for _, record in typed_records(broker.files, journal_directory(broker.config))]
+
+
+def typed_records(files: SimFiles, directory: str) -> Iterator[tuple[int, decode.Record]]:
     """Every record of every segment, retained ones too, in the order of their positions."""
     paths = [f"{directory}/{name}" for name in files.list_dir(directory) if segment_number(name)]
     by_number = {segment_number(path.rpartition("/")[2]): path for path in [*kept(files, directory), *paths]}

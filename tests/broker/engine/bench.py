@@ -72,7 +72,7 @@ class Bench:
         lazy_disk: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         running: SimBroker | None = None,
-        **sections: object,
+        **sections: Any,
     ) -> None:
         config = small(*settings, segment_bytes=segment_bytes, **sections)
         self.broker = SimBroker(config, lazy_disk=lazy_disk) if running is None else running

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +17,10 @@ from tests.broker.engine.bench import Taker
 from tests.broker.engine.test_backlog import ids, message
 
 
-def consumer(mode: AckMode = AckMode.INDIVIDUAL, window: int = -1, **more: str) -> Consumer:
+def consumer(mode: AckMode = AckMode.INDIVIDUAL, window: int = -1, **more: Any) -> Consumer:
     address = Address(1, "a", {RoutingType.ANYCAST}, AddressSettings())
     queue = Queue(2, "a", address, RoutingType.ANYCAST)
-    return Consumer(1, queue, Taker(), ack_mode=mode, window=window, **more)  # type: ignore[arg-type]
+    return Consumer(1, queue, Taker(), ack_mode=mode, window=window, **more)
 
 
 @pytest.mark.parametrize(("window", "credit"), [(-1, UNLIMITED), (0, 1), (1, 1), (5000, 5000)])

@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode
+from broker.engine.message import RoutingType
 from broker.engine.redelivery import Return
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
@@ -183,8 +184,6 @@ def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "nowhere"})
     engine = bench.enter()
     address = engine.declare("nowhere", set())
-    from broker.engine.message import RoutingType
-
     engine.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")

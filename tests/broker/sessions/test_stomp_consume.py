@@ -28,7 +28,7 @@ def error(client: SimClient) -> str:
     return found.headers["message"]
 
 
-# -- MESSAGE -------------------------------------------------------------------------------------------------------------
+# -- MESSAGE -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -72,7 +72,7 @@ def test_redelivered() -> None:
         client.nack(message)
 
 
-# -- SUBSCRIBE -----------------------------------------------------------------------------------------------------------
+# -- SUBSCRIBE ---------------------------------------------------------------------------------------------------------
 
 
 def test_ids() -> None:
@@ -161,7 +161,7 @@ def test_no_local(header: str, destination: str) -> None:
     assert client.bodies() == [b"other's"]
 
 
-# -- durable subscriptions ------------------------------------------------------------------------------------------------
+# -- durable subscriptions ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_subscription_without_a_name_goes_with_its_client(end: str) -> None:
     assert broker.engine.core.usage.messages == 0
 
 
-# -- ACK and NACK --------------------------------------------------------------------------------------------------------
+# -- ACK and NACK ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -405,7 +405,7 @@ def test_nack_without_requeue_is_a_dead_letter_at_once() -> None:
     broker, client = started()
     filled(broker, 1)
     client.subscribe("/queue/a")
-    client.nack(client.messages()[0], requeue="false", reason="no\nthanks\0")
+    client.nack(client.messages()[0], requeue="false", reason="no\nthanks")
     client.subscribe("/queue/DLQ", id="d")
     (letter,) = client.messages()
     assert (letter.headers["_AMQ_DL_REASON"], letter.headers["_AMQ_DL_ATTEMPTS"]) == ("rejected", "1")
@@ -463,7 +463,7 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
     assert len(other.messages()) == (3 if delayed else 0)
 
 
-# -- credit --------------------------------------------------------------------------------------------------------------
+# -- credit ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", ["consumer-window-size", "activemq.prefetchSize"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.config import Config
@@ -22,9 +24,9 @@ def pair(*settings: dict[str, object], to: str = "/queue/a", version: str = "1.2
     return client
 
 
-def through(client: SimClient, destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> ServerFrame:
+def through(client: SimClient, destination: str = "/queue/a", *, content: bytes = b"x", **headers: Any) -> ServerFrame:
     """A message from a client to itself."""
-    client.send(destination, body, **headers)
+    client.send(destination, content, **headers)
     (message,) = client.messages()
     return message
 
@@ -236,19 +238,19 @@ def test_of_repeated_headers_the_first_counts() -> None:
 
 def test_a_body_is_bytes_if_its_length_was_given_and_text_if_not() -> None:
     client = pair()
-    assert own(through(client, body=b"text")) == {}
+    assert own(through(client, content=b"text")) == {}
     client.raw(frame("SEND", {"destination": "/queue/a"}, b"bytes", content_length=True))
     (message,) = client.messages()
     assert own(message) == {"content-length": "5"}
     body = bytes(range(256))
-    message = through(client, body=body)
+    message = through(client, content=body)
     assert (message.body, own(message)) == (body, {"content-length": "256"})
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
 def test_bodies_of_every_size(size: int) -> None:
     body = bytes([65 + n % 26 for n in range(1000)]) * (size // 1000 + 1)
-    assert through(pair(), body=body[:size]).body == body[:size]
+    assert through(pair(), content=body[:size]).body == body[:size]
 
 
 def test_a_body_that_is_too_large() -> None:
@@ -335,7 +337,7 @@ def test_headers_of_one_send_do_not_leak_into_the_next() -> None:
     assert [own(m) for m in client.messages()] == [{"one": "1"}, {"two": "2"}]
 
 
-# -- full addresses ------------------------------------------------------------------------------------------------------
+# -- full addresses ----------------------------------------------------------------------------------------------------
 
 
 def limited(policy: str) -> Config:

@@ -111,7 +111,7 @@ class StompJs {
 class Stompit {
   static versions = ['1.0', '1.1', '1.2'];
   static escapes = '1.1';
-  static errors = null; // it throws an ERROR frame of type text/plain where nobody can catch it
+  static errors = '1.0';
   #failed = new Inbox();
 
   static connect(port, version, headers = {}, beat = 0) {

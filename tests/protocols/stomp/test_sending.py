@@ -65,7 +65,7 @@ def test_error(version: str) -> None:
     assert answer.headers == {
         "message": "no such thing",
         "receipt-id": "r 1" if version == "1.0" else "r\n1",
-        "content-type": "text/plain",
+        "content-type": "text/plain;charset=utf-8",
         "content-length": str(len(answer.body)),
     }
     assert answer.body.decode() == "SEND: größe: there is\nno such thing\n"

@@ -1,0 +1,224 @@
+"""The engine's door: ticks, confirmations, subscriptions, declarations, browsing."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine import redelivery
+from broker.engine.consumer import AckMode
+from broker.engine.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
+from broker.engine.message import RoutingType
+from tests.broker.engine.bench import Bench, Waiting
+from tests.simulation.world import check_accounts
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+# -- ticks and confirmations -------------------------------------------------------------------------------------------
+
+
+def test_the_time_stands_still_within_a_tick() -> None:
+    bench = Bench()
+    before = bench.enter().now
+    bench.broker.now += 5
+    assert bench.engine.now == before
+    bench.run()
+    assert bench.enter().now == before + 5
+
+
+def test_when_it_must_run_next() -> None:
+    bench = Bench()
+    now = bench.broker.now
+    reap = bench.engine.next_due()
+    assert reap is not None
+    assert reap <= now + 30_000
+    bench.sent("a", b"1", expiration=now + 20_000)
+    assert bench.engine.next_due() == min(reap, now + 20_000)
+    bench.sent("a", b"1", scheduled=now + 9000)
+    assert bench.engine.next_due() == now + 9000
+    taker = bench.take("a")
+    bench.ack(taker, *taker.taken)
+    assert bench.engine.next_due() == now + 9000
+
+
+def test_nothing_ever_happens_by_itself_if_everything_is_off() -> None:
+    section = Bench().broker.config.broker
+    off = section.model_copy(update={"message_expiry_scan_period": -1, "address_queue_scan_period": -1})
+    bench = Bench(broker=off)
+    bench.sent("a", b"1", expiration=bench.broker.now + 5)
+    assert bench.engine.next_due() is None
+    tx = bench.enter().begin()
+    assert bench.engine.next_due() == tx.deadline
+
+
+def test_a_confirmation_waits_for_all_that_was_done() -> None:
+    bench = Bench(lazy_disk=True)
+    bench.broker.step()
+    waiting = Waiting()
+    assert bench.enter().confirmation(waiting) == 0, "there is nothing to wait for"
+    bench.send("a", b"1")
+    first = bench.engine.confirmation(waiting)
+    assert first == bench.engine.confirmation(waiting)
+    bench.run()
+    second = bench.enter().confirmation(waiting)
+    assert second == first, "the latest that is on its way"
+    bench.run()
+    assert waiting.told == []
+    bench.broker.step()
+    assert waiting.told == [first]
+    assert bench.enter().confirmation(waiting) == 0
+
+
+def test_what_is_not_durable_waits_for_nothing() -> None:
+    bench = Bench(lazy_disk=True)
+    bench.sent("a", b"1")
+    bench.broker.step()
+    bench.send("a", b"2", durable=False)
+    assert bench.engine.confirmation(Waiting()) == 0
+
+
+def test_an_acknowledgement_is_confirmed_once_it_is_on_disk() -> None:
+    bench = Bench(lazy_disk=True)
+    bench.sent("a", b"1")
+    bench.broker.step()
+    taker = bench.take("a")
+    waiting = Waiting()
+    engine = bench.enter()
+    engine.acknowledge(taker.consumer, taker.taken[0].id)
+    assert engine.confirmation(waiting)
+    bench.run()
+    assert waiting.told == []
+    bench.broker.step()
+    assert len(waiting.told) == 1
+    assert bench.restart().bodies("a") == []
+
+
+# -- subscribing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_selector_that_cannot_be_parsed_makes_nothing() -> None:
+    bench = Bench()
+    with pytest.raises(InvalidSelector, match="colour ="):
+        bench.take("a", MULTICAST, selector="colour =")
+    assert "a" not in bench.engine.router.addresses
+
+
+def test_durable_subscriptions_are_found_again_and_only_as_they_were() -> None:
+    bench = Bench()
+    arguments = {"durable_name": "c.d", "selector": "x = 'y'", "no_local": "c"}
+    bench.close(bench.take("a", MULTICAST, **arguments), redelivery.CLOSED)
+    queue = bench.queue("c.d")
+    assert bench.take("a", MULTICAST, **arguments).consumer.queue is queue
+    for changed in ({"selector": ""}, {"no_local": ""}):
+        with pytest.raises(AlreadyInUse, match="another selector or no-local"):
+            bench.take("a", MULTICAST, **(arguments | changed))
+    with pytest.raises(AlreadyInUse, match=r"c\.d is on a"):
+        bench.take("b", MULTICAST, **arguments)
+
+
+def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_its_messages() -> None:
+    bench = Bench()
+    taker = bench.take("a", MULTICAST)
+    queue = taker.consumer.queue
+    bench.sent("a", b"1", b"2", routing_type=MULTICAST)
+    bench.close(taker, redelivery.DISCONNECTED)
+    assert queue.deleted
+    assert bench.engine.core.usage.messages == 0
+    bench.close(taker, redelivery.DISCONNECTED)
+
+
+# -- settling ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [AckMode.INDIVIDUAL, AckMode.CUMULATIVE])
+def test_what_is_not_there_cannot_be_settled(mode: AckMode) -> None:
+    bench = Bench()
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a", ack_mode=mode)
+    engine = bench.enter()
+    tx = engine.begin()
+    for id in (message.id + 1, 0, -1):
+        with pytest.raises(UnknownDelivery):
+            engine.acknowledge(taker.consumer, id)
+        with pytest.raises(UnknownDelivery):
+            engine.acknowledge(taker.consumer, id, tx)
+        with pytest.raises(UnknownDelivery):
+            engine.reject(taker.consumer, id, requeue=True)
+    engine.acknowledge(taker.consumer, message.id)
+    with pytest.raises(UnknownDelivery):
+        engine.acknowledge(taker.consumer, message.id)
+    bench.run()
+    assert bench.bodies("a") == []
+    check_accounts(bench.broker)
+
+
+def test_cumulative_acknowledgements_in_any_order() -> None:
+    bench = Bench()
+    messages = bench.sent("a", *[b"%d" % n for n in range(6)])
+    taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
+    for at, left in ((0, 5), (3, 2), (4, 1), (5, 0)):
+        bench.ack(taker, messages[at])
+        assert len(bench.bodies("a")) == left
+    queue = bench.queue("a")
+    assert (queue.delivering, queue.counters.acknowledged) == (0, 6)
+
+
+def test_everything_that_was_handed_over_at_once() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a", ack_mode=AckMode.AUTO)
+    bench.enter().acknowledge_all(taker.consumer)
+    bench.run()
+    assert bench.bodies("a") == []
+    bench.enter().acknowledge_all(taker.consumer)
+    bench.run()
+    assert bench.queue("a").counters.acknowledged == 2
+
+
+# -- declarations ------------------------------------------------------------------------------------------------------
+
+
+def test_declared_twice_is_the_same_and_otherwise_a_contradiction() -> None:
+    bench = Bench()
+    engine = bench.enter()
+    address = engine.declare("a", {ANYCAST})
+    assert engine.declare("a", {MULTICAST}) is address
+    assert address.routing_types == {ANYCAST, MULTICAST}
+    queue = engine.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
+    assert engine.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
+    for routing_type, durable, selector in (
+        (MULTICAST, True, "x = 'y'"),
+        (ANYCAST, False, "x = 'y'"),
+        (ANYCAST, True, ""),
+    ):
+        with pytest.raises(AlreadyInUse):
+            engine.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
+    with pytest.raises(AlreadyInUse):
+        engine.declare_queue(engine.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'")
+
+
+def test_queues_by_name() -> None:
+    bench = Bench()
+    bench.sent("a::q", b"1")
+    assert bench.queue("q") is bench.queue("a::q")
+    for name in ("x", "b::q", "a::x"):
+        with pytest.raises(NotFound):
+            bench.queue(name)
+
+
+# -- browsing ----------------------------------------------------------------------------------------------------------
+
+
+def test_browse_shows_every_place_and_changes_nothing() -> None:
+    bench = Bench()
+    bench.sent("a", b"held")
+    bench.take("a", window=0)
+    bench.sent("a", b"ready", priority=9, head=b"colour:red\n")
+    bench.sent("a", b"later", scheduled=bench.broker.now + 5000)
+    for _ in range(2):
+        assert bench.places("a") == {b"held": "delivering", b"ready": "ready", b"later": "scheduled"}
+    queue = bench.queue("a")
+    assert [m.body for m, _ in bench.engine.browse(queue, "colour = 'red'")] == [b"ready"]
+    assert queue.counters.delivered == 1
+    with pytest.raises(InvalidSelector):
+        list(bench.engine.browse(queue, "colour ="))
