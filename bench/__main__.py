@@ -62,7 +62,7 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--in-flight", type=int, default=40_000, show_default=True, help="Most messages sent and not received.")
 @click.option("--ack", type=click.Choice(["client", "client-individual"]), default="client", show_default=True,
               help="Acknowledgement of the durable cases: cumulative, or each message by itself.")
-@click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 100 (individual: 1).")
+@click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 1, each message by itself.")
 @click.option("--receipt-every", type=int, default=0, show_default=True,
               help="Messages to a receipt; the last message always asks for one.")
 @click.option("--subscription-header", "headers", multiple=True, metavar="NAME:VALUE",
@@ -94,7 +94,7 @@ def run(
             shape=Shape(size_min, size_max, destinations, destination_prefix, False, receipt_every, seed),
             load=Load(messages, duration if messages is None else None, in_flight),
             ack=ack,
-            ack_every=ack_every if ack_every is not None else (100 if ack == "client" else 1),
+            ack_every=ack_every if ack_every is not None else 1,
             subscription_headers=headers,
             warm_up_s=warm_up,
             recovery_messages=recovery_messages,

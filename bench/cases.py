@@ -43,7 +43,7 @@ class Plan:
     shape: Shape = field(default_factory=Shape)
     load: Load = field(default_factory=Load)
     ack: AckMode = "client"
-    ack_every: int = 100
+    ack_every: int = 1
     subscription_headers: tuple[str, ...] = ()  # in place of the broker's own, if any
     warm_up_s: float | None = None  # in place of the broker's own
     recovery_messages: int = 1_000_000
