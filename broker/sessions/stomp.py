@@ -417,7 +417,8 @@ class StompSession:
             raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
         named = headers.get(b"subscription")
         if named is not None and named != subscription.id:
-            detail = f"message {shown(value)} was delivered to subscription {shown(subscription.id)}, not to {shown(named)}"
+            theirs = shown(subscription.id)
+            detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
             raise error(command, "unknown message", detail, headers)
         if subscription.consumer.ack_mode is AckMode.AUTO:
             detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"

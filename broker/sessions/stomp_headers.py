@@ -105,7 +105,8 @@ def routing_type(value: bytes | None, name: str, command: str, headers: Headers)
     try:
         return RoutingType[value.decode()]
     except KeyError:
-        raise error(command, f"invalid {name}", f"{name} is ANYCAST or MULTICAST, not {shown(value)}", headers) from None
+        detail = f"{name} is ANYCAST or MULTICAST, not {shown(value)}"
+        raise error(command, f"invalid {name}", detail, headers) from None
 
 
 def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) -> int | None:

@@ -70,11 +70,15 @@ class QueueModel:
 
 @dataclass(slots=True)
 class Taking:
-    """A subscription: what it takes, and what it has in the order of delivery."""
+    """A subscription: what it takes, and what it has in the order of delivery.
+
+    `mode` is the ack header; `single`: its window is 0, one message at a time.
+    """
 
     queue: str
     selector: str
-    cumulative: bool
+    mode: str
+    single: bool
     has: list[Key] = field(default_factory=list)
 
 
@@ -137,13 +141,18 @@ class Model:
         assert wants(taking.selector, copy), f"{key} does not fit {taking.selector}"
         assert not 0 < copy.expires <= self.now, f"{key} came after its time"
         assert redelivered == (copy.failures > 0), f"{key}: redelivered:{redelivered} after {copy.failures} failures"
+        assert not (taking.single and taking.has), f"{key} came to {sub}, which has one and wants no more"
         copy.place, copy.by = Place.HELD, sub
         taking.has.append(key)
+        if taking.mode == "auto":
+            self.settle(sub, key, "ack")
         return copy
 
     def check_nobody_waits(self) -> None:
         """No message is ready for which there is a taker."""
         for taking in self.subs.values():
+            if taking.single and taking.has:
+                continue
             for copy in self.queues[taking.queue].copies.values():
                 waits = copy.place is Place.READY and wants(taking.selector, copy)
                 assert not waits, f"{copy.key} waits on {taking.queue} although somebody wants it"
@@ -152,7 +161,7 @@ class Model:
         """ACK, NACK or NACK with requeue:false, of one or, cumulatively, of all before; in a transaction or not."""
         taking = self.subs[sub]
         at = taking.has.index(key)
-        covered = taking.has[: at + 1] if taking.cumulative else [key]
+        covered = taking.has[: at + 1] if taking.mode == "client" else [key]
         for each in covered:
             taking.has.remove(each)
         if tx:

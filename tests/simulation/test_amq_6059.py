@@ -72,7 +72,7 @@ def test_an_expired_message_is_still_there_after_a_power_cut() -> None:
 
 
 def test_the_expiry_itself_is_all_or_nothing() -> None:
-    """The power goes before the journal entry of the move is written: the message is where it was, and expires again."""
+    """The power goes before the entry of the move is written: the message is where it was, and expires again."""
     broker = SimBroker(orders(), lazy_disk=True)
     client = broker.connect()
     client.send("/queue/orders", BODY, persistent="true", expires=str(broker.now + 1000), receipt="r")

@@ -29,7 +29,7 @@ from tests.simulation.world import SCALE, check_accounts, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame
 
-SEEDS: Final = range(40 * SCALE)
+SEEDS: Final = range(60 * SCALE)
 STEPS: Final = 250
 
 _SELECTORS: Final = ("", "", "colour = 'red'", "colour = 'blue'", "AMQPriority > 4")
@@ -58,17 +58,20 @@ class Sim:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.strict = seed % 3 == 0
-        mode = {"match": "#", "delivery-count-persistence": "strict" if self.strict else "on-return"}
+        mode = "strict" if self.strict else "on-return"
+        others: list[dict[str, object]] = [
+            {"match": name, "delivery-count-persistence": mode} for name in ("plain", "news", DLQ, EXPIRY)
+        ]
         config = small(
-            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3},
-            {"match": "deadly", "dead-letter-address": "", "max-delivery-attempts": 2},
+            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3, "delivery-count-persistence": mode},
+            {
+                "match": "deadly",
+                "dead-letter-address": "",
+                "max-delivery-attempts": 2,
+                "delivery-count-persistence": mode,
+            },
+            *others,
         )
-        catch_all = config.address_settings[0].model_copy(
-            update={"delivery_count_persistence": type(config.address_settings[0]).model_validate(mode).fields()[
-                "delivery_count_persistence"
-            ]}
-        )
-        config = config.model_copy(update={"address_settings": (catch_all, *config.address_settings[1:])})
         self.broker = SimBroker(config, seed=seed)
         self.model = Model()
         self.model.now = self.broker.now
@@ -205,19 +208,26 @@ class Sim:
         number, random = self.some_client(), self.random
         self.numbers += 1
         sub = (number, f"s{self.numbers}")
-        taking = Taking(random.choice(_QUEUES), random.choice(_SELECTORS), random.random() < 0.4)
+        taking = self.taking(random.choice(_QUEUES), random.choice(_SELECTORS))
         headers = {"destination": f"/queue/{taking.queue}", "selector": taking.selector}
         self.subscribed(sub, taking, headers)
 
+    def taking(self, queue: str, selector: str) -> Taking:
+        (mode,) = self.random.choices(("client", "client-individual", "auto"), (4, 6, 1))
+        return Taking(queue, selector, mode, single=mode != "auto" and self.random.random() < 0.3)
+
     def subscribed(self, sub: Sub, taking: Taking, headers: dict[str, str]) -> None:
-        mode = "client" if taking.cumulative else "client-individual"
+        window = "0" if taking.single else "-1"
         self.model.subs[sub] = taking
         ready = [c for c in self.model.queues[taking.queue].copies.values() if c.place is Place.READY]
-        self.done(sub[0], "SUBSCRIBE", {**headers, "id": sub[1], "ack": mode, "consumer-window-size": "-1"})
+        self.done(sub[0], "SUBSCRIBE", {**headers, "id": sub[1], "ack": taking.mode, "consumer-window-size": window})
         got = [f for f in self.clients[sub[0]].frames if f.headers.get("subscription") == sub[1]]
         if taking.queue in (DLQ, EXPIRY):  # which of several that died at once came first is nobody's business
             priorities = [int(f.headers["priority"]) for f in got]
             assert priorities == sorted(priorities, reverse=True)
+            return
+        if taking.single:
+            assert len(got) == min(len([c for c in ready if wants(taking.selector, c)]), 1)
             return
         expected = [c for c in sorted(ready, key=lambda c: (-c.priority, c.seq)) if wants(taking.selector, c)]
         assert {f.body for f in got} == {c.key[0] for c in expected}
@@ -243,13 +253,13 @@ class Sim:
         else:
             headers["selector"] = known.selector
         headers["durable-subscription-name"] = name.partition(".")[2]
-        self.subscribed(sub, Taking(name, "", random.random() < 0.4), headers)
+        self.subscribed(sub, self.taking(name, ""), headers)
 
     def temporary(self, sub: Sub, selector: str, headers: dict[str, str]) -> None:
         name = f"temporary {sub}"
         self.model.queues[name] = QueueModel(name, self.rules("news"), durable=False, address="news", selector=selector)
         before = set(self.broker.engine.router.queues)
-        self.subscribed(sub, Taking(name, "", self.random.random() < 0.4), headers)
+        self.subscribed(sub, self.taking(name, ""), headers)
         (made,) = set(self.broker.engine.router.queues) - before
         self.aliases[made] = name
 

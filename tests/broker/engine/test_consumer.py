@@ -17,7 +17,7 @@ from tests.broker.engine.bench import Taker
 from tests.broker.engine.test_backlog import ids, message
 
 
-def consumer(mode: AckMode = AckMode.INDIVIDUAL, window: int = -1, **more: Any) -> Consumer:
+def consumer(mode: AckMode = AckMode.INDIVIDUAL, *, window: int = -1, **more: Any) -> Consumer:
     address = Address(1, "a", {RoutingType.ANYCAST}, AddressSettings())
     queue = Queue(2, "a", address, RoutingType.ANYCAST)
     return Consumer(1, queue, Taker(), ack_mode=mode, window=window, **more)
@@ -64,7 +64,7 @@ def test_individual_covers_itself() -> None:
     ],
 )
 def test_what_an_operator_reads(names: dict[str, str], text: str) -> None:
-    assert consumer(**names).describe == text
+    assert consumer(AckMode.AUTO, window=-1, **names).describe == text
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))))

@@ -117,29 +117,45 @@ def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
 
 def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None:
     bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
-    late = bench.broker.now + 1000
-    big = bench.sent("b", b"x" * 3000)
-    try:
-        while True:
-            big += bench.sent("b", b"x" * 3000)
-    except DiskFull:
-        bench.run()
-    count = 0
-    try:
-        while True:
-            bench.sent("a", b"y" * 200, expiration=late)
-            count += 1
-    except DiskFull:
-        bench.run()
-    bench.broker.advance(20_000)
-    moved = len(bench.bodies("ExpiryQueue")) if "ExpiryQueue" in bench.engine.router.queues else 0
+    count = 12
+    for n in range(count):
+        bench.sent("a", b"%d" % n * 500, expiration=bench.broker.now + 1000)
+    ballast = fill(bench, "b")
+    bench.broker.advance(1000)
+    assert bench.broker.failure is None
+    assert bench.broker.reported("move.disk_full")
+    moved = len(bench.bodies("ExpiryQueue"))
+    assert 0 < moved < count
     assert moved + len(bench.bodies("a")) == count
     taker = bench.take("b")
-    for message in big:
-        bench.ack(taker, message)
-    bench.broker.advance(60_000)
-    assert len(bench.bodies("ExpiryQueue")) == count
-    assert bench.bodies("a") == []
+    bench.ack(taker, *ballast)
+    bench.broker.advance(20_000)
+    assert (len(bench.bodies("ExpiryQueue")), bench.bodies("a")) == (count, [])
     again = bench.restart()
-    assert len(again.bodies("ExpiryQueue")) == count
-    assert again.bodies("a") == []
+    assert (len(again.bodies("ExpiryQueue")), again.bodies("a")) == (count, [])
+
+
+def test_without_room_on_the_disk_a_dead_letter_stays() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1})
+    running = SimBroker(bench.broker.config, files=SimFiles(capacity=100 << 10))
+    bench = Bench(running=running)
+    messages = [bench.sent("a", b"%d" % n * 500)[0] for n in range(12)]
+    fill(bench, "b")
+    bench.nack(bench.take("a"), *messages)
+    moved = len(bench.bodies("DLQ"))
+    assert 0 < moved < 12
+    assert moved + len(bench.bodies("a")) == 12
+    again = bench.restart()
+    assert (len(again.bodies("DLQ")), len(again.bodies("a"))) == (moved, 12 - moved)
+
+
+def fill(bench: Bench, queue: str) -> list[Message]:
+    """Send until the disk is full."""
+    sent: list[Message] = []
+    for _ in range(1000):
+        try:
+            sent += bench.sent(queue, b"x" * 1000)
+        except DiskFull:
+            bench.run()
+            return sent
+    raise AssertionError("the disk is never full")

@@ -192,3 +192,18 @@ def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
     assert bench.places("a") == {b"1": "scheduled"}
     assert bench.broker.reported("move.no_queue")
     assert counted(bench.restart()) == {b"1": 2}
+
+
+def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
+    for requeue in (True, False):
+        bench = Bench()
+        (message,) = bench.sent("a", b"1")
+        taker = bench.take("a")
+        tx = bench.enter().begin()
+        bench.nack(taker, message, requeue=requeue, tx=tx)
+        bench.enter().delete_queue(bench.queue("a"))
+        bench.enter().commit(tx)
+        bench.run()
+        assert bench.engine.core.usage.messages == 0
+        assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
+        assert bench.restart().engine.core.usage.messages == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.engine import redelivery
 from broker.engine.message import RoutingType
 from broker.engine.removal import remove
@@ -63,6 +65,57 @@ def test_segments_go_when_all_in_them_is_gone() -> None:
         bench.ack(taker, *taker.taken)
         bench.close(taker, redelivery.CLOSED)
     assert len(space.segments) <= 3
+
+
+def traffic(bench: Bench) -> None:
+    """Enough that comes and goes to fill several segments."""
+    for n in range(20):
+        bench.sent("other", b"%d" % n * 2000)
+        taker = bench.take("other")
+        bench.ack(taker, *taker.taken)
+        bench.close(taker, redelivery.CLOSED)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("what", ["consumed", "moved", "failed", "delayed", "held", "tx"])
+def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, strict: bool) -> None:
+    """The record that says so lies in a segment of its own, in which nothing else lives any more."""
+    mode = "strict" if strict else "on-return"
+    settings: dict[str, object] = {"match": "a", "delivery-count-persistence": mode}
+    delayed: dict[str, object] = {**settings, "redelivery-delay": 3_600_000}
+    bench = Bench(delayed if what == "delayed" else settings, retained=False)
+    keep, subject = bench.sent("a", b"keep", b"subject")
+    traffic(bench)
+    taker = bench.take("a")
+    traffic(bench)
+    if what == "consumed":
+        bench.ack(taker, subject)
+    elif what == "moved":
+        bench.nack(taker, subject, requeue=False)
+    elif what in ("failed", "delayed"):
+        bench.nack(taker, subject)
+    elif what == "tx":
+        tx = bench.enter().begin()
+        bench.ack(taker, subject, tx=tx)
+        bench.enter().commit(tx)
+        bench.run()
+    traffic(bench)
+    if what != "held":
+        bench.close(taker, redelivery.CLOSED)
+    traffic(bench)
+    assert len(bench.engine.core.journal.space.segments) <= 8
+    bench = bench.restart()
+    traffic(bench)
+    bench = bench.restart()
+    queue = bench.queue("a")
+    counts = {m.body: queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)}
+    unharmed = {b"keep": int(what == "held" and strict)}
+    expected = {"failed": 1, "delayed": 1, "held": int(strict)}
+    assert counts == (unharmed | {b"subject": expected[what]} if what in expected else unharmed)
+    assert bench.places("a").get(b"subject") == {"delayed": "scheduled", "failed": "ready", "held": "ready"}.get(what)
+    if what == "moved":
+        assert bench.bodies("DLQ") == [b"subject"]
+    assert keep.segment
 
 
 def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:

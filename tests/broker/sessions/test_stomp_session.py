@@ -23,7 +23,8 @@ def greeted(broker: SimBroker, command: str = "CONNECT", **headers: str) -> SimC
 
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
 @pytest.mark.parametrize(
-    ("accepted", "version"), [(None, "1.0"), ("1.0", "1.0"), ("1.1,1.0", "1.1"), ("1.0,1.1,1.2", "1.2"), ("3,1.1", "1.1")]
+    ("accepted", "version"),
+    [(None, "1.0"), ("1.0", "1.0"), ("1.1,1.0", "1.1"), ("1.0,1.1,1.2", "1.2"), ("3,1.1", "1.1")],
 )
 def test_versions(command: str, accepted: str | None, version: str) -> None:
     if command == "STOMP" and accepted is None:
@@ -131,7 +132,8 @@ class TestLogin:
 
 
 @pytest.mark.parametrize(
-    "first", [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\n\r\n", b"CONNECTED\n\n\0", b"\x16\x03\x01\n\n\0"]
+    "first",
+    [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\n\r\n", b"CONNECTED\n\n\0", b"\x16\x03\x01\n\n\0"],
 )
 def test_nothing_goes_before_connect(first: bytes) -> None:
     broker = SimBroker(small())
@@ -421,7 +423,8 @@ def test_nothing_after_disconnect_counts() -> None:
 def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do() -> None:
     broker = SimBroker(small())
     client = broker.connect()
-    client.raw(frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x") + b"SEND\ndestination:/queue/a\n\ny")
+    whole = frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x")
+    client.raw(whole + b"SEND\ndestination:/queue/a\n\ny")
     broker.parts.turn.enter()
     client.session.receive_eof()
     client.broker.parts.turn.touch(client)
