@@ -16,12 +16,11 @@ from store.record import RemovalReason
 
 def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
     """Record that these messages have left the queue, and forget them."""
-    ids = [m.id for m in messages]
     if queue.states:
-        for id in ids:
-            queue.states.pop(id, None)
+        for message in messages:
+            queue.states.pop(message.id, None)
     if queue.journalled:
-        queue.journalled.difference_update(ids)
+        queue.journalled.difference_update([m.id for m in messages])
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:

@@ -32,7 +32,7 @@ from broker.sessions.stomp_headers import (
     refused,
     routing_type,
 )
-from broker.sessions.stomp_send import Sends
+from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.turn import Outlet, Turn
 from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError, shown
@@ -85,10 +85,10 @@ class StompSession:
         self._client_id = ""
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
         self._user = ""
-        self._sends = Sends(turn.engine, options.prefixes, turn.engine.core.formats[STOMP_FORMAT])
         self._subscriptions: dict[bytes, Subscription] = {}
         self._by_number: dict[bytes, Subscription] = {}
         self._transactions: dict[bytes, Transaction] = {}
+        self._sends = Sends(turn.engine, options.prefixes, turn.engine.core.formats[STOMP_FORMAT], self._transactions)
         self._receipts_wanted: list[bytes] = []
         self._receipts: deque[tuple[int, bytes]] = deque()
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
@@ -100,7 +100,7 @@ class StompSession:
         self._handlers: Final[dict[str, Callable[[Frame], None]]] = {
             "CONNECT": self._on_connect,
             "STOMP": self._on_connect,
-            "SEND": self._on_send,
+            "SEND": self._sends.add,
             "SUBSCRIBE": self._on_subscribe,
             "UNSUBSCRIBE": self._on_unsubscribe,
             "ACK": self._on_ack,
@@ -298,11 +298,6 @@ class StompSession:
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _on_send(self, frame: Frame) -> None:
-        headers = frame.headers
-        tx = self._transaction(headers, "SEND") if b"transaction" in headers else None
-        self._sends.add(frame, tx)
-
     def _publish(self) -> StompError | None:
         """Publish what was gathered; the first refusal, if any."""
         failure, blocked = self._sends.publish(self)
@@ -435,25 +430,18 @@ class StompSession:
                 self._engine.acknowledge(subscription.consumer, int(digits))
                 return
         consumer, id = self._delivery(headers, "ACK")
-        tx = self._transaction(headers, "ACK") if b"transaction" in headers else None
+        tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
         self._engine.acknowledge(consumer, id, tx)
 
     def _on_nack(self, frame: Frame) -> None:
         headers = frame.headers
         consumer, id = self._delivery(headers, "NACK")
-        tx = self._transaction(headers, "NACK") if b"transaction" in headers else None
+        tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
         requeue = boolean(headers, b"requeue", "NACK", default=True)
         text = headers.get(b"reason", b"").decode()
         self._engine.reject(consumer, id, requeue=requeue, text=text, tx=tx)
 
     # -- transactions ----------------------------------------------------------------------------------------------
-
-    def _transaction(self, headers: Headers, command: str) -> Transaction:
-        name = headers[b"transaction"]
-        tx = self._transactions.get(name)
-        if tx is None:
-            raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
-        return tx
 
     def _on_begin(self, frame: Frame) -> None:
         headers = frame.headers
@@ -466,7 +454,7 @@ class StompSession:
         self._transactions[name] = self._engine.begin()
 
     def _on_commit(self, frame: Frame) -> None:
-        tx = self._transaction(frame.headers, "COMMIT")
+        tx = find_transaction(self._transactions, frame.headers, "COMMIT")
         self._publish_first()
         self._engine.commit(tx)
         del self._transactions[frame.headers[b"transaction"]]
@@ -474,7 +462,7 @@ class StompSession:
             self._block()
 
     def _on_abort(self, frame: Frame) -> None:
-        tx = self._transaction(frame.headers, "ABORT")
+        tx = find_transaction(self._transactions, frame.headers, "ABORT")
         self._publish_first()
         del self._transactions[frame.headers[b"transaction"]]
         self._engine.rollback(tx)

@@ -11,7 +11,7 @@ from broker.engine.consumer import AckMode, Consumer
 from broker.engine.message import Facts, Message
 from broker.sessions.stomp_format import head_for_version
 from broker.sessions.stomp_headers import message_common
-from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD
+from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
 
 _BACKSLASH: Final = 92
@@ -55,9 +55,10 @@ class Subscription:
             if _BACKSLASH in head:
                 head = head_for_version(head, version)
             id = message.id
-            if ack_lead:
-                shared = b"%b%d%b" % (ack_lead, id, shared)
-            if len(message.body) <= COPY_BYTES_MAX:
-                append(MESSAGE % (lead, id, shared, head, message.body))
-            else:
+            if len(message.body) > COPY_BYTES_MAX:
+                shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared
                 out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
+            elif ack_lead:
+                append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, message.body))
+            else:
+                append(MESSAGE % (lead, id, shared, head, message.body))

@@ -178,22 +178,20 @@ def usual_lines(headers: Headers) -> list[bytes]:
     return [name + b":" + headers[name] for name in USUAL if name in headers]
 
 
-def make_head(frame: Frame, consumed: list[bytes], receipt: bytes | None) -> bytes:
-    """The headers of a SEND that travel with the message, encoded: mostly the lines as they came, less a few.
+def strip(frame: Frame, consumed: list[bytes]) -> bytes | None:
+    """The headers of a SEND that travel with the message, encoded: the lines as they came, less `consumed`.
 
-    The frame has no UNUSUAL headers.  `consumed` are the `usual_lines` of a frame that agrees with this one in
-    everything but application headers and receipt.
+    None if that is not so: lines that cannot be forwarded, or `consumed` not among them; then `frame.lines` is spent.
     """
     lines = frame.lines
     if lines is None:
-        return encode_headers(frame.headers)
+        return None
     try:
         for line in consumed:
             lines.remove(line)
-        if receipt is not None:
-            lines.remove(b"receipt:" + receipt)
-    except ValueError:  # escaped on the wire
-        return encode_headers(frame.headers)
+    except ValueError:  # another value, or escaped on the wire
+        frame.lines = None
+        return None
     if not lines:
         return b""
     lines.append(b"")
@@ -202,7 +200,7 @@ def make_head(frame: Frame, consumed: list[bytes], receipt: bytes | None) -> byt
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The same for any SEND, header by header."""
+    """The headers of any SEND that travel with the message, encoded one by one."""
     return encode_head(
         [item for item in headers.items() if item[0] not in CONSUMED and not item[0].startswith(_RESERVED)]
     )
@@ -210,21 +208,23 @@ def encode_headers(headers: Headers) -> bytes:
 
 def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool) -> bytes:
     """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without."""
-    pairs: list[tuple[str, str]] = [
-        ("destination", prefix + facts.address),
-        ("redelivered", "true" if redelivered else "false"),
-        ("priority", str(facts.priority)),
-        ("persistent", "true" if facts.durable else "false"),
-        ("timestamp", str(facts.timestamp)),
-        ("expires", str(facts.expiration)),
-    ]
+    common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\ntimestamp:%d\nexpires:%d" % (
+        escape((prefix + facts.address).encode(), version),
+        b"true" if redelivered else b"false",
+        facts.priority,
+        b"true" if facts.durable else b"false",
+        facts.timestamp,
+        facts.expiration,
+    )
+    pairs: list[tuple[str, str]] = []
     if facts.routing_type is not None:
-        pairs.append(("destination-type", facts.routing_type.name))
+        common += b"\ndestination-type:ANYCAST" if facts.routing_type else b"\ndestination-type:MULTICAST"
     if facts.user:
         pairs.append(("JMSXUserID", facts.user))
     if facts.annotations:
         pairs += [(name, str(value)) for name, value in facts.annotations.items()]
-    return b"".join([b"\n%b:%b" % (escape(n.encode(), version), escape(v.encode(), version)) for n, v in pairs])
+    more = [b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version)) for name, value in pairs]
+    return common + b"".join(more)
 
 
 def ack_mode(headers: Headers) -> AckMode:

@@ -14,27 +14,42 @@ from broker.engine.message import Facts, Format, Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_headers import (
+    CONSUMED,
     UNUSUAL,
     Headers,
     Prefixes,
     encode_headers,
+    error,
     make_facts,
-    make_head,
     refused,
     routing_type,
+    strip,
     usual_lines,
 )
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 
 #: The values of the headers that decide the facts of a send, beside its destination.
 Key = tuple[bytes | None, ...]
 
 
-class _Run:
-    """Sends for one destination with the same facts, in a row."""
+def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, command: str) -> Transaction:
+    """The transaction that a frame names.  Raises StompError."""
+    name = headers[b"transaction"]
+    tx = transactions.get(name)
+    if tx is None:
+        raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
+    return tx
 
-    __slots__ = ("address", "consumed", "facts", "key", "messages", "queue", "receipt", "routing_type", "tx")
+
+class _Run:
+    """Sends for one destination with the same facts, in a row.
+
+    `consumed` are the header lines that the broker keeps for itself, `others` the names that decide facts and that
+    these sends do not have: a send with the first and none of the second belongs to the run.
+    """
+
+    __slots__ = ("address", "consumed", "facts", "key", "messages", "others", "queue", "receipt", "routing_type", "tx")
 
     def __init__(
         self,
@@ -44,7 +59,7 @@ class _Run:
         routing_type: RoutingType | None,
         facts: Facts,
         tx: Transaction | None,
-        consumed: list[bytes],
+        headers: Headers,
     ) -> None:
         self.key = key
         self.address = address
@@ -52,7 +67,8 @@ class _Run:
         self.routing_type = routing_type
         self.facts = facts
         self.tx = tx
-        self.consumed = consumed
+        self.consumed = usual_lines(headers)
+        self.others = CONSUMED.difference(headers)
         self.messages: list[Message] = []
         self.receipt: bytes | None = None
 
@@ -60,40 +76,52 @@ class _Run:
 class Sends:
     """What a connection has sent and not yet published.  `user` and `origin` are known once it has connected."""
 
-    def __init__(self, engine: Engine, prefixes: Prefixes, format: Format) -> None:
+    def __init__(
+        self, engine: Engine, prefixes: Prefixes, format: Format, transactions: dict[bytes, Transaction]
+    ) -> None:
         self.user = ""
         self.origin = ""
         self._engine = engine
         self._prefixes = prefixes
         self._format = format
+        self._transactions = transactions
         self._runs: list[_Run] = []
         self._open: dict[bytes, _Run] = {}  # the last run of each destination
 
-    def add(self, frame: Frame, tx: Transaction | None) -> None:
+    def add(self, frame: Frame) -> None:
         """Gather a SEND.  Raises StompError, EngineError."""
         headers = frame.headers
-        if not UNUSUAL.isdisjoint(headers):
-            self._add_unusual(frame, tx)
-            return
-        get = headers.get
-        destination = headers[b"destination"]
-        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
-        run = self._open.get(destination)
-        if run is None or run.key != key:
-            run = self._open[destination] = self._begin(headers, key, tx)
-        receipt = get(b"receipt")
-        if receipt is not None and run.receipt is None:
-            run.receipt = receipt
-        run.messages.append(Message(run.facts, make_head(frame, run.consumed, receipt), frame.body))
+        run = self._open.get(headers[b"destination"])
+        if run is not None and run.others.isdisjoint(headers):
+            head = strip(frame, run.consumed)
+            if head is not None:
+                run.messages.append(Message(run.facts, head, frame.body))
+                return
+        self._add_otherwise(frame)
 
-    def _add_unusual(self, frame: Frame, tx: Transaction | None) -> None:
-        """A send whose facts depend on rare headers stands alone: nothing that follows has its key."""
+    def _add_otherwise(self, frame: Frame) -> None:
+        """A send that begins a run, or belongs to one but has a receipt or escapes.
+
+        One whose facts depend on rare headers stands alone: nothing that follows has its key.
+        """
         headers = frame.headers
-        run = self._open[headers[b"destination"]] = self._begin(headers, (), tx)
-        run.receipt = headers.get(b"receipt")
-        run.messages.append(Message(run.facts, encode_headers(headers), frame.body))
+        get = headers.get
+        key: Key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
+        if not UNUSUAL.isdisjoint(headers):
+            key = ()
+        destination = headers[b"destination"]
+        run = self._open.get(destination)
+        if run is None or run.key != key or not key:
+            run = self._open[destination] = self._begin(headers, key)
+        consumed, receipt = run.consumed, get(b"receipt")
+        if receipt is not None:
+            consumed = [*consumed, b"receipt:" + receipt]
+            run.receipt = run.receipt or receipt
+        head = strip(frame, consumed) if key else None
+        run.messages.append(Message(run.facts, encode_headers(headers) if head is None else head, frame.body))
 
-    def _begin(self, headers: Headers, key: Key, tx: Transaction | None) -> _Run:
+    def _begin(self, headers: Headers, key: Key) -> _Run:
+        tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
         _, name, stated = self._prefixes.split(headers[b"destination"].decode())
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         wanted = stated if asked is None else asked
@@ -102,7 +130,7 @@ class Sends:
             headers, address.name, wanted, self._format, now=self._engine.now, user=self.user, origin=self.origin
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        run = _Run(key, address, queue, wanted, facts, tx, usual_lines(headers))
+        run = _Run(key, address, queue, wanted, facts, tx, headers)
         self._runs.append(run)
         return run
 

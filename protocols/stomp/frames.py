@@ -9,6 +9,10 @@ from typing import Final
 #: with LF), application headers (each ended by LF), body.
 MESSAGE: Final = b"%b%d%b\n%b\n%b\0"
 
+#: The same for a subscription that acknowledges, in 1.2: after the message id the line of `ack`, up to its id, and the
+#: id.
+MESSAGE_WITH_ACK: Final = b"%b%d%b%d%b\n%b\n%b\0"
+
 #: The same without its body and NUL, for bodies that are not worth copying.
 MESSAGE_HEAD: Final = b"%b%d%b\n%b\n"
 
