@@ -62,7 +62,7 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--in-flight", type=int, default=40_000, show_default=True, help="Most messages sent and not received.")
 @click.option("--ack", type=click.Choice(["client", "client-individual"]), default="client", show_default=True,
               help="Acknowledgement of the durable cases: cumulative, or each message by itself.")
-@click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 1, each message by itself.")
+@click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 1.")
 @click.option("--receipt-every", type=int, default=0, show_default=True,
               help="Messages to a receipt; the last message always asks for one.")
 @click.option("--subscription-header", "headers", multiple=True, metavar="NAME:VALUE",
