@@ -16,6 +16,7 @@ from broker.engine.transaction import Transaction
 from broker.sessions.stomp_headers import (
     CONSUMED,
     UNUSUAL,
+    USUAL,
     Headers,
     Prefixes,
     encode_headers,
@@ -68,7 +69,7 @@ class _Run:
         self.facts = facts
         self.tx = tx
         self.consumed = usual_lines(headers)
-        self.others = CONSUMED.difference(headers)
+        self.others = CONSUMED.difference([name for name in USUAL if name in headers])
         self.messages: list[Message] = []
         self.receipt: bytes | None = None
 
@@ -102,22 +103,26 @@ class Sends:
     def _add_otherwise(self, frame: Frame) -> None:
         """A send that begins a run, or belongs to one but has a receipt or escapes.
 
-        One whose facts depend on rare headers stands alone: nothing that follows has its key.
+        One whose facts depend on rare headers stands alone: it is nobody's open run.
         """
         headers = frame.headers
         get = headers.get
-        key: Key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
-        if not UNUSUAL.isdisjoint(headers):
-            key = ()
+        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
         destination = headers[b"destination"]
+        if not UNUSUAL.isdisjoint(headers):
+            self._open.pop(destination, None)
+            alone = self._begin(headers, ())
+            alone.receipt = get(b"receipt")
+            alone.messages.append(Message(alone.facts, encode_headers(headers), frame.body))
+            return
         run = self._open.get(destination)
-        if run is None or run.key != key or not key:
+        if run is None or run.key != key:
             run = self._open[destination] = self._begin(headers, key)
         consumed, receipt = run.consumed, get(b"receipt")
         if receipt is not None:
             consumed = [*consumed, b"receipt:" + receipt]
             run.receipt = run.receipt or receipt
-        head = strip(frame, consumed) if key else None
+        head = strip(frame, consumed)
         run.messages.append(Message(run.facts, encode_headers(headers) if head is None else head, frame.body))
 
     def _begin(self, headers: Headers, key: Key) -> _Run:

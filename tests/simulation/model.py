@@ -1,4 +1,4 @@
-"""A naive model of a broker's queues: lists, dictionaries, and the table of artemis-semantics 3.3, nothing else.
+"""A naive model of a broker's queues: lists, dictionaries, and the table, nothing else.
 
 It shares no code with the engine.  It does not guess who gets a message: it is told what was delivered, and objects if
 that could not be; and it knows for every message where it must be and how often it has failed.

@@ -36,7 +36,7 @@ def test_anycast_goes_to_one_queue_in_turn() -> None:
 
 
 def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches() -> None:
-    """artemis-semantics 11: anycast queues q1, q2 on A, consumer only on q2: all to q2 while it matches."""
+    """ActiveMQ Artemis: anycast queues q1, q2 on A, consumer only on q2: all to q2 while it matches."""
     bench = Bench()
     declare(bench, "A", q1=(ANYCAST, ""), q2=(ANYCAST, "colour = 'red'"))
     taker = bench.take("A::q2")

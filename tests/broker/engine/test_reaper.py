@@ -1,4 +1,4 @@
-"""Auto-delete: artemis-semantics 1.5."""
+"""Auto-delete, by the rules of ActiveMQ Artemis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a delivery that comes back: artemis-semantics 3.1 to 3.3."""
+"""What becomes of a delivery that comes back, by the table of ActiveMQ Artemis."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_growing_delays_over_restarts() -> None:
 
 
 def test_dead_goes_before_expired() -> None:
-    """artemis-semantics 3.2: count >= max is asked first when a message returns."""
+    """ActiveMQ Artemis: count >= max is asked first when a message returns."""
     bench = Bench({"match": "a", "max-delivery-attempts": 1})
     (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     taker = bench.take("a")

@@ -23,12 +23,12 @@ def delays(count: int, **values: object) -> list[int]:
     [
         ({}, [0, 0, 0]),
         ({"redelivery_delay": 5000}, [5000, 5000, 5000]),
-        # artemis-semantics 3.1
+        # as ActiveMQ Artemis has it
         (
             {"redelivery_delay": 1000, "redelivery_delay_multiplier": 2.0, "max_redelivery_delay": 10_000},
             [1000, 2000, 4000, 8000, 10_000, 10_000],
         ),
-        # artemis-semantics 11
+        # as ActiveMQ Artemis has it
         (
             {"redelivery_delay": 5000, "redelivery_delay_multiplier": 1.5},
             [5000, 7500, 11_250, 16_875, 25_312, 37_968, 50_000, 50_000],
@@ -55,7 +55,7 @@ def test_a_message_that_failed_a_million_times_waits_for_the_cap() -> None:
 
 @given(st.integers(0, 1 << 32), st.integers(1, 20))
 def test_the_cap_comes_after_the_jitter(seed: int, count: int) -> None:
-    """artemis-semantics 11: delay 100, factor 0.5, max 120."""
+    """ActiveMQ Artemis: delay 100, factor 0.5, max 120."""
     settings = AddressSettings(
         redelivery_delay=100, redelivery_collision_avoidance_factor=0.5, max_redelivery_delay=120
     )
@@ -76,7 +76,7 @@ def test_the_jitter_goes_both_ways_and_uses_its_whole_range() -> None:
         ({}, 0, 0, ExpirySource.NONE),
         ({}, NOW + 5, NOW + 5, ExpirySource.OWN),
         ({}, NOW - 5, NOW - 5, ExpirySource.OWN),
-        # artemis-semantics 11
+        # as ActiveMQ Artemis has it
         ({"expiry_delay": 1000}, 0, NOW + 1000, ExpirySource.EXPIRY_DELAY),
         ({"expiry_delay": 1000}, NOW + 3_600_000, NOW + 3_600_000, ExpirySource.OWN),
         ({"expiry_delay": 0}, 0, NOW, ExpirySource.EXPIRY_DELAY),

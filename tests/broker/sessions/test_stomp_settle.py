@@ -176,7 +176,7 @@ def test_nack_is_unknown_to_1_0() -> None:
     [("UNSUBSCRIBE", 0, False), ("DISCONNECT", 1, True), ("drop", 1, True), ("silent", 3, False)],
 )
 def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) -> None:
-    """artemis-semantics 3.3."""
+    """The table is that of ActiveMQ Artemis."""
     broker, client = started({"match": "a", "redelivery-delay": 1000})
     filled(broker)
     client.subscribe("/queue/a")
