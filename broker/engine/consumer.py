@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -114,6 +115,21 @@ class Consumer:
         if self.window >= 0:
             self.credit += sum(map(_SIZE, messages))
         return messages
+
+    def settle_next(self, ids: list[int]) -> list[Message] | None:
+        """Give up these deliveries if that is one step: all are here, and the oldest ones for a cumulative consumer.
+
+        None, and nothing is done, if it is not.
+        """
+        order = self.order
+        if order is not None and list(islice(order, len(ids))) != ids:
+            return None
+        if not self.unacked.keys() >= set(ids) or (order is None and len(set(ids)) < len(ids)):
+            return None
+        if order is not None:
+            for _ in ids:
+                order.popleft()
+        return self.settle(ids)
 
     def settle_all(self) -> list[Message]:
         """Give up all deliveries, in the order in which they were made."""

@@ -282,24 +282,20 @@ class Engine:
 
         Raises UnknownDelivery, TransactionClosed.
         """
+        messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, self._taken_back(consumer, id, tx), None, False))
-            return
-        pending = self._acknowledged.get(consumer)
-        if pending is None:
-            pending = self._acknowledged[consumer] = []
-        order = consumer.order
-        if order is not None:
-            if not order or order[0] != id:  # more than one at once, or nonsense
-                pending += self._taken_back(consumer, id, None)
-                return
-            order.popleft()
-        message = consumer.unacked.pop(id, None)
-        if message is None:
-            raise _unknown(id)
-        if consumer.window >= 0:
-            consumer.credit += message.size
-        pending.append(message)
+            tx.settlements.append(Settlement(consumer, messages, None, False))
+        else:
+            self._acknowledged.setdefault(consumer, []).extend(messages)
+
+    def acknowledge_run(self, consumer: Consumer, ids: list[int]) -> None:
+        """Settle deliveries as consumed, one after the other.  Raises UnknownDelivery."""
+        messages = consumer.settle_next(ids)
+        if messages is None:  # not the oldest ones in their order: several at once, or nonsense
+            for id in ids:
+                self.acknowledge(consumer, id)
+        else:
+            self._acknowledged.setdefault(consumer, []).extend(messages)
 
     def acknowledge_all(self, consumer: Consumer) -> None:
         """Settle everything that was handed to the consumer's sink as consumed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode, Consumer
@@ -36,7 +36,7 @@ from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.turn import Outlet, Turn
 from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import Frame
+from protocols.stomp.frames import Acks, Frame
 from protocols.stomp.limits import Limits
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
@@ -97,13 +97,14 @@ class StompSession:
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
         self._blocked = False
         self._write_blocked = False
-        self._handlers: Final[dict[str, Callable[[Frame], None]]] = {
+        self._handlers: Final[dict[str, Callable[[Any], None]]] = {
             "CONNECT": self._on_connect,
             "STOMP": self._on_connect,
             "SEND": self._sends.add,
             "SUBSCRIBE": self._on_subscribe,
             "UNSUBSCRIBE": self._on_unsubscribe,
             "ACK": self._on_ack,
+            "ACKS": self._on_acks,
             "NACK": self._on_nack,
             "BEGIN": self._on_begin,
             "COMMIT": self._on_commit,
@@ -420,15 +421,27 @@ class StompSession:
             raise error(command, "unexpected acknowledgement", detail, headers)
         return subscription.consumer, int(id)
 
+    def _on_acks(self, acks: Acks) -> None:
+        """Plain ACKs in a row: those of one subscription, one after the other, are settled together."""
+        numbers, ids = acks.subscriptions, acks.ids
+        at, end = 0, len(ids)
+        while at < end:
+            number = numbers[at]
+            first = at
+            while at < end and numbers[at] == number:
+                at += 1
+            subscription = self._by_number.get(number)
+            run = ids[first:at]
+            if subscription is None or not subscription.acknowledged:
+                self._delivery({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
+                raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
+            try:
+                self._engine.acknowledge_run(subscription.consumer, run)
+            except EngineError as refusal:
+                raise refused("ACK", refusal, {}) from None
+
     def _on_ack(self, frame: Frame) -> None:
         headers = frame.headers
-        if len(headers) == 1 and b"id" in headers:  # the usual ACK of 1.2
-            number, _, digits = headers[b"id"].partition(b",")
-            subscription = self._by_number.get(number)
-            right = digits.isdigit() and len(digits) <= ID_DIGITS_MAX
-            if right and subscription is not None and subscription.acknowledged:
-                self._engine.acknowledge(subscription.consumer, int(digits))
-                return
         consumer, id = self._delivery(headers, "ACK")
         tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
         self._engine.acknowledge(consumer, id, tx)

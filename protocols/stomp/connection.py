@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import HEARTBEAT, Frame, encode
+from protocols.stomp.frames import HEARTBEAT, Acks, Frame, encode
 from protocols.stomp.headers import escape
 from protocols.stomp.heads import Headers, HeadReader, headers_too_large
 from protocols.stomp.limits import Limits
@@ -34,6 +34,12 @@ _CR: Final = 13
 _NOT_EOL: Final = re.compile(rb"[^\r\n]").search
 _HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
+
+#: Two or more ACKs that `heads.ACK_HEAD_BYTES_MAX` describes, and what separates the ids in them.
+_ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){2,}+").match
+_ACK_LEAD: Final = b"ACK\nid:"
+_BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
+_A: Final = ord("A")
 
 #: Digits of a content-length: more than any limit has, few enough to be converted at once.
 _LENGTH_DIGITS_MAX: Final = 12
@@ -64,7 +70,9 @@ class StompConnection:
         """Another state: what is allowed now."""
         self._state = state
         self._transitions = TRANSITIONS[state]
-        self._read_head = HeadReader(self._limits, self.version, state).read
+        reader = HeadReader(self._limits, self.version, state)
+        self._read_head = reader.read
+        self._first_of_run = _A if reader.acks_in_runs else -1  # the byte with which a run of ACKs may begin
         self._bodies = BODIES[self.version]
 
     # -- receiving -------------------------------------------------------------------------------------------------
@@ -133,6 +141,7 @@ class StompConnection:
         append = frames.append
         read_head = self._read_head
         body_bytes_max = self._limits.body_bytes_max
+        first_of_run = self._first_of_run
         while True:
             if at < end and buffer[at] <= _CR:
                 first = _NOT_EOL(buffer, at)
@@ -140,6 +149,12 @@ class StompConnection:
             self._at = at
             if at == end:
                 return
+            if buffer[at] == first_of_run:
+                run = _ACK_RUN(buffer, at)
+                if run is not None:
+                    append(_acks(run[0]))
+                    at = run.end()
+                    continue
             # No farther than the frame can be: heads with CRs end otherwise, and there may be many in the buffer.
             stop = find(b"\0", at)
             head_end = find(b"\n\n", at, stop)
@@ -302,6 +317,13 @@ def parse_heartbeat(value: bytes) -> tuple[int, int]:
     if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
         raise StompError("invalid heart-beat", f"CONNECT: heart-beat is two numbers of ms, not {shown(value)}")
     return int(parts[0]), int(parts[1])
+
+
+def _acks(run: bytes) -> Acks:
+    """What `_ACK_RUN` found."""
+    run = run.replace(b"\0\n", b"\0")
+    numbers = run[len(_ACK_LEAD) : -3].replace(_BETWEEN_ACKS, b",").split(b",")
+    return Acks(numbers[::2], list(map(int, numbers[1::2])))
 
 
 def _nul_in_head(head: bytes) -> StompError:

@@ -38,6 +38,20 @@ class Frame:
         self.lines = lines
 
 
+class Acks(Frame):
+    """Several ACKs in a row with nothing but the ids that the broker gave: the most frequent frames of a consumer.
+
+    Such an id is two numbers with a comma between; `subscriptions` are the first ones, as they came, `ids` the second.
+    """
+
+    __slots__ = ("ids", "subscriptions")
+
+    def __init__(self, subscriptions: list[bytes], ids: list[int]) -> None:
+        super().__init__("ACKS", {})
+        self.subscriptions = subscriptions
+        self.ids = ids
+
+
 def encode(command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> bytes:
     """A frame's bytes; names and values are already escaped."""
     return b"%b\n%b\n%b\0" % (command, b"".join([b"%b:%b\n" % header for header in headers]), body)

@@ -17,9 +17,9 @@ from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_N
 _CR: Final = 13
 _BACKSLASH: Final = 92  # as a number: `b"x" in data` first fails to be one, which costs more than the search
 
-#: How the most frequent frame of a consumer begins: an ACK of 1.2 with nothing but its id.  If the id is digits and
-#: commas there is nothing else to look at.
-_PLAIN_ACK: Final = b"ACK\nid:"
+#: The head of an ACK with nothing but two numbers of at most 20 digits with a comma between: the ids that the broker
+#: gives.
+ACK_HEAD_BYTES_MAX: Final = len(b"ACK\nid:") + 20 + 1 + 20
 
 Headers = dict[bytes, bytes]
 
@@ -27,7 +27,16 @@ Headers = dict[bytes, bytes]
 class HeadReader:
     """Reads the heads that `version` allows in `state`."""
 
-    __slots__ = ("_commands", "_limits", "_names", "_plain_acks", "_plain_bytes_max", "_required", "_state", "_version")
+    __slots__ = (
+        "_commands",
+        "_limits",
+        "_names",
+        "_plain_bytes_max",
+        "_required",
+        "_state",
+        "_version",
+        "acks_in_runs",
+    )
 
     def __init__(self, limits: Limits, version: str, state: State) -> None:
         self._limits = limits
@@ -37,20 +46,17 @@ class HeadReader:
         self._names = UNSUBSCRIBE_NAMES[version]
         allowed = TRANSITIONS[state].keys() & REQUIRED[version].keys()
         self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
-        self._plain_acks = version == "1.2" and "ACK" in allowed
         # Shorter heads cannot exceed any limit: a header line with a name takes at least three bytes with its LF.
         smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 3 * limits.header_count_max)
         # 1.0 trims, which the short way does not; so do clients that have not said what they speak.
         self._plain_bytes_max = -1 if version == "1.0" else smallest
+        #: Whether ACKs with nothing but an id of the broker's need not be read one by one.
+        self.acks_in_runs = version == "1.2" and "ACK" in allowed and smallest >= ACK_HEAD_BYTES_MAX
 
     def read(self, head: bytes) -> tuple[str, Headers, list[bytes] | None]:
         """Command, headers and forwardable lines (see `Frame`) of a head: without its empty line, without NULs, the
         ends of its lines made LF.  Raises StompError.
         """
-        if head.startswith(_PLAIN_ACK) and self._plain_acks and len(head) <= self._plain_bytes_max:
-            id = head[len(_PLAIN_ACK) :]
-            if id.replace(b",", b"").isdigit():
-                return "ACK", {b"id": id}, None
         lines = head.split(b"\n")
         command = self._commands.get(lines[0])
         if command is None:

@@ -84,3 +84,27 @@ def test_cumulative_is_a_prefix_of_the_deliveries(steps: list[tuple[bool, int]])
             taker.settle(covered)
         assert list(taker.unacked) == model
         assert taker.credit == 100 - sum(m.size for m in taker.unacked.values())
+
+
+@given(
+    st.sampled_from([AckMode.CUMULATIVE, AckMode.INDIVIDUAL]),
+    st.lists(st.integers(1, 8), unique=True),
+    st.lists(st.integers(1, 8), min_size=1),
+)
+def test_several_at_once_are_one_step_or_nothing(mode: AckMode, delivered: list[int], wanted: list[int]) -> None:
+    taker = consumer(mode, window=5000)
+    taker.take([message(n) for n in delivered])
+    credit = taker.credit
+    if mode is AckMode.CUMULATIVE:
+        possible = delivered[: len(wanted)] == wanted
+    else:
+        possible = len(set(wanted)) == len(wanted) and set(wanted) <= set(delivered)
+    settled = taker.settle_next(wanted)
+    assert (settled is not None) == possible
+    left = [n for n in delivered if settled is None or n not in wanted]
+    assert list(taker.unacked) == left
+    assert taker.credit - credit == sum(m.size for m in settled or [])
+    if settled is not None:
+        assert ids(settled) == wanted
+        if left:
+            assert taker.up_to(left[-1]) == (left if mode is AckMode.CUMULATIVE else left[-1:])

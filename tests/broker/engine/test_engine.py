@@ -163,6 +163,29 @@ def test_cumulative_acknowledgements_in_any_order() -> None:
     assert (queue.delivering, queue.counters.acknowledged) == (0, 6)
 
 
+@pytest.mark.parametrize("mode", [AckMode.CUMULATIVE, AckMode.INDIVIDUAL])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2), (2, 1, 0)])
+def test_a_run_of_acknowledgements_is_as_good_as_one_by_one(mode: AckMode, order: tuple[int, ...]) -> None:
+    outcomes = []
+    for together in (True, False):
+        bench = Bench()
+        messages = bench.sent("a", *[b"%d" % n for n in range(4)])
+        taker = bench.take("a", ack_mode=mode)
+        ids = [messages[n].id for n in order]
+        engine = bench.enter()
+        try:
+            for run in [ids] if together else [[id] for id in ids]:
+                engine.acknowledge_run(taker.consumer, run)
+            refused = False
+        except UnknownDelivery:  # cumulative, and an earlier one has covered it
+            refused = True
+        bench.run()
+        outcomes.append((refused, bench.bodies("a")))
+        check_accounts(bench.broker)
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0] == (mode is AckMode.CUMULATIVE and order == (2, 1, 0))
+
+
 def test_everything_that_was_handed_over_at_once() -> None:
     bench = Bench()
     bench.sent("a", b"1", b"2")

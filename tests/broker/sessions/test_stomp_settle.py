@@ -21,6 +21,52 @@ def test_client_acknowledges_all_before_and_client_individual_one(version: str) 
         assert held(broker.restart(), "a") == left
 
 
+def ack_run(*ids: str) -> bytes:
+    return b"".join(frame("ACK", {"id": id}) for id in ids)
+
+
+def test_acks_in_a_row_settle_each_its_own() -> None:
+    broker, client = started()
+    filled(broker)
+    client.subscribe("/queue/a", id="0", ack="client-individual")
+    client.subscribe("/queue/b", id="1", ack="client")
+    for body in (b"x", b"y"):
+        client.send("/queue/b", body, persistent="true")
+    ids = [message.headers["ack"] for message in client.messages()]
+    assert len(ids) == 5
+    client.raw(ack_run(ids[2], ids[4], ids[0]))
+    restarted = broker.restart()
+    assert held(restarted, "a") == [b"1"]
+    assert held(restarted, "b") == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("99,1", "ACK: there is no delivery '99,1' to this connection"),
+        ("{},999", "ACK: message 999 is not waiting for an acknowledgement by this subscription"),
+        ("0,0", "ACK: there is no delivery '0,0' to this connection"),
+    ],
+)
+def test_a_bad_ack_in_a_row_is_refused_and_those_before_it_count(bad: str, said: str) -> None:
+    broker, client = started()
+    filled(broker)
+    client.subscribe("/queue/a", ack="client-individual")
+    ids = [message.headers["ack"] for message in client.messages()]
+    client.raw(ack_run(ids[0], bad.format(ids[0].partition(",")[0]), ids[1]))
+    assert client.take("ERROR")[0].body.decode().strip() == said
+    assert held(broker.restart(), "a") == [b"1", b"2"]
+
+
+def test_acks_in_a_row_for_an_automatic_subscription_are_refused() -> None:
+    broker, client = started()
+    filled(broker)
+    client.subscribe("/queue/a", ack="auto")
+    number = client.messages()[0].headers["message-id"].partition(",")[0]
+    client.raw(ack_run(f"{number},1", f"{number},2"))
+    assert error(client) == "unexpected acknowledgement"
+
+
 def test_auto_is_consumed_when_the_wire_has_it_and_not_before() -> None:
     broker, client = started()
     client.subscribe("/queue/a", ack="auto")
