@@ -156,6 +156,7 @@ def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], mess
     for queue in queues:
         queue.counters.added += len(messages)
         if durable:
+            queue.stored += len(messages) if queue.durable else 0
             queue.landing.append(messages)
             core.work.landing.append((queue, messages))
         else:

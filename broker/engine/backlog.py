@@ -45,6 +45,10 @@ class Backlog:
                 if message.id not in discarded:
                     yield message
 
+    def unordered(self) -> Iterator[Message]:
+        """All messages, in no order that means anything."""
+        return iter(self)
+
     def append(self, messages: list[Message], priority: int) -> None:
         """Add a run of new messages that share a priority."""
         self._levels[priority].extend(messages)

@@ -42,8 +42,9 @@ class AckMode(Enum):
 class Consumer:
     """One subscription to one queue.
 
-    `credit` is what may still be sent, in bytes of message size: delivery goes on while it is above zero, so one
-    message always fits.  `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
+    `credit` is what may still be sent: delivery goes on while it is above zero.  In bytes of message size, it comes
+    back with settlement, and one message always fits; `counted` credit is a number of messages, which the sink gives.
+    `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
     the identities for cumulative consumers, whose acknowledgements take a prefix.
     """
 
@@ -52,12 +53,15 @@ class Consumer:
         "browse",
         "client_id",
         "closed",
+        "counted",
         "credit",
+        "excluded",
         "held",
         "id",
         "order",
         "paused",
         "predicate",
+        "priority",
         "queue",
         "remote",
         "selector",
@@ -75,6 +79,8 @@ class Consumer:
         *,
         ack_mode: AckMode,
         window: int,
+        counted: bool = False,
+        priority: int = 0,
         predicate: Callable[[Message], bool] | None = None,
         selector: str = "",
         browse: bool = False,
@@ -87,7 +93,10 @@ class Consumer:
         self.sink = sink
         self.ack_mode = ack_mode
         self.window = window
-        self.credit = UNLIMITED if window < 0 else max(window, 1)
+        self.counted = counted
+        self.credit = 0 if counted else UNLIMITED if window < 0 else max(window, 1)
+        self.priority = priority
+        self.excluded: set[int] | None = None  # messages that it must not get again
         self.predicate = predicate
         self.selector = selector
         self.browse = browse
@@ -105,8 +114,19 @@ class Consumer:
         self.unacked.update(zip(map(_ID, messages), messages, strict=True))
         if self.order is not None:
             self.order.extend(map(_ID, messages))
-        if self.window >= 0:
+        if self.counted:
+            self.credit -= len(messages)
+        elif self.window >= 0:
             self.credit -= sum(map(_SIZE, messages))
+
+    def take_again(self, messages: list[Message]) -> None:
+        """Deliveries whose settlement was undone are with the sink as before; counted credit only."""
+        assert self.counted, "credit of bytes would have to be taken back"
+        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+
+    def room(self) -> tuple[int, int]:
+        """How many messages, and bytes, it may get now; of bytes, the last message may exceed them."""
+        return (self.credit, UNLIMITED) if self.counted else (UNLIMITED, self.credit)
 
     def settle(self, ids: list[int]) -> list[Message]:
         """Give up deliveries and win back their credit.  Every id must be in `unacked`."""
@@ -159,6 +179,13 @@ class Consumer:
                 covered.append(first)
             if first == id:
                 return covered
+
+    def exclude_some(self) -> None:
+        """From now on messages may be excluded: its queue has to ask."""
+        excluded: set[int] = set()
+        before = self.predicate
+        self.excluded = excluded
+        self.predicate = lambda message: message.id not in excluded and (before is None or before(message))
 
     @property
     def describe(self) -> str:

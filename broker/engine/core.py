@@ -123,4 +123,3 @@ class Core:
         self.expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
-

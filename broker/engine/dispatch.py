@@ -38,74 +38,104 @@ def _serve(core: Core, router: Router, queue: Queue) -> None:
     if not queue.consumers or not queue.ready:
         return
     takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
-    if not takers:
-        return
-    if queue.selective is not None:
-        more = _serve_selective(core, router, queue, takers)
-    elif len(takers) == 1:
-        consumer = takers[0]
-        run = queue.backlog.pop_run(RUN_MESSAGES_MAX, min(consumer.credit, RUN_BYTES_MAX))
-        _deliver(core, router, queue, consumer, run)
-        more = consumer.credit > 0
-    else:
-        more = _serve_in_turn(core, router, queue, takers)
+    more = False
+    for group in _by_priority(takers):
+        more = _serve_group(core, router, queue, group)
+        if more or not queue.ready:
+            break
     if more and queue.ready:
         core.dirty_later[queue] = None
 
 
+def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
+    """Those of higher priority first: others get what these cannot take."""
+    priorities = {consumer.priority for consumer in takers}
+    if len(priorities) < 2:
+        return [takers] if takers else []
+    return [[c for c in takers if c.priority == priority] for priority in sorted(priorities, reverse=True)]
+
+
+def _serve_group(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+    """Consumers of one priority.  True when somebody could take more."""
+    if queue.selective is not None:
+        return _serve_selective(core, router, queue, takers)
+    if len(takers) > 1:
+        return _serve_in_turn(core, router, queue, takers)
+    consumer = takers[0]
+    count, size = consumer.room()
+    run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
+    _deliver(core, router, queue, consumer, run)
+    return consumer.credit > 0
+
+
+class _Hand:
+    """What one of several consumers gets in this round."""
+
+    __slots__ = ("_bytes", "_count", "consumer", "run")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.run: list[Message] = []
+        self._count, size = consumer.room()
+        self._bytes = min(size, RUN_BYTES_MAX)
+
+    def give(self, message: Message) -> bool:
+        """Add a message; whether it can take another."""
+        self.run.append(message)
+        self._count -= 1
+        self._bytes -= message.size
+        return self._count > 0 and self._bytes > 0
+
+
+def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
+    """The hands of consumers, beginning with whose turn it is."""
+    turn = queue.next_consumer % len(takers)
+    return [_Hand(consumer) for consumer in takers[turn:] + takers[:turn]]
+
+
 def _serve_in_turn(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
     """Several consumers, one message each in turn.  True when somebody could take more."""
-    turn = queue.next_consumer % len(takers)
-    takers = takers[turn:] + takers[:turn]
-    runs: dict[Consumer, list[Message]] = {consumer: [] for consumer in takers}
-    room = {consumer: min(consumer.credit, RUN_BYTES_MAX) for consumer in takers}
+    hands = _hands(queue, takers)
+    open_hands = hands.copy()
     given = at = 0
     pop = queue.backlog.pop
-    while takers and given < RUN_MESSAGES_MAX:
+    while open_hands and given < RUN_MESSAGES_MAX:
         message = pop()
         if message is None:
             break
-        at %= len(takers)
-        consumer = takers[at]
-        runs[consumer].append(message)
+        at %= len(open_hands)
         given += 1
-        room[consumer] -= message.size
-        if room[consumer] <= 0:
-            del takers[at]
-        else:
+        if open_hands[at].give(message):
             at += 1
+        else:
+            del open_hands[at]
     queue.next_consumer += given
-    for consumer, run in runs.items():
-        _deliver(core, router, queue, consumer, run)
-    return any(consumer.credit > 0 for consumer in runs)
+    for hand in hands:
+        _deliver(core, router, queue, hand.consumer, hand.run)
+    return any([hand.consumer.credit > 0 for hand in hands])
 
 
 def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
     """Consumers with selectors, one message each in turn, each from its own view."""
     assert queue.selective is not None
-    turn = queue.next_consumer % len(takers)
-    takers = takers[turn:] + takers[:turn]
-    runs: dict[Consumer, list[Message]] = {consumer: [] for consumer in takers}
-    room = {consumer: min(consumer.credit, RUN_BYTES_MAX) for consumer in takers}
+    hands = _hands(queue, takers)
+    open_hands = hands.copy()
     given = at = 0
-    while takers and given < RUN_MESSAGES_MAX:
-        at %= len(takers)
-        consumer = takers[at]
-        message = queue.selective.pop_for(consumer.id)
+    while open_hands and given < RUN_MESSAGES_MAX:
+        at %= len(open_hands)
+        message = queue.selective.pop_for(open_hands[at].consumer.id)
         if message is None:
-            del takers[at]
+            del open_hands[at]
             continue
-        runs[consumer].append(message)
         given += 1
-        room[consumer] -= message.size
-        if room[consumer] <= 0:
-            del takers[at]
-        else:
+        if open_hands[at].give(message):
             at += 1
+        else:
+            del open_hands[at]
     queue.next_consumer += 1
-    for consumer, run in runs.items():
-        _deliver(core, router, queue, consumer, run)
-    return given > 0 and any(consumer.credit > 0 for consumer in runs)
+    for hand in hands:
+        _deliver(core, router, queue, hand.consumer, hand.run)
+    return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
 
 
 def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
@@ -126,9 +156,7 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
     consumer.sink.deliver(consumer, run)
 
 
-def _journal_delivery(
-    core: Core, queue: Queue, consumer: Consumer, run: list[Message], stored: list[int]
-) -> None:
+def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message], stored: list[int]) -> None:
     """Strict mode: the delivery is in the journal before its first byte leaves."""
     journal = core.journal
     if stored:

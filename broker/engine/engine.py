@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from broker.engine import arrival, clearing, dead_letter, dispatch, reaper, redelivery, transaction
+from broker.engine import arrival, clearing, dead_letter, dispatch, reaper, redelivery, subscribe, transaction, transfer
 from broker.engine.address import Address, Producer
-from broker.engine.consumer import AckMode, Consumer, Sink
+from broker.engine.consumer import Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
-from broker.engine.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
-from broker.engine.filter import Filter, InvalidFilter, compile_filter
+from broker.engine.errors import AlreadyInUse, NotFound, UnknownDelivery
 from broker.engine.message import Format, Message, PropertyView, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
@@ -23,7 +22,9 @@ from broker.engine.removal import remove
 from broker.engine.router import Router
 from broker.engine.settings import AddressFullPolicy
 from broker.engine.settings_match import SettingsTable
+from broker.engine.subscribe import Wishes, parse_selector
 from broker.engine.transaction import Send, Settlement, Transaction
+from broker.engine.transfer import Selection, Step
 from store.journal import Journal
 from store.record import RemovalReason
 
@@ -202,74 +203,34 @@ class Engine:
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
-    def subscribe(
-        self,
-        sink: Sink,
-        destination: str,
-        *,
-        routing_type: RoutingType | None = None,
-        durable_name: str = "",
-        selector: str = "",
-        no_local: str = "",
-        ack_mode: AckMode = AckMode.AUTO,
-        window: int = -1,
-        client_id: str = "",
-        remote: str = "",
-        user: str = "",
-    ) -> Consumer:
-        """Attach a consumer.  `no_local` is the origin whose messages it does not want; `window` in bytes, -1: none.
-
-        Raises NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse.
-        """
-        filter = parse_selector(selector)
-        target = self.router.queue_to_consume(destination, routing_type)
-        predicate = None
-        if isinstance(target, Address):
-            queue = self._subscription_queue(target, filter, no_local, durable_name)
-        else:
-            queue = target
-            predicate = _predicate(filter, no_local)
+    def subscribe(self, sink: Sink, wishes: Wishes) -> Consumer:
+        """Attach a consumer.  Raises NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse."""
+        queue, predicate = subscribe.find(self.core, self.router, wishes)
         self._consumers += 1
         consumer = Consumer(
             self._consumers,
             queue,
             sink,
-            ack_mode=ack_mode,
-            window=window,
+            ack_mode=wishes.ack_mode,
+            window=wishes.window,
+            counted=wishes.counted,
+            priority=wishes.priority,
             predicate=predicate,
-            selector=selector,
-            client_id=client_id,
-            remote=remote,
-            user=user,
+            selector=wishes.selector,
+            client_id=wishes.client_id,
+            remote=wishes.remote,
+            user=wishes.user,
         )
         queue.attach(consumer)
         self.core.dirty[queue] = None
         return consumer
 
-    def _subscription_queue(self, address: Address, filter: Filter | None, no_local: str, durable_name: str) -> Queue:
-        if not durable_name:
-            name = self.router.fresh_name()
-            return self.router.create_queue(
-                address,
-                name,
-                RoutingType.MULTICAST,
-                durable=False,
-                filter=filter,
-                no_local=no_local,
-                auto_created=True,
-                temporary=True,
-            )
-        queue = self.router.queues.get(durable_name)
-        if queue is None:
-            return self.router.create_queue(
-                address, durable_name, RoutingType.MULTICAST, durable=True, filter=filter, no_local=no_local
-            )
-        if queue.address is not address:
-            raise AlreadyInUse(f"subscription {durable_name} is on {queue.address.name}: unsubscribe it first")
-        same = (queue.filter.text if queue.filter else "") == (filter.text if filter else "")
-        if not same or queue.no_local != no_local:
-            raise AlreadyInUse(f"subscription {durable_name} has another selector or no-local: unsubscribe it first")
-        return queue
+    def grant(self, consumer: Consumer, credit: int) -> None:
+        """From now on a consumer with counted credit takes so many messages more, whatever was left."""
+        assert consumer.counted, "credit of bytes comes back by itself"
+        consumer.credit = credit
+        if credit and not consumer.closed:
+            self.core.dirty[consumer.queue] = None
 
     def resume(self, consumer: Consumer) -> None:
         """The consumer's sink can take messages again."""
@@ -277,14 +238,15 @@ class Engine:
         if not consumer.closed:
             self.core.dirty[consumer.queue] = None
 
-    def acknowledge(self, consumer: Consumer, id: int, tx: Transaction | None = None) -> None:
+    def acknowledge(self, consumer: Consumer, id: int, tx: Transaction | None = None, *, kept: bool = False) -> None:
         """Settle a delivery as consumed; for a cumulative consumer, everything delivered before it as well.
 
-        Raises UnknownDelivery, TransactionClosed.
+        With `kept` the consumer has it again if the transaction is rolled back.  Raises UnknownDelivery,
+        TransactionClosed.
         """
         messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, None, False))
+            tx.settlements.append(Settlement(consumer, messages, None, kept=kept))
         else:
             self._acknowledged.setdefault(consumer, []).extend(messages)
 
@@ -303,22 +265,36 @@ class Engine:
         if messages:
             self._acknowledged.setdefault(consumer, []).extend(messages)
 
-    def reject(
-        self, consumer: Consumer, id: int, *, requeue: bool, text: str = "", tx: Transaction | None = None
-    ) -> None:
-        """Refuse a delivery (and, for a cumulative consumer, all before it): a failed delivery, or a dead letter.
+    def reject(self, consumer: Consumer, id: int, *, text: str = "", tx: Transaction | None = None) -> None:
+        """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it is a dead letter.
 
         Raises UnknownDelivery, TransactionClosed.
         """
         messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, text, not requeue))
-        elif requeue:
-            redelivery.give_back(
-                self.core, self.router, consumer.queue, messages, redelivery.rejected(text), consumer
-            )
+            tx.settlements.append(Settlement(consumer, messages, Return(-1, True, text), dead=True))
         else:
             redelivery.reject(self.core, self.router, consumer.queue, messages, text, consumer)
+
+    def give_back(self, consumer: Consumer, id: int, how: Return, tx: Transaction | None = None) -> None:
+        """Return a delivery (and, for a cumulative consumer, all before it) to its queue.
+
+        Raises UnknownDelivery, TransactionClosed.
+        """
+        messages = self._taken_back(consumer, id, tx)
+        if tx is not None:
+            tx.settlements.append(Settlement(consumer, messages, how))
+        else:
+            redelivery.give_back(self.core, self.router, consumer.queue, messages, how, consumer)
+
+    def exclude(self, consumer: Consumer, id: int) -> None:
+        """The consumer, which holds this delivery, must not get the message again."""
+        if consumer.excluded is None:
+            consumer.queue.detach(consumer, self.core.now)
+            consumer.exclude_some()
+            consumer.queue.attach(consumer)
+        assert consumer.excluded is not None
+        consumer.excluded.add(id)
 
     def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
@@ -444,23 +420,33 @@ class Engine:
         self._settle_acknowledged()
         return clearing.purge(self.core, queue)
 
+    def retry(self, queue: Queue, selection: Selection) -> Step:
+        """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
+        self._settle_acknowledged()
+        return transfer.retry(self.core, self.router, queue, selection)
+
+    def move(self, queue: Queue, target: str, selection: Selection) -> Step:
+        """Move messages to an address, a queue or an FQQN, one step.
+
+        Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
+        """
+        self._settle_acknowledged()
+        return transfer.relocate(self.core, self.router, queue, target, selection)
+
+    def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
+        """What the journal holds before its next position: of each queue, how many messages entered and did not leave.
+
+        The records that say so are durable when `confirmation` is.
+        """
+        return self.core.journal.position, [(queue, queue.stored) for queue in self.router.queues.values()]
+
     def browse(self, queue: Queue, selector: str = "") -> Iterator[tuple[Message, str]]:
         """All messages of a queue with where each is: ready, scheduled or delivering.  Raises InvalidSelector."""
         filter = parse_selector(selector)
         self._settle_acknowledged()
-        for message, place in _all_messages(queue):
+        for message, place in queue.places():
             if filter is None or filter.matches(PropertyView(message)):
                 yield message, place
-
-
-def _all_messages(queue: Queue) -> Iterator[tuple[Message, str]]:
-    for message in queue.waiting():
-        yield message, "ready"
-    for _, message in queue.scheduled.values():
-        yield message, "scheduled"
-    for consumer in queue.consumers:
-        for message in consumer.unacked.values():
-            yield message, "delivering"
 
 
 def _is_due(due: int | None, now: int) -> bool:
@@ -469,21 +455,3 @@ def _is_due(due: int | None, now: int) -> bool:
 
 def _unknown(id: int) -> UnknownDelivery:
     return UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
-
-
-def parse_selector(selector: str) -> Filter | None:
-    """A compiled selector, None for an empty one.  Raises InvalidSelector."""
-    try:
-        return compile_filter(selector)
-    except InvalidFilter as invalid:
-        raise InvalidSelector(f"selector {selector[:200]!r}: {invalid}") from invalid
-
-
-def _predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
-    """What a consumer on a shared queue takes; None for everything."""
-    if filter is None:
-        return (lambda message: message.facts.origin != no_local) if no_local else None
-    accepted = filter
-    if not no_local:
-        return lambda message: accepted.matches(PropertyView(message))
-    return lambda message: message.facts.origin != no_local and accepted.matches(PropertyView(message))

@@ -45,6 +45,12 @@ class AlreadyInUse(EngineError):
     code = "in-use"
 
 
+class OntoItself(EngineError):
+    """Messages were to be moved to the queue on which they are."""
+
+    code = "onto-itself"
+
+
 class AddressFull(EngineError):
     """The address holds as much as its settings allow, and its policy is FAIL."""
 

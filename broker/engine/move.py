@@ -41,7 +41,7 @@ from broker.engine.message import (
     RoutingType,
 )
 from broker.engine.queue import Queue
-from broker.engine.router import Router
+from broker.engine.router import Router, Targets
 
 #: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
 #: supplies it and it travels in every copy.
@@ -94,33 +94,48 @@ def clean_text(text: str) -> str:
     return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
-def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
-    """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
+def copy_of(core: Core, target: Address, message: Message, annotations: Annotations) -> Message:
+    """An independent copy for `target`, which is nowhere yet."""
     facts = message.facts.copy(target.name, annotations)
     facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
-    copy = Message(facts, message.head, message.body)
-    anycast, multicast = router.targets(target)
-    if not any((queue.durable or not facts.durable) and queue.accepts(copy) for queue in anycast + multicast):
-        anycast = _keep(core, router, target, copy)
-        if not anycast:
-            return None
+    return Message(facts, message.head, message.body)
+
+
+def keepers(targets: Targets, copy: Message) -> Targets | None:
+    """The targets that a moved message may enter: of the anycast ones, which share it out, those that keep it as
+    durably as it is.  None if no queue would keep it.
+    """
+    durable = copy.facts.durable
+    anycast = [queue for queue in targets[0] if queue.durable or not durable]
+    if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + targets[1]):
+        return anycast, targets[1]
+    return None
+
+
+def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
+    """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
+    copy = copy_of(core, target, message, annotations)
+    targets = keepers(router.targets(target), copy) or _keep(core, router, target, copy)
+    if targets is None:
+        return None
     try:
-        if facts.durable:
+        if copy.facts.durable:
             arrival.reserve(core, [copy], essential=True)
     except DiskFull:
         core.report("move.disk_full", address=target.name, message=message.id)
         return None
-    arrival.publish(core, target, [copy], (anycast, multicast), checked=False)
+    arrival.publish(core, target, [copy], targets, checked=False)
     return copy
 
 
-def _keep(core: Core, router: Router, target: Address, copy: Message) -> list[Queue]:
-    """A durable anycast queue of the target's own name for what nobody else there takes; [] if it cannot be."""
+def _keep(core: Core, router: Router, target: Address, copy: Message) -> Targets | None:
+    """A durable anycast queue of the target's own name, beside the queues that take it without keeping it."""
     queue = router.queues.get(target.name)
     if queue is None:
         queue = router.create_queue(target, target.name, RoutingType.ANYCAST, durable=True, auto_created=True)
         core.report("move.queue_created", address=target.name, queue=queue.name)
     if queue.address is target and queue.accepts(copy):
-        return [queue]
+        multicast = router.targets(target)[1]
+        return ([] if queue in multicast else [queue]), multicast
     core.report("move.no_queue", address=target.name, message=copy.id)
-    return []
+    return None

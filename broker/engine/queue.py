@@ -14,8 +14,9 @@ which is what makes the ordinary path cheap.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from broker.engine.backlog import Backlog
 from broker.engine.consumer import Consumer
@@ -25,6 +26,8 @@ from broker.engine.selective import SelectiveBacklog
 
 if TYPE_CHECKING:
     from broker.engine.address import Address
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
 class DeliveryState:
@@ -99,6 +102,7 @@ class Queue:
         "scheduled",
         "selective",
         "states",
+        "stored",
         "swept",
         "temporary",
         "unused_since",
@@ -140,6 +144,7 @@ class Queue:
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
         self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
+        self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.counters = Counters()
         self.deleted = False
         self.unused_since = created
@@ -188,6 +193,24 @@ class Queue:
         """The ready messages in the order of delivery."""
         return iter(self.backlog if self.selective is None else self.selective)
 
+    def places(self) -> Iterator[tuple[Message, str]]:
+        """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering."""
+        for message in self.waiting():
+            yield message, "ready"
+        for _, message in self.scheduled.values():
+            yield message, "scheduled"
+        for consumer in self.consumers:
+            for message in consumer.unacked.values():
+                yield message, "delivering"
+
+    def between(self, after: int, below: int) -> list[Message]:
+        """The ready and scheduled messages with identities between these two, oldest first.  Looks at all of them."""
+        ready = self.backlog if self.selective is None else self.selective
+        found = [m for m in ready.unordered() if after < m.id < below]
+        found += [m for _, m in self.scheduled.values() if after < m.id < below]
+        found.sort(key=_ID)
+        return found
+
     def clear(self) -> list[Message]:
         """Take all ready messages out of the line."""
         self.expiring = 0
@@ -225,5 +248,3 @@ class Queue:
         """Failed deliveries of a message so far."""
         state = self.states.get(id)
         return 0 if state is None else state.count
-
-

@@ -4,7 +4,8 @@ Whoever gives messages back says two things: which of them count as failed deliv
 applies.
 
     event                                        counts as failed     delay
-    rollback, NACK                               all                  yes
+    rollback, NACK, modified as failed (AMQP)    all                  yes
+    released, or modified otherwise (AMQP)       none                 yes
     clean close of the consumer                  none                 no
     connection lost or client disconnected       the oldest           yes
     heart-beats ceased                           all                  no
@@ -39,6 +40,7 @@ class Return:
 
 
 ROLLBACK = Return(-1, True, "the transaction was rolled back")
+RELEASED = Return(0, True, "released by the consumer")
 CLOSED = Return(0, False, "the consumer was closed")
 DISCONNECTED = Return(1, True, "the connection ended")
 SILENT = Return(-1, False, "the client fell silent")

@@ -24,6 +24,7 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:
+            queue.stored -= len(stored)
             journal = core.journal
             if not queue.deleted:  # else settled by a transaction that outlived the queue
                 journal.mention(queue.id)

@@ -207,6 +207,7 @@ def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, 
         queue.append(messages, priority)
         arrival.watch(core, queue, messages)
     queue.counters.added += len(held)
+    queue.stored = len(held)
 
 
 def _charge(core: Core, message: Message) -> None:

@@ -70,6 +70,10 @@ class Router:
             address.targets_version = self._version
         return address.targets
 
+    def reaches(self, name: str, queue: Queue) -> bool:
+        """Whether messages sent to an address of that name may enter the queue."""
+        return queue.address.name == name or queue in self._wildcards.match(name)
+
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
         """The queues that a send may enter: one if it named one, of one kind if it asked for one, else all."""
         if queue is not None:

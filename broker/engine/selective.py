@@ -82,6 +82,10 @@ class SelectiveBacklog:
     def __iter__(self) -> Iterator[Message]:
         return iter(sorted(self._ready.values(), key=lambda m: (-m.facts.priority, m.id)))
 
+    def unordered(self) -> Iterator[Message]:
+        """All messages, in no order that means anything."""
+        return iter(self._ready.values())
+
     def attach(self, key: Hashable, predicate: Predicate | None) -> None:
         """A consumer arrives: match everything that is ready, once."""
         view = _View(predicate)

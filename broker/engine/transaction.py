@@ -14,6 +14,7 @@ from broker.engine.core import Core
 from broker.engine.errors import TooLarge, TransactionClosed
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.redelivery import Return
 from broker.engine.removal import remove
 from broker.engine.router import Router
 from store.record import RemovalReason
@@ -43,17 +44,20 @@ class Send:
 class Settlement:
     """Deliveries that are settled when the transaction commits.
 
-    `refused` is None for an acknowledgement, else how the consumer refuses them; `dead` sends refused ones to the
-    dead-letter address at once.
+    `how` is None for an acknowledgement, else how they go back; `dead` sends them to the dead-letter address at once.
+    `kept`: after a rollback the consumer still has them, and settles them anew.
     """
 
-    __slots__ = ("consumer", "dead", "messages", "refused")
+    __slots__ = ("consumer", "dead", "how", "kept", "messages")
 
-    def __init__(self, consumer: Consumer, messages: list[Message], refused: str | None, dead: bool) -> None:
+    def __init__(
+        self, consumer: Consumer, messages: list[Message], how: Return | None, *, dead: bool = False, kept: bool = False
+    ) -> None:
         self.consumer = consumer
         self.messages = messages
-        self.refused = refused
+        self.how = how
         self.dead = dead
+        self.kept = kept
 
 
 class Transaction:
@@ -112,23 +116,26 @@ def _perform(core: Core, router: Router, transaction: Transaction) -> None:
 
 def _settle(core: Core, router: Router, settlement: Settlement) -> None:
     queue = settlement.consumer.queue
-    if settlement.refused is None:
+    how = settlement.how
+    if how is None:
         queue.delivering -= len(settlement.messages)
         queue.counters.acknowledged += len(settlement.messages)
         remove(core, queue, settlement.messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
     elif settlement.dead:
-        redelivery.reject(core, router, queue, settlement.messages, settlement.refused, settlement.consumer)
+        redelivery.reject(core, router, queue, settlement.messages, how.text, settlement.consumer)
     else:
-        how = redelivery.rejected(settlement.refused)
         redelivery.give_back(core, router, queue, settlement.messages, how, settlement.consumer)
 
 
 def rollback(core: Core, router: Router, transaction: Transaction) -> None:
-    """Forget the sends; the deliveries go back to their queues as failed ones."""
+    """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
     transaction.closed = True
     transaction.sends.clear()
     by_consumer: dict[Consumer, list[Message]] = {}
     for settlement in transaction.settlements:
+        if settlement.kept and not settlement.consumer.closed:
+            settlement.consumer.take_again(settlement.messages)
+            continue
         by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
     transaction.settlements.clear()
     for consumer, messages in by_consumer.items():

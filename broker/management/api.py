@@ -29,11 +29,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from broker.engine.engine import parse_selector
 from broker.engine.errors import EngineError, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView
 from broker.engine.queue import Queue
+from broker.engine.subscribe import parse_selector
 from broker.log import report
 from broker.management.metrics import Metrics, render
 from broker.management.ports import Broker

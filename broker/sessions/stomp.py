@@ -18,6 +18,7 @@ from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Message
+from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
@@ -346,16 +347,19 @@ class StompSession:
         no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
         consumer = self._engine.subscribe(
             self,
-            name,
-            routing_type=stated if asked is None else asked,
-            durable_name=durable_name,
-            selector=headers.get(b"selector", b"").decode(),
-            no_local=self._origin if no_local else "",
-            ack_mode=mode,
-            window=consumer_window(headers, mode, self._options.window),
-            client_id=self._client_id,
-            remote=self._remote,
-            user=self._user,
+            Wishes(
+                name,
+                stated if asked is None else asked,
+                name=durable_name,
+                durable=bool(durable_name),
+                selector=headers.get(b"selector", b"").decode(),
+                no_local=self._origin if no_local else "",
+                ack_mode=mode,
+                window=consumer_window(headers, mode, self._options.window),
+                client_id=self._client_id,
+                remote=self._remote,
+                user=self._user,
+            ),
         )
         consumer.paused = self._write_blocked
         subscription = Subscription(id, consumer, prefix, self._codec.version)
@@ -452,7 +456,10 @@ class StompSession:
         tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
         requeue = boolean(headers, b"requeue", "NACK", default=True)
         text = headers.get(b"reason", b"").decode()
-        self._engine.reject(consumer, id, requeue=requeue, text=text, tx=tx)
+        if requeue:
+            self._engine.give_back(consumer, id, redelivery.rejected(text), tx)
+        else:
+            self._engine.reject(consumer, id, text=text, tx=tx)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import pytest
 
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
+from broker.engine.subscribe import Wishes
 from broker.management import api
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke, operate
@@ -100,7 +101,9 @@ def test_queue_show_lists_consumers(tmp_path: Path) -> None:
         broker.queue("orders")
         assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
         broker.turn.enter()
-        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
+        broker.engine.subscribe(
+            Inbox(), Wishes("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
+        )
         text = (await operator.run("queue", "show", "orders")).stdout
         assert "max delivery attempts" in text
         assert "c-7" in text
@@ -170,7 +173,7 @@ def test_queue_purge_asks(tmp_path: Path) -> None:
 def test_queue_purge_that_leaves_messages_with_consumers_is_5(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.send("orders", [b"1", b"2"])
-        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
         assert result.exit_code == 5

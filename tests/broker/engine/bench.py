@@ -8,7 +8,8 @@ from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
-from broker.engine.redelivery import Return
+from broker.engine.redelivery import Return, rejected
+from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
 from tests.simulation.world import SEGMENT_BYTES, small
 from tests.support.sim_broker import SimBroker
@@ -133,7 +134,9 @@ class Bench:
         """Subscribe; acknowledged one by one unless `ack_mode` says otherwise."""
         taker = Taker()
         more.setdefault("ack_mode", AckMode.INDIVIDUAL)
-        taker.consumer = self.enter().subscribe(taker, destination, routing_type=routing_type, **more)
+        if "durable_name" in more:
+            more |= {"name": more.pop("durable_name"), "durable": True}
+        taker.consumer = self.enter().subscribe(taker, Wishes(destination, routing_type, **more))
         self.run()
         return taker
 
@@ -148,7 +151,10 @@ class Bench:
         """Refuse, and everything that follows."""
         engine = self.enter()
         for message in messages:
-            engine.reject(taker.consumer, message.id, requeue=requeue, tx=tx)
+            if requeue:
+                engine.give_back(taker.consumer, message.id, rejected(""), tx)
+            else:
+                engine.reject(taker.consumer, message.id, tx=tx)
         self.run()
 
     def close(self, taker: Taker, how: Return) -> None:

@@ -143,7 +143,9 @@ def test_what_is_not_there_cannot_be_settled(mode: AckMode) -> None:
         with pytest.raises(UnknownDelivery):
             engine.acknowledge(taker.consumer, id, tx)
         with pytest.raises(UnknownDelivery):
-            engine.reject(taker.consumer, id, requeue=True)
+            engine.reject(taker.consumer, id)
+        with pytest.raises(UnknownDelivery):
+            engine.give_back(taker.consumer, id, redelivery.RELEASED)
     engine.acknowledge(taker.consumer, message.id)
     with pytest.raises(UnknownDelivery):
         engine.acknowledge(taker.consumer, message.id)

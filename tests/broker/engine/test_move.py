@@ -106,6 +106,26 @@ def test_several_queues_on_the_target_take_turns() -> None:
     assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"3"], [b"2", b"4"])
 
 
+def test_of_several_queues_on_the_target_those_that_would_forget_a_message_get_none() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    engine = bench.enter()
+    address = engine.declare("dead", set())
+    for name in ("d1", "d2"):
+        engine.declare_queue(address, name, ANYCAST, durable=name == "d1", selector="")
+    messages = bench.sent("a", b"1", b"2", b"3")
+    bench.nack(bench.take("a"), *messages)
+    assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"2", b"3"], [])
+
+
+def test_a_topic_queue_of_the_targets_name_gets_a_message_once() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("dead", set()), "dead", MULTICAST, durable=False, selector="")
+    messages = bench.sent("a", b"1")
+    bench.nack(bench.take("a"), *messages)
+    assert bench.bodies("dead") == [b"1"]
+
+
 def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
     watcher = bench.take("dead", MULTICAST)

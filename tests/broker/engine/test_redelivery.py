@@ -207,3 +207,34 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         assert bench.engine.core.usage.messages == 0
         assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
         assert bench.restart().engine.core.usage.messages == 0
+
+
+def test_released_ones_wait_and_do_not_count() -> None:
+    bench = Bench({"match": "a", "redelivery-delay": 1000})
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    assert taker.take() == [b"1"]
+    bench.enter().give_back(taker.consumer, message.id, redelivery.RELEASED)
+    bench.run()
+    assert (taker.take(), bench.queue("a").delivery_count(message.id)) == ([], 0)
+    assert bench.places("a") == {b"1": "scheduled"}
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
+def test_an_excluded_message_goes_to_others_only(selector: str) -> None:
+    bench = Bench()
+    first, second = bench.sent("a", b"1", b"2")
+    taker = bench.take("a", selector=selector)
+    engine = bench.enter()
+    for message in (first, second):
+        engine.exclude(taker.consumer, message.id)
+        engine.give_back(taker.consumer, message.id, redelivery.CLOSED)
+    bench.run()
+    bench.sent("a", b"3")
+    assert taker.take() == [b"1", b"2", b"3"], "each came once"
+    other = bench.take("a")
+    assert other.take() == [b"1", b"2"]
+    bench.close(other, redelivery.CLOSED)
+    assert taker.take() == []
+    bench.close(taker, redelivery.CLOSED)
+    assert bench.take("a", selector=selector).take() == [b"1", b"2", b"3"], "who comes again has no such wish"

@@ -7,6 +7,7 @@ import pytest
 from broker.engine import redelivery
 from broker.engine.errors import AddressFull, NotFound, TooLarge, TransactionClosed
 from broker.engine.message import RoutingType
+from broker.engine.redelivery import rejected
 from tests.broker.engine.bench import Bench
 from tests.broker.engine.test_move import entries_with
 from tests.simulation.world import check_accounts, check_counters, small
@@ -19,8 +20,8 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     engine = bench.enter()
     tx = engine.begin()
     engine.acknowledge(taker.consumer, messages[0].id, tx)
-    engine.reject(taker.consumer, messages[1].id, requeue=False, tx=tx)
-    engine.reject(taker.consumer, messages[2].id, requeue=True, tx=tx)
+    engine.reject(taker.consumer, messages[1].id, tx=tx)
+    engine.give_back(taker.consumer, messages[2].id, rejected(""), tx)
     bench.send("b", b"x" * 50_000, tx=tx)
     bench.send("c", b"y" * 50_000, tx=tx)
     bench.run()
@@ -144,3 +145,28 @@ def test_one_that_takes_too_long_is_rolled_back() -> None:
     bench.broker.advance(1)
     assert taker.take() == [b"1"]
     assert tx.closed
+
+
+def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone() -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2")
+    taker = bench.take("a", counted=True)
+    engine = bench.enter()
+    engine.grant(taker.consumer, 5)
+    bench.run()
+    assert taker.take() == [b"1", b"2"]
+    tx = bench.enter().begin()
+    for message in messages:
+        engine.acknowledge(taker.consumer, message.id, tx, kept=True)
+    engine.rollback(tx)
+    bench.run()
+    assert (taker.take(), list(taker.consumer.unacked)) == ([], [m.id for m in messages])
+    check_accounts(bench.broker)
+    second = bench.enter().begin()
+    engine.acknowledge(taker.consumer, messages[0].id, second, kept=True)
+    bench.close(taker, redelivery.CLOSED)
+    bench.enter().rollback(second)
+    bench.run()
+    assert bench.places("a") == {b"1": "ready", b"2": "ready"}
+    assert bench.queue("a").delivery_count(messages[0].id) == 1, "nobody is there to keep it: a failed delivery"
+    check_accounts(bench.broker)

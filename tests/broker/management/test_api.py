@@ -11,6 +11,7 @@ import pytest
 
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode
+from broker.engine.subscribe import Wishes
 from broker.management import api
 from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX, PROPERTY_CHARS_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
@@ -123,7 +124,8 @@ def test_a_queue_shows_its_consumers_and_settings(tmp_path: Path) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
         broker.engine.subscribe(
-            Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"
+            Inbox(),
+            Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"),
         )
         await broker.settled()
         shown = await client.get("/api/v1/queues/orders")
@@ -208,7 +210,7 @@ def test_browsing_shows_where_each_message_is_and_takes_none_away(tmp_path: Path
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         for _ in range(2):
             messages = (await client.get(MESSAGES.format("orders")))["messages"]
@@ -265,10 +267,10 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"poison"])
         inbox = Inbox()
-        consumer = broker.engine.subscribe(inbox, "orders", ack_mode=AckMode.INDIVIDUAL)
+        consumer = broker.engine.subscribe(inbox, Wishes("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.turn.enter()
-        broker.engine.reject(consumer, inbox.messages[0].id, requeue=False, text="cannot read it")
+        broker.engine.reject(consumer, inbox.messages[0].id, text="cannot read it")
         await broker.settled()
         (message,) = (await client.get(MESSAGES.format("DLQ")))["messages"]
         noted = message["annotations"]
@@ -281,7 +283,7 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
 def test_failed_deliveries_are_counted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"x"])
-        consumer = broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL)
+        consumer = broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.turn.enter()
         broker.engine.close_consumer(consumer, redelivery.DISCONNECTED)
@@ -316,7 +318,7 @@ def test_a_purge_leaves_what_consumers_hold(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), "orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         done = await client.call("DELETE", MESSAGES.format("orders"))
         assert done.json == {"queue": "orders", "purged": 3, "delivering": 1}

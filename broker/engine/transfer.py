@@ -1,0 +1,230 @@
+"""An operator's moves: messages of a queue back to where they died (retry), or to another address (move).
+
+Each message is moved like a dead letter: the copy, its routing and the removal (by name: moved) stand in one journal
+entry, and a message that cannot be moved stays as it is.  Why it stays is told by one of these words:
+
+    no-origin     retry: nothing says where it came from
+    no-queue      no queue would keep it: its queue is gone and may not be made again, or a filter refuses it
+    onto-itself   retry: it came from this very queue
+    disk-full     the journal has no room
+
+Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
+already.  A queue that is gone is made again if it was anycast and the settings allow it; a subscription is not, because
+nobody would consume it.  What is moved keeps its history, and has the origin of its last move: where it lay, and under
+which id.
+
+A queue may be long, so that one call takes a step: it looks at so many messages, oldest first, and says how far it
+came; the next goes on there.  Messages that arrived after the first step are left alone, else those that die again
+would go round for ever.  Messages that consumers hold are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine import arrival, move, names
+from broker.engine.address import Address
+from broker.engine.core import Core
+from broker.engine.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
+from broker.engine.filter import Filter
+from broker.engine.message import (
+    ORIG_ADDRESS,
+    ORIG_QUEUE,
+    ORIG_ROUTING_TYPE,
+    Annotations,
+    Message,
+    PropertyView,
+    RoutingType,
+)
+from broker.engine.queue import Queue
+from broker.engine.removal import remove
+from broker.engine.router import Router, Targets
+from store.record import RemovalReason
+
+#: Messages that one step looks at: as many as expire in one tick, some 50 ms.
+LOOKED_AT_MAX: Final = 2048
+
+NO_ORIGIN: Final = "no-origin"
+NO_QUEUE: Final = "no-queue"
+ONTO_ITSELF: Final = "onto-itself"
+DISK_FULL: Final = "disk-full"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages of a queue: one id, or those that a filter fits, from the last step on.
+
+    `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
+    """
+
+    filter: Filter | None = None
+    id: int = 0
+    after: int = 0
+    below: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all."""
+
+    below: int
+    last: int
+    complete: bool
+    moved: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class _Destination:
+    """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
+
+    __slots__ = ("address", "routing_type", "targets")
+
+    def __init__(self, address: Address, targets: Targets, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.targets = targets
+        self.routing_type = routing_type
+
+
+def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Step:
+    """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
+    found: dict[tuple[str, str, int | None], _Destination | str] = {}
+    step, run = _begin(core, queue, selection)
+    for message in run:
+        notes = message.facts.annotations or {}
+        address, name, type = (notes.get(note) for note in (ORIG_ADDRESS, ORIG_QUEUE, ORIG_ROUTING_TYPE))
+        if not isinstance(address, str) or not isinstance(name, str):
+            _count(step, NO_ORIGIN)
+            continue
+        origin = (address, name, type if isinstance(type, int) else None)
+        if origin not in found:
+            found[origin] = _home(router, queue, *origin)
+        destination = found[origin]
+        _count(step, destination if isinstance(destination, str) else _move(core, queue, message, destination))
+    return step
+
+
+def relocate(core: Core, router: Router, queue: Queue, target: str, selection: Selection) -> Step:
+    """One step to an address, or to one queue by its name or FQQN.
+
+    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
+    """
+    destination = _named(router, queue, target)
+    step, run = _begin(core, queue, selection)
+    for message in run:
+        _count(step, _move(core, queue, message, destination))
+    return step
+
+
+# -- which messages ----------------------------------------------------------------------------------------------------
+
+
+def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[Message]]:
+    """What the step looks at, and the messages among it that are to be moved."""
+    if selection.id:
+        return _one(queue, selection.id)
+    below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
+    run = queue.between(selection.after, below)[:LOOKED_AT_MAX]
+    complete = len(run) < LOOKED_AT_MAX
+    step = Step(below, max(below - 1, 0) if complete else run[-1].id, complete)
+    filter = selection.filter
+    if filter is not None:
+        run = [message for message in run if filter.matches(PropertyView(message))]
+    return step, run
+
+
+def _one(queue: Queue, id: int) -> tuple[Step, list[Message]]:
+    run = queue.between(id - 1, id + 1)
+    if not run:
+        if any(id in consumer.unacked for consumer in queue.consumers):
+            raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
+        raise NotFound(f"queue {queue.name} has no message {id}")
+    return Step(id + 1, id, True), run
+
+
+def _count(step: Step, refused: str) -> None:
+    if refused:
+        step.refused[refused] = step.refused.get(refused, 0) + 1
+    else:
+        step.moved += 1
+
+
+# -- where they go -----------------------------------------------------------------------------------------------------
+
+
+def _home(router: Router, queue: Queue, address: str, name: str, type: int | None) -> _Destination | str:
+    """Where a message came from, or why it cannot go there."""
+    known = router.queues.get(name)
+    if known is queue:
+        return ONTO_ITSELF
+    if known is None:
+        anycast = name == address if type is None else type == RoutingType.ANYCAST
+        if not anycast:  # a subscription, unless it bears its address's name
+            return NO_QUEUE
+        try:
+            _, known = router.destination(f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
+        except EngineError:
+            return NO_QUEUE
+        assert known is not None, "an FQQN names a queue"
+    if not router.reaches(address, known):
+        return NO_QUEUE  # another queue that took the name
+    home = router.ensure_address(address)
+    routing_type = None if type is None else RoutingType(type)
+    return _Destination(home, router.candidates(home, known, None), routing_type)
+
+
+def _named(router: Router, queue: Queue, target: str) -> _Destination:
+    """Where an operator wants messages to go."""
+    address_name, queue_name = names.split_fqqn(target)
+    if queue_name is None and target not in router.addresses and target in router.queues:
+        address_name, queue_name = router.queues[target].address.name, target
+        target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
+    if router.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue:
+        raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
+    known = address_name in router.addresses if queue_name is None else queue_name in router.queues
+    address, named = router.destination(target, None if known else RoutingType.ANYCAST)
+    targets = router.candidates(address, named, None)
+    if not any(targets):
+        raise NotFound(f"address {address.name} has no queue: nothing there would keep the messages")
+    return _Destination(address, targets, None)
+
+
+# -- the move ----------------------------------------------------------------------------------------------------------
+
+
+def _move(core: Core, queue: Queue, message: Message, destination: _Destination) -> str:
+    """Move one message; or leave it untouched, and say why."""
+    copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
+    facts = copy.facts
+    facts.routing_type = destination.routing_type
+    facts.scheduled = message.facts.scheduled
+    targets = move.keepers(destination.targets, copy)
+    if targets is None:
+        return NO_QUEUE
+    if facts.durable:
+        try:
+            arrival.reserve(core, [copy], essential=True)
+        except DiskFull:
+            return DISK_FULL
+    arrival.publish(core, destination.address, [copy], targets, checked=False)
+    _take(core, queue, message)
+    queue.counters.moved += 1
+    remove(core, queue, [message], RemovalReason.MOVED)
+    return ""
+
+
+def _annotations(message: Message, queue: Queue, destination: _Destination) -> Annotations:
+    annotations = move.origin(message, queue)
+    if destination.routing_type is not None:  # it is the message's own again
+        annotations.pop(ORIG_ROUTING_TYPE, None)
+    return annotations
+
+
+def _take(core: Core, queue: Queue, message: Message) -> None:
+    """Take a ready or scheduled message out of where it is."""
+    waiting = queue.scheduled.pop(message.id, None)
+    if waiting is not None:
+        core.schedule.remove(waiting[0], (queue.id, message.id))
+    else:
+        arrival.unwatch(core, queue, [message])
+        queue.discard(message)
