@@ -23,6 +23,7 @@ from typing import Final
 import uvloop
 
 from broker import __version__, clock
+from broker.accepting import Accepting
 from broker.config import Config, ConfigError, Reload
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
@@ -34,7 +35,7 @@ from broker.management.runtime import Listening, create_token, remove_runtime_fi
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.sessions.turn import Turn
 from broker.systemd import Notifier
-from broker.wiring import Parts, Surroundings, assemble, recover, settings_table, stomp_sessions
+from broker.wiring import Parts, Surroundings, assemble, recover, settings_table
 from store.errors import Corrupt, DirectoryLocked, JournalError
 from store.files import OsFiles
 from store.log import Counters, FileLog
@@ -263,11 +264,12 @@ class Daemon:
     async def _open_acceptors(self) -> bool:
         config = self.config
         try:
-            for name, acceptor in config.stomp_acceptors.items():
+            accepting = Accepting(config, self.turn)
+            for name, acceptor in config.messaging_acceptors.items():
                 listener = Listener(
                     name,
                     self.turn,
-                    stomp_sessions(config, self.turn, acceptor),
+                    accepting.sessions(acceptor),
                     report=self._log,
                     monotonic_ms=clock.monotonic_ms,
                     connections_max=acceptor.connections_allowed,
@@ -276,7 +278,7 @@ class Daemon:
                     handshake_timeout=acceptor.handshake_timeout,
                 )
                 self.listeners[name] = listener
-                self._note_listening(name, "stomp", await listener.open(acceptor.host, acceptor.port))
+                self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
                 server = HttpServer(self, token)

@@ -1,28 +1,25 @@
-"""Putting the parts together: from the configuration to an engine with its journal, and sessions for its acceptors.
+"""Putting the parts together: from the configuration to an engine with its journal.
 
 Nothing here listens, signals or sleeps; simulations assemble the same parts around a simulated disk and clock.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from broker import __version__
-from broker.config import Config, StompAcceptor
+from broker.config import Config
 from broker.engine.address import Address
 from broker.engine.core import Report
 from broker.engine.engine import Engine, Limits
 from broker.engine.restore import Restored, restore
 from broker.engine.settings_match import SettingsTable
-from broker.sessions.stomp import Authenticate, StompSession
+from broker.sessions.amqp_format import AmqpFormat
 from broker.sessions.stomp_format import StompFormat
-from broker.sessions.stomp_headers import Options, Prefixes
-from broker.sessions.turn import Outlet, Turn
-from protocols.stomp.limits import Limits as StompLimits
+from broker.sessions.turn import Turn
 from store.files import Files
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
@@ -94,7 +91,7 @@ def assemble(
         clock=outside.wall_ms,
         random=outside.random,
         report=outside.report,
-        formats=[StompFormat()],
+        formats=[StompFormat(), AmqpFormat()],
         limits=Limits(
             global_size_max=config.broker.global_size_max(outside.memory_bytes),
             expiry_scan_period=config.broker.message_expiry_scan_period,
@@ -138,55 +135,3 @@ def declare(engine: Engine, config: Config) -> None:
                 durable=queue.durable,
                 selector=queue.filter,
             )
-
-
-def stomp_sessions(config: Config, turn: Turn, acceptor: StompAcceptor) -> Callable[[Outlet, int, str], StompSession]:
-    """What makes the session of each connection to a STOMP acceptor."""
-    limits = StompLimits(
-        header_count_max=config.limits.header_count_max,
-        header_line_bytes_max=config.limits.header_line_bytes_max,
-        header_bytes_max=config.limits.header_bytes_max,
-        body_bytes_max=config.limits.body_bytes_max,
-        connect_bytes_max=config.limits.connect_bytes_max,
-    )
-    options = Options(
-        server=f"bartleby/{__version__}",
-        prefixes=Prefixes(acceptor.anycast_prefixes, acceptor.multicast_prefixes),
-        window=acceptor.stomp_consumer_window_size,
-        ttl=config.connection_ttl(acceptor),
-        ttl_min=acceptor.connection_ttl_min,
-        ttl_max=acceptor.connection_ttl_max,
-        ttl_modifier=acceptor.heart_beat_to_connection_ttl_modifier,
-        subscriptions_max=config.limits.subscriptions_per_connection_max,
-        transactions_max=config.limits.transactions_per_connection_max,
-    )
-    authenticate = _authenticator(config)
-
-    def make(outlet: Outlet, number: int, remote: str) -> StompSession:
-        prefix = turn.engine.core.random.getrandbits(32)
-        return StompSession(
-            turn,
-            outlet,
-            options,
-            limits,
-            connection_id=f"{prefix:08x}-{number}",
-            remote=remote,
-            authenticate=authenticate,
-        )
-
-    return make
-
-
-def _authenticator(config: Config) -> Authenticate | None:
-    """Checks a login against the users of the configuration; None lets everybody in."""
-    if not config.users:
-        return None
-    passwords = {name: user.password.get_secret_value().encode() for name, user in config.users.items()}
-
-    def check(login: str, passcode: bytes) -> bool:
-        # An unknown user costs the same comparison as a known one.
-        known = passwords.get(login)
-        right = hmac.compare_digest(known if known is not None else b"\0", passcode)
-        return right and known is not None
-
-    return check

@@ -6,7 +6,7 @@ what must hold between them: relations.py; how values are written: units.py.
 
 from __future__ import annotations
 
-from broker.config.acceptors import Acceptor, HttpAcceptor, StompAcceptor
+from broker.config.acceptors import Acceptor, AmqpAcceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
 from broker.config.environment import COMMAND_VARIABLES
 from broker.config.load import apply_listen, check, load
@@ -28,6 +28,7 @@ __all__ = [
     "Acceptor",
     "AddressSection",
     "AddressSetting",
+    "AmqpAcceptor",
     "BrokerSection",
     "Config",
     "ConfigError",
@@ -35,6 +36,7 @@ __all__ = [
     "JournalSection",
     "LimitsSection",
     "LogSection",
+    "MessagingAcceptor",
     "Problem",
     "Queue",
     "Reload",

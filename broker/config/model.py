@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from broker.config.acceptors import Acceptor, HttpAcceptor, StompAcceptor
+from broker.config.acceptors import Acceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
 from broker.config.section import Section, kebab
 from broker.config.sections import (
@@ -21,7 +21,7 @@ from broker.config.sections import (
 
 #: The sections whose entries have names of the user's choice, as shipped.  A file that has the section replaces it.
 SHIPPED: Final[dict[str, object]] = {
-    "acceptors": {"stomp": {"protocol": "stomp"}, "http": {"protocol": "http"}},
+    "acceptors": {"stomp": {"protocol": "stomp"}, "amqp": {"protocol": "amqp"}, "http": {"protocol": "http"}},
     "addresses": {
         "DLQ": {"queues": {"DLQ": {"routing-type": "ANYCAST"}}},
         "ExpiryQueue": {"queues": {"ExpiryQueue": {"routing-type": "ANYCAST"}}},
@@ -52,9 +52,9 @@ class Config(Section):
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
 
     @property
-    def stomp_acceptors(self) -> dict[str, StompAcceptor]:
+    def messaging_acceptors(self) -> dict[str, MessagingAcceptor]:
         """The enabled ones, by name."""
-        return {n: a for n, a in self.acceptors.items() if isinstance(a, StompAcceptor) and a.enabled}
+        return {n: a for n, a in self.acceptors.items() if isinstance(a, MessagingAcceptor) and a.enabled}
 
     @property
     def http_acceptors(self) -> dict[str, HttpAcceptor]:

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from broker.config import units
-from broker.config.acceptors import HttpAcceptor, StompAcceptor
+from broker.config.acceptors import AmqpAcceptor, HttpAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
@@ -60,6 +60,7 @@ def configuration_tables() -> str:
     models: list[tuple[str, type[Section]]] = [
         *_plain_sections(Config, ""),
         ('[acceptors.NAME] with protocol = "stomp"', StompAcceptor),
+        ('[acceptors.NAME] with protocol = "amqp"', AmqpAcceptor),
         ('[acceptors.NAME] with protocol = "http"', HttpAcceptor),
         ("[users.NAME]", User),
         ("[addresses.NAME]", AddressSection),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from broker.config.acceptors import StompAcceptor
+from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
 from broker.config.explain import shown
 from broker.config.model import Config
@@ -88,19 +88,48 @@ def _time_to_live(config: Config) -> Iterator[Clash]:
 
 def _connections(config: Config) -> Iterator[Clash]:
     most = config.limits.connections_max
-    for name, acceptor in _stomp(config):
+    for name, acceptor in _messaging(config):
         if acceptor.connections_allowed > most:
             keys = (f"acceptors.{name}.connections-allowed", "limits.connections-max")
             yield Clash(keys, str(acceptor.connections_allowed), f"give at most {keys[1]} ({most})")
 
 
 def _prefixes(config: Config) -> Iterator[Clash]:
-    for name, acceptor in _stomp(config):
+    for name, acceptor in _messaging(config):
         both = set(acceptor.anycast_prefixes) & set(acceptor.multicast_prefixes)
         if both:
             keys = (f"acceptors.{name}.multicast-prefix", f"acceptors.{name}.anycast-prefix")
             fix = f"{shown(min(both))} is also in {keys[1]}: a prefix says one routing type"
             yield Clash(keys, shown(acceptor.multicast_prefix), fix)
+
+
+def _others(config: Config) -> Iterator[Clash]:
+    for name, acceptor in _messaging(config):
+        spoken = {acceptor.protocol: name}
+        for other in acceptor.others:
+            key = f"acceptors.{name}.also"
+            found = config.acceptors.get(other)
+            if not isinstance(found, MessagingAcceptor) or other == name:
+                known = ", ".join(each for each, _ in _messaging(config) if each != name) or "none"
+                yield Clash((key,), shown(other), f"name other messaging acceptors: {known}")
+                continue
+            if _over_websocket(acceptor) or _over_websocket(found):
+                yield Clash((key,), shown(other), "a WebSocket has a port of its own")
+            first = spoken.setdefault(found.protocol, other)
+            if first != other:
+                fix = f"acceptors.{first} speaks {found.protocol} here already: first bytes cannot tell them apart"
+                yield Clash((key,), shown(other), fix)
+
+
+def _over_websocket(acceptor: MessagingAcceptor) -> bool:
+    return isinstance(acceptor, AmqpAcceptor) and acceptor.websocket
+
+
+def _credits(config: Config) -> Iterator[Clash]:
+    for name, acceptor in config.acceptors.items():
+        if isinstance(acceptor, AmqpAcceptor) and acceptor.amqp_low_credits >= acceptor.amqp_credits:
+            keys = (f"acceptors.{name}.amqp-low-credits", f"acceptors.{name}.amqp-credits")
+            yield Clash(keys, str(acceptor.amqp_low_credits), f"give less than {keys[1]} ({acceptor.amqp_credits})")
 
 
 def _one_listener_a_port(config: Config) -> Iterator[Clash]:
@@ -120,7 +149,7 @@ def _who_may_come_in(config: Config) -> Iterator[Clash]:
         yield Clash(("security.anonymous", "users"), "true", fix)
     if config.users or config.security.anonymous:
         return
-    for name, acceptor in config.stomp_acceptors.items():
+    for name, acceptor in config.messaging_acceptors.items():
         if not acceptor.is_loopback:
             keys = (f"acceptors.{name}.host", "security.anonymous", "users")
             fix = (
@@ -201,6 +230,10 @@ def _stomp(config: Config) -> Iterable[tuple[str, StompAcceptor]]:
     return ((name, acceptor) for name, acceptor in config.acceptors.items() if isinstance(acceptor, StompAcceptor))
 
 
+def _messaging(config: Config) -> Iterable[tuple[str, MessagingAcceptor]]:
+    return ((name, acceptor) for name, acceptor in config.acceptors.items() if isinstance(acceptor, MessagingAcceptor))
+
+
 def _checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> Iterator[Clash]:
     try:
         rule(value)
@@ -215,6 +248,8 @@ _RULES: Final = (
     _time_to_live,
     _connections,
     _prefixes,
+    _others,
+    _credits,
     _one_listener_a_port,
     _who_may_come_in,
     _addresses,

@@ -232,6 +232,11 @@ class Engine:
         if credit and not consumer.closed:
             self.core.dirty[consumer.queue] = None
 
+    def served(self, consumer: Consumer) -> bool:
+        """Whether the consumer has all that there is for it now: nothing waits for the journal or another tick."""
+        queue = consumer.queue
+        return not consumer.held and queue not in self.core.dirty and queue not in self.core.dirty_later
+
     def resume(self, consumer: Consumer) -> None:
         """The consumer's sink can take messages again."""
         consumer.paused = False
@@ -414,6 +419,14 @@ class Engine:
         self._settle_acknowledged()
         for consumer in clearing.delete(self.core, self.router, queue):
             consumer.sink.consumer_closed(consumer, f"queue {queue.name} was deleted")
+
+    def delete_node(self, address: Address) -> None:
+        """Delete an address that somebody made for himself, with its queues; harmless if it is gone already."""
+        if self.router.addresses.get(address.name) is not address:
+            return
+        for queue in list(address.queues):
+            self.delete_queue(queue)
+        self.router.delete_address(address)
 
     def purge(self, queue: Queue) -> int:
         """Remove all ready and scheduled messages by name (purged); returns how many."""

@@ -11,6 +11,7 @@ asks the encoding's `Format` when a filter needs a name that the facts do not an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -60,6 +61,9 @@ class Format(Protocol):
 
     number: int
     name: str
+
+    def noted(self, annotations: Annotations) -> Mapping[str, Value]:
+        """The broker's annotations, by all names under which a filter on such a message may ask for them."""
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application properties in `head`, by their neutral names."""
@@ -115,6 +119,12 @@ class Facts:
         self.origin = origin
         self.annotations = annotations
 
+    def noting(self, annotations: Annotations) -> Facts:
+        """The same facts with other annotations."""
+        noting = copy(self)
+        noting.annotations = annotations
+        return noting
+
     def copy(self, address: str, annotations: Annotations) -> Facts:
         """The facts of a message moved to `address`: no expiration, no schedule, no routing type."""
         return Facts(
@@ -162,7 +172,7 @@ class PropertyView(Mapping[str, Value]):
             facts = self._message.facts
             self._properties = facts.format.properties(self._message.head)
             if facts.annotations:
-                self._properties.update(facts.annotations)
+                self._properties.update(facts.format.noted(facts.annotations))
         return self._properties
 
     def __getitem__(self, name: str) -> Value:
@@ -170,7 +180,12 @@ class PropertyView(Mapping[str, Value]):
             known = _BROKER_NAMES.get(name)
             if known is not None:
                 return known(self)
-        return self._parsed()[name]
+        properties = self._parsed()
+        if name not in properties and name.startswith("JMS"):
+            known = _JMS_NAMES.get(name)
+            if known is not None:
+                return known(self)
+        return properties[name]
 
     def get(self, name: str, default: Value = None) -> Value:  # type: ignore[override]
         try:
@@ -203,4 +218,15 @@ _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
     "AMQUserID": lambda view: f"ID:{view.message.id}",
     "AMQAddress": lambda view: view.message.facts.address,
     "AMQGroupID": lambda view: view.get("_AMQ_GROUP_ID"),
+}
+
+#: JMS's names for the same (ActiveMQ Artemis translates them likewise); headers and properties of these names go first.
+_JMS_NAMES: Final[dict[str, _BrokerName]] = {
+    "JMSPriority": _BROKER_NAMES["AMQPriority"],
+    "JMSExpiration": _BROKER_NAMES["AMQExpiration"],
+    "JMSTimestamp": _BROKER_NAMES["AMQTimestamp"],
+    "JMSMessageID": _BROKER_NAMES["AMQUserID"],
+    "JMSXUserID": lambda view: view.message.facts.user,
+    "JMSDeliveryMode": lambda view: "PERSISTENT" if view.message.facts.durable else "NON_PERSISTENT",
+    "JMSDestination": _BROKER_NAMES["AMQAddress"],
 }

@@ -8,7 +8,7 @@ applies.
     released, or modified otherwise (AMQP)       none                 yes
     clean close of the consumer                  none                 no
     connection lost or client disconnected       the oldest           yes
-    heart-beats ceased                           all                  no
+    heart-beats ceased, connection lost (AMQP)   all                  no
 
 Then, message by message: as many failures as the settings allow, and it is dead; else it waits for its delay, or goes
 back to the head of the queue at once.  The count is journalled before anything else can happen to the message, unless
@@ -44,6 +44,7 @@ RELEASED = Return(0, True, "released by the consumer")
 CLOSED = Return(0, False, "the consumer was closed")
 DISCONNECTED = Return(1, True, "the connection ended")
 SILENT = Return(-1, False, "the client fell silent")
+LOST = Return(-1, False, "the connection was lost")
 
 
 def rejected(text: str) -> Return:

@@ -8,12 +8,17 @@ from typing import Protocol
 class Session(Protocol):
     """One connection's protocol state.  Times are in milliseconds; all calls happen within a tick."""
 
-    #: Whether the peer has introduced itself; until then the handshake timeout applies.
-    established: bool
-    #: Silence after which the peer counts as dead; 0: never.
-    receive_timeout: int
-    #: Longest silence that the peer allows the broker; 0: any.
-    send_interval: int
+    @property
+    def established(self) -> bool:
+        """Whether the peer has introduced itself; until then the handshake timeout applies."""
+
+    @property
+    def receive_timeout(self) -> int:
+        """Silence after which the peer counts as dead; 0: never."""
+
+    @property
+    def send_interval(self) -> int:
+        """Longest silence that the peer allows the broker; 0: any."""
 
     @property
     def close_expected(self) -> bool:

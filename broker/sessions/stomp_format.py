@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.message import Value
+from broker.engine.message import Annotations, Value
 from protocols.stomp.headers import escape, unescape
 
 STOMP_FORMAT: Final = 1
@@ -28,6 +28,10 @@ class StompFormat:
 
     number = STOMP_FORMAT
     name = "stomp"
+
+    def noted(self, annotations: Annotations) -> Annotations:
+        """The broker's annotations, which go out as headers under their own names."""
+        return annotations
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application headers as properties; every value is a string, as STOMP has no other type."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from broker.accepting import Accepting
 from broker.config import AddressSetting, Config, load
 from broker.engine.engine import Engine
-from broker.sessions.stomp import StompSession
-from broker.wiring import Parts, Surroundings, assemble, recover, stomp_sessions
+from broker.sessions.session import Session
+from broker.wiring import Parts, Surroundings, assemble, recover
 from store.log import FileLog
 from store.writer import InlineWriter
 from tests.support.sim_files import SimFiles
@@ -56,7 +57,7 @@ class SimBroker:
         self.reports: list[tuple[str, dict[str, str | int]]] = []
         self.failure: Exception | None = None
         self._lazy = lazy_disk
-        self._clients: list[SimClient] = []
+        self._clients: list[SimPeer] = []
         self._woken = False
         self._connections = 0
         outside = Surroundings(
@@ -68,6 +69,7 @@ class SimBroker:
             memory_bytes=1 << 30,
         )
         self.parts: Parts = assemble(self.config, outside, self._make_writer, self._wake)
+        self.accepting = Accepting(self.config, self.parts.turn)
         self.parts.log.open()
         self.verdict, self.restored = recover(self.parts, self.config)
         self.run()
@@ -141,11 +143,19 @@ class SimBroker:
 
     # -- beginning and ending --------------------------------------------------------------------------------------
 
+    def number(self) -> int:
+        """A number for the next client."""
+        self._connections += 1
+        return self._connections
+
+    def attached(self, client: SimPeer) -> None:
+        """A client to be told when the broker stops."""
+        self._clients.append(client)
+
     def connect(self, version: str = "1.2", **headers: str) -> SimClient:
         """A client that is connected."""
-        self._connections += 1
-        client = SimClient(self, version, self._connections)
-        self._clients.append(client)
+        client = SimClient(self, version, self.number())
+        self.attached(client)
         client.do("CONNECT", {"accept-version": version, "host": "sim", **headers})
         assert client.take("CONNECTED"), client.frames
         return client
@@ -172,22 +182,21 @@ class SimBroker:
         self.parts.journal.close()
 
 
-class SimClient:
-    """A STOMP client on a perfect wire, and the outlet of its session."""
+class SimPeer:
+    """A client's end of a perfect wire, and the outlet of its session; `acceptor` names the one that it connects to."""
 
-    def __init__(self, broker: SimBroker, version: str, number: int) -> None:
+    def __init__(self, broker: SimBroker, acceptor: str, number: int) -> None:
         self.broker = broker
-        self.version = version
-        self.frames: list[ServerFrame] = []
         self.closed = False
         self.reading = True
         self.stalled = False  # the client does not read: the wire takes nothing
         self._waiting = b""
-        self._reader = FrameReader(version)
-        acceptor = broker.config.stomp_acceptors["stomp"]
-        make = stomp_sessions(broker.config, broker.parts.turn, acceptor)
-        self.session: StompSession = make(self, number, f"client-{number}")
-        self._receipts = 0
+        make = broker.accepting.sessions(broker.config.messaging_acceptors[acceptor])
+        self.session: Session = make(self, number, f"client-{number}")
+
+    def heard(self, data: bytes) -> None:
+        """Bytes from the broker."""
+        raise NotImplementedError
 
     # -- the outlet ------------------------------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class SimClient:
             self.session.connection_lost()
 
     def _receive(self, data: bytes) -> None:
-        self.frames += self._reader.feed(data)
+        self.heard(data)
         self.broker.parts.turn.enter()
         self.session.flushed()
 
@@ -226,7 +235,7 @@ class SimClient:
         self._receive(data)
         self.broker.run()
 
-    # -- what a client does ----------------------------------------------------------------------------------------
+    # -- what any client does --------------------------------------------------------------------------------------
 
     def raw(self, data: bytes) -> None:
         """Bytes to the broker."""
@@ -234,6 +243,30 @@ class SimClient:
         self.session.receive_data(data)
         self.broker.parts.turn.touch(self)
         self.broker.run()
+
+    def drop(self) -> None:
+        """The connection breaks."""
+        self.closed = True
+        self.broker.parts.turn.enter()
+        self.session.connection_lost()
+        self.broker.run()
+
+
+class SimClient(SimPeer):
+    """A STOMP client."""
+
+    def __init__(self, broker: SimBroker, version: str, number: int) -> None:
+        super().__init__(broker, "stomp", number)
+        self.version = version
+        self.frames: list[ServerFrame] = []
+        self._reader = FrameReader(version)
+        self._receipts = 0
+
+    def heard(self, data: bytes) -> None:
+        """Frames from the broker."""
+        self.frames += self._reader.feed(data)
+
+    # -- what a client does ----------------------------------------------------------------------------------------
 
     def do(self, command: str, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         """One frame to the broker."""
@@ -280,13 +313,6 @@ class SimClient:
     def bodies(self) -> list[bytes]:
         """Their bodies."""
         return [f.body for f in self.messages()]
-
-    def drop(self) -> None:
-        """The connection breaks."""
-        self.closed = True
-        self.broker.parts.turn.enter()
-        self.session.connection_lost()
-        self.broker.run()
 
 
 def _dashed(headers: dict[str, str]) -> dict[str, str]:

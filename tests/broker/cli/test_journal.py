@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from store.manifest import MANIFEST, KeptSegment, kept_line
 from store.record import RecordType
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import TestBroker
@@ -64,6 +66,19 @@ def test_a_torn_tail_is_told_and_no_failure(data: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "torn tail" in result.stdout
     assert result.stdout.splitlines()[-1] == "ok"
+
+
+def test_a_kept_segment_that_is_gone_is_told_and_no_failure(data: Path) -> None:
+    day = data / "journal" / "retention" / "date=2026-01-01"
+    day.mkdir(parents=True)
+    kept = KeptSegment(1, "00" * 16, 0, 9, 1, 1, 1, 4096)
+    (day / MANIFEST).write_bytes(kept_line(replace(kept, segment=0)) + kept_line(kept))
+    result = invoke("journal", "verify", str(data))
+    assert result.exit_code == 0, result.output
+    assert "kept, but no longer there: 0;" in result.stdout
+    assert result.stdout.splitlines()[-1] == "ok, closed cleanly"
+    report = json.loads(invoke("journal", "verify", str(data), "-o", "json").stdout)
+    assert (report["ok"], report["kept_missing"]) == (True, [0])
 
 
 def test_a_journal_is_read_while_a_broker_writes_it(tmp_path: Path) -> None:

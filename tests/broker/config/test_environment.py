@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import COMMAND_VARIABLES, ConfigError, Problem, load
+from broker.config import COMMAND_VARIABLES, ConfigError, Problem, StompAcceptor, load
 from broker.config.environment import SECRET_BYTES_MAX
 from broker.engine.message import RoutingType
 
@@ -40,11 +40,12 @@ def test_values_have_the_type_of_their_setting() -> None:
     assert config.broker.data_directory == Path("/data")
     assert config.log.level == "debug"
     assert config.journal.retention.enabled
-    stomp = config.stomp_acceptors["stomp"]
+    stomp = config.messaging_acceptors["stomp"]
+    assert isinstance(stomp, StompAcceptor)
     assert (stomp.port, stomp.heart_beat_to_connection_ttl_modifier, stomp.connection_ttl) == (0, 1.5, -1)
     assert config.addresses["prices"].routing_types == (RoutingType.ANYCAST, RoutingType.MULTICAST)
     assert set(config.addresses) == {"DLQ", "ExpiryQueue", "prices"}
-    assert set(config.acceptors) == {"stomp", "http"}
+    assert set(config.acceptors) == {"stomp", "amqp", "http"}
 
 
 def test_the_environment_is_over_the_file(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_any_setting_may_come_from_a_file(tmp_path: Path) -> None:
         ("BARTLEBY_ADDRESS_SETTINGS__0__MATCH", "x", "address-settings.0.match", "write them into the file"),
         ("BARTLEBY_ACCEPTORS__STOMP__PORT", "many", "acceptors.stomp.port", "give an integer"),
         ("BARTLEBY_SECURITY__ANONYMOUS", "yes", "security.anonymous", "give true or false"),
-        ("BARTLEBY_ACCEPTORS__AMQP__PROTOCOL", "amqp", "acceptors.amqp.protocol", "does not speak amqp yet"),
+        ("BARTLEBY_ACCEPTORS__MQTT__PROTOCOL", "mqtt", "acceptors.mqtt.protocol", "does not speak mqtt yet"),
         ("BARTLEBY_LIMITS__TRANSACTION_BYTES_MAX", "1GiB", "limits.transaction-bytes-max", "at most half"),
         ("BARTLEBY_ACCEPTORS__STOMP__HOST", "0.0.0.0", "acceptors.stomp.host", "without users"),
         ("BARTLEBY_BROKER_NAME", "x", "broker", "rename it to BARTLEBY_BROKER__NAME"),

@@ -71,13 +71,13 @@ def test_the_last_one_counts() -> None:
 
 
 def test_an_unknown_acceptor_is_told_with_those_that_are() -> None:
-    [problem] = problems("amqp=127.0.0.1:0")
+    [problem] = problems("mqtt=127.0.0.1:0")
     assert problem.file == "--listen"
-    assert problem.fix == 'there is no acceptor "amqp": those of the configuration are http, stomp'
+    assert problem.fix == 'there is no acceptor "mqtt": those of the configuration are amqp, http, stomp'
 
 
 def test_all_at_once() -> None:
-    assert len(problems("amqp=127.0.0.1:0", "stomp", "stomp=0.0.0.0:0")) == 3
+    assert len(problems("mqtt=127.0.0.1:0", "stomp", "stomp=0.0.0.0:0")) == 3
 
 
 def test_listening_to_others_needs_users() -> None:

@@ -41,7 +41,7 @@ def problems(path: Path | None, environment: dict[str, str] | None = None) -> li
 
 def test_as_shipped() -> None:
     config = load(None)
-    assert list(config.stomp_acceptors) == ["stomp"]
+    assert list(config.messaging_acceptors) == ["stomp", "amqp"]
     assert list(config.http_acceptors) == ["http"]
     assert config.acceptors["stomp"].port == 61_613
     assert config.acceptors["http"].port == 8_161
@@ -91,7 +91,9 @@ def test_a_file_replaces_names_as_a_whole_and_settings_one_by_one(write: Write) 
     assert config.journal.retention.enabled
     assert config.journal.segment_size == 64 << 20
     assert list(config.acceptors) == ["orders"]
-    assert config.stomp_acceptors["orders"].stomp_consumer_window_size == 10_240
+    orders = config.messaging_acceptors["orders"]
+    assert isinstance(orders, StompAcceptor)
+    assert orders.stomp_consumer_window_size == 10_240
     assert list(config.addresses) == ["prices"]
     prices = config.addresses["prices"]
     assert prices.routing_types == (RoutingType.MULTICAST,)
@@ -200,12 +202,6 @@ def test_every_setting_of_artemis_is_taken_or_refused_with_a_reason() -> None:
         ("[acceptors.stomp]\n", "acceptors.stomp", "", 'add protocol = "stomp" or "http"'),
         ('[acceptors.a]\nprotocol = "gopher"\n', "acceptors.a.protocol", '"gopher"', 'give "stomp" or "http"'),
         (
-            '[acceptors.a]\nprotocol = "amqp"\n',
-            "acceptors.a.protocol",
-            '"amqp"',
-            "this version does not speak amqp yet: remove the acceptor",
-        ),
-        (
             '[acceptors.a]\nprotocol = "mqtt"\n',
             "acceptors.a.protocol",
             '"mqtt"',
@@ -287,8 +283,8 @@ def test_all_problems_are_told_at_once(write: Write) -> None:
         connection-ttl = "soon"
         [limits]
         body-bytes-max = "1GiB"
-        [acceptors.amqp]
-        protocol = "amqp"
+        [acceptors.mqtt]
+        protocol = "mqtt"
         [acceptors.stomp]
         protocol = "stomp"
         connection-ttl-min = "2s"
@@ -304,7 +300,7 @@ def test_all_problems_are_told_at_once(write: Write) -> None:
         "broker.nmae",
         "broker.connection-ttl",
         "limits.body-bytes-max",
-        "acceptors.amqp.protocol",
+        "acceptors.mqtt.protocol",
         "acceptors.stomp.connection-ttl-min",
         "address-settings[0].match",
         "address-settings[0].max-size-bytes",

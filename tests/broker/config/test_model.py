@@ -22,15 +22,15 @@ def test_time_to_live_of_an_acceptor(write: Write) -> None:
     config = load(
         write('[acceptors.a]\nprotocol = "stomp"\n[acceptors.b]\nprotocol="stomp"\nport=0\nconnection-ttl=-1\n')
     )
-    acceptors = config.stomp_acceptors
-    assert [config.connection_ttl(acceptors[name]) for name in "ab"] == [60_000, -1]
+    acceptors = [acceptor for acceptor in config.acceptors.values() if isinstance(acceptor, StompAcceptor)]
+    assert [config.connection_ttl(acceptor) for acceptor in acceptors] == [60_000, -1]
 
 
 def test_a_disabled_acceptor_is_not_among_those_to_open(write: Write) -> None:
     config = load(
         write('[acceptors.a]\nprotocol = "stomp"\nenabled = false\n[acceptors.b]\nprotocol = "http"\nenabled = false\n')
     )
-    assert not config.stomp_acceptors
+    assert not config.messaging_acceptors
     assert not config.http_acceptors
     assert set(config.acceptors) == {"a", "b"}
 

@@ -451,26 +451,3 @@ def test_a_full_address_takes_what_comes_back() -> None:
     bench.sent("a", b"2")
     assert retry(bench).moved == 1
     assert sorted(bench.bodies("a")) == [b"1", b"2"]
-
-
-# -- the count of what the journal has ---------------------------------------------------------------------------------
-
-
-def test_the_balance_is_what_the_journal_says_up_to_its_position() -> None:
-    bench = Bench(lazy_disk=True)
-    bench.send("a", b"1", b"2", b"3")
-    bench.send("a", b"4", durable=False)
-    position, counted = bench.engine.balance()
-    assert {queue.name: n for queue, n in counted}["a"] == 3, "those of the open entry count"
-    bench.send("a", b"5")
-    later, counted = bench.engine.balance()
-    assert {queue.name: n for queue, n in counted}["a"] == 4
-    assert later > position
-    bench.broker.step()
-    bench.broker.step()
-    taker = bench.take("a")
-    bench.broker.step()
-    bench.ack(taker, *[message for message in taker.taken if message.facts.durable][:2])
-    assert bench.queue("a").stored == 2
-    bench.broker.step()
-    assert bench.restart().queue("a").stored == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config.sections import User
+from broker.sessions.stomp import StompSession
 from tests.simulation.world import counts, held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import Fault
@@ -471,6 +472,7 @@ def test_every_end_may_come_twice_and_in_any_order(end: str) -> None:
             getattr(client.session, end)()
         client.session.connection_lost()
         client.session.flushed()
+        assert isinstance(client.session, StompSession)
         client.session.unblock()
         broker.run()
     assert not broker.engine.queue("a").consumers

@@ -1,0 +1,599 @@
+"""An AMQP 1.0 connection: the codec's events become engine verbs, deliveries become transfers.
+
+Messages that arrive are gathered by their links (`amqp_incoming`) and published when the read has been looked at, or
+before a frame that needs it done.  Answers (outcomes of messages, of discharges, of our own deliveries) are given once
+everything done before them is durable (promise P1), in their order, those that follow each other as one range.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.engine import redelivery
+from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
+from broker.engine.message import Message
+from broker.engine.redelivery import Return
+from broker.sessions import sasl
+from broker.sessions.amqp_attach import Attacher
+from broker.sessions.amqp_format import AMQP_FORMAT
+from broker.sessions.amqp_incoming import IncomingLink
+from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
+from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
+from broker.sessions.amqp_transactions import OpenTransaction, Transactions, read_request
+from broker.sessions.turn import Outlet, Turn
+from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.errors import (
+    CONNECTION_FORCED,
+    INVALID_FIELD,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+    Scope,
+    connection_error,
+)
+from protocols.amqp.events import (
+    Aborted,
+    Attached,
+    Available,
+    Began,
+    Connected,
+    Credit,
+    Detached,
+    Dispositions,
+    Ended,
+    LinkFailed,
+    SessionFailed,
+    Transfers,
+    WindowOpened,
+)
+from protocols.amqp.limits import Limits
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Close,
+    Declare,
+    DeliveryState,
+    Error,
+    Open,
+    Rejected,
+    SaslChallenge,
+    SaslCode,
+    SaslInit,
+    SaslOutcome,
+    SaslResponse,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.serial import MASK
+from protocols.amqp.session import Session
+
+#: Bytes of messages that wait for the operating system to take them, over all links, above which none are delivered.
+UNFLUSHED_BYTES_MAX: Final = 2 << 20
+
+#: An answer: session, our role, first delivery id, how many, state.
+Answer = tuple[Session, bool, int, int, DeliveryState | None]
+
+
+class Containers:
+    """The container ids of which there must be one connection only, over all acceptors."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, id: str) -> bool:
+        """Whether it was free."""
+        if id in self._taken:
+            return False
+        self._taken.add(id)
+        return True
+
+    def release(self, id: str) -> None:
+        """Its connection is gone."""
+        self._taken.discard(id)
+
+
+class AmqpSession:
+    """The broker's side of one AMQP connection."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        outlet: Outlet,
+        options: AmqpOptions,
+        limits: Limits,
+        *,
+        connection_id: str,
+        remote: str,
+        users: sasl.Users | None,
+        containers: Containers,
+    ) -> None:
+        self.established = False
+        self.engine: Engine = turn.engine
+        self.options = options
+        self.format = turn.engine.core.formats[AMQP_FORMAT]
+        self.user = ""
+        self.origin = connection_id
+        self.container = ""
+        self.remote = remote
+        self._turn = turn
+        self._outlet = outlet
+        self._users = users
+        self._containers = containers
+        self._id = connection_id
+        self._codec = AmqpConnection(
+            limits,
+            container_id=options.container_id,
+            mechanisms=sasl.mechanisms(users),
+            sasl_required=users is not None,
+        )
+        self._login: sasl.Exchange | None = None
+        self._sole = False
+        self._incoming: dict[Link, IncomingLink] = {}
+        self._outgoing: dict[Link, Outgoing] = {}
+        self._coordinators: dict[Link, Receiver] = {}
+        self._transactions = Transactions(turn.engine, options.transactions_max)
+        self._attacher = Attacher(self)
+        self._gathered: dict[IncomingLink, None] = {}
+        self._wanted: list[Answer] = []
+        self._answers: deque[tuple[int, list[Answer]]] = deque()
+        self._draining: dict[Outgoing, None] = {}
+        self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
+        self._unsendable: list[tuple[OutgoingLink, Message, str]] = []
+        self._unflushed_bytes = 0
+        self._write_blocked = False
+        self._lost = False
+        self._handlers: Final[dict[type, Callable[[Any], None]]] = {
+            SaslInit: self._on_sasl_init,
+            SaslResponse: self._on_sasl_response,
+            Connected: lambda event: None,
+            Open: self._on_open,
+            Close: self._on_close,
+            Began: lambda event: event.session.send_begin(),
+            Ended: self._on_ended,
+            SessionFailed: self._on_session_failed,
+            Attached: self._on_attached,
+            Detached: self._on_detached,
+            LinkFailed: self._on_link_failed,
+            Transfers: self._on_transfers,
+            Aborted: self._on_aborted,
+            Dispositions: self._on_dispositions,
+            Credit: self._on_credit,
+            Available: lambda event: None,
+            WindowOpened: self._on_window_opened,
+        }
+
+    # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def receive_timeout(self) -> int:
+        """Silence after which the peer counts as dead."""
+        return self._codec.receive_timeout
+
+    @property
+    def send_interval(self) -> int:
+        """The longest silence that the peer allows: half of its idle-time-out, to be safe (part 2, 2.4.5)."""
+        return self._codec.send_interval // 2
+
+    @property
+    def close_expected(self) -> bool:
+        """Our CLOSE is out, and nothing waits to be said before it."""
+        return self._codec.close_expected
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer: frames, in order, then the messages they gathered."""
+        if not self._lost:
+            self._codec.receive_data(data)
+            self._process()
+
+    def receive_eof(self) -> None:
+        """The peer has closed its side without CLOSE: as if the connection had failed."""
+        if not self._lost:
+            self._codec.receive_eof()
+            self._process()
+            self._end(redelivery.LOST)
+            self._codec.send_close()
+
+    def _process(self) -> None:
+        codec, handlers = self._codec, self._handlers
+        try:
+            while not self._lost and (events := codec.events()):
+                for event in events:
+                    handlers[type(event)](event)
+        except AmqpError as error:
+            self._fail(error)
+        self._publish()
+        self._confirm()
+        if codec.error is not None:
+            self._fail(codec.error)
+
+    def _fail(self, error: AmqpError) -> None:
+        """The peer broke a rule of the connection: say which, and end it."""
+        self.engine.core.report(
+            "amqp.error", connection=self._id, remote=self.remote, condition=error.condition, detail=error.description
+        )
+        self._codec.send_close(error)
+        self._turn.touch(self._outlet)
+        self._end(redelivery.LOST)
+
+    def data_to_send(self) -> bytes:
+        """Everything for the peer since the last call."""
+        if self._unsendable:
+            self._bury_unsendable()
+        if self._draining:
+            self._finish_drains()
+        return self._codec.data_to_send()
+
+    def flushed(self) -> None:
+        """The bytes are with the operating system."""
+        if self._write_blocked:
+            self._write_blocked = False
+            for link in self._outgoing.values():
+                link.pause(False)
+        sending, self._sending = self._sending, {}
+        for link in sending:
+            link.flushed()
+        self._unflushed_bytes = 0
+
+    def write_blocked(self) -> None:
+        """The operating system does not take more: no deliveries until it does."""
+        self._write_blocked = True
+        for link in self._outgoing.values():
+            link.pause(True)
+
+    def send_heartbeat(self) -> None:
+        """An empty frame."""
+        self._codec.send_heartbeat()
+        self._turn.touch(self._outlet)
+
+    def timed_out(self) -> None:
+        """The peer fell silent for longer than its idle-time-out allows."""
+        self.engine.core.report("connection.silent", connection=self._id, remote=self.remote)
+        silent = connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
+        self._codec.send_close(silent)
+        self._turn.touch(self._outlet)
+        self._end(redelivery.LOST)
+
+    def connection_lost(self) -> None:
+        """The socket is gone."""
+        self._end(redelivery.LOST)
+
+    def shut_down(self) -> None:
+        """The broker stops."""
+        self._publish()
+        self._codec.send_close(connection_error(CONNECTION_FORCED, "The broker is shutting down."))
+        self._turn.touch(self._outlet)
+        self._end(redelivery.CLOSED)
+
+    def _end(self, how: Return) -> None:
+        """Nothing more happens on this connection."""
+        if self._lost:
+            return
+        self._lost = True
+        self._transactions.abandon()
+        for link in self._outgoing.values():
+            link.close(how)
+        self._attacher.release_all()
+        self._outgoing.clear()
+        self._incoming.clear()
+        self._draining.clear()
+        self._answers.clear()
+        if self._sole:
+            self._containers.release(self.container)
+
+    # -- coming in -------------------------------------------------------------------------------------------------
+
+    def _on_sasl_init(self, event: SaslInit) -> None:
+        try:
+            self._login = sasl.begin(event.mechanism, self._users)
+        except sasl.LoginRefused as why:
+            self._refuse_login(why)
+        else:
+            self._step(event.initial_response or b"")
+
+    def _on_sasl_response(self, event: SaslResponse) -> None:
+        self._step(event.response)
+
+    def _step(self, message: bytes) -> None:
+        login = self._login
+        assert login is not None, "a response follows an init"
+        try:
+            answer = login.step(message)
+        except sasl.LoginRefused as why:
+            self._refuse_login(why)
+            return
+        if login.done:
+            self.user = login.user
+            self._codec.send_sasl(SaslOutcome(SaslCode.OK, answer))
+        else:
+            self._codec.send_sasl(SaslChallenge(answer or b""))
+        self._turn.touch(self._outlet)
+
+    def _refuse_login(self, why: sasl.LoginRefused) -> None:
+        self.engine.core.report("login.refused", connection=self._id, remote=self.remote, user=str(why))
+        self._codec.send_sasl(SaslOutcome(SaslCode.AUTH))
+        self._turn.touch(self._outlet)
+
+    def _on_open(self, event: Open) -> None:
+        self.container = event.container_id
+        self.origin = event.container_id or self._id
+        if SOLE_CONNECTION in event.desired_capabilities:
+            self._sole = self._containers.take(event.container_id)
+            if not self._sole:
+                self._send_open({"amqp:connection-establishment-failed": True})
+                clash = Error(INVALID_FIELD, "container-id is in use", {"invalid-field": "container-id"})
+                self._codec.send_close(clash)
+                self._end(redelivery.CLOSED)
+                return
+        self._send_open({})
+        self.established = True
+
+    def _send_open(self, properties: dict[str, object]) -> None:
+        half = self.options.idle_timeout // 2
+        self._codec.send_open(
+            idle_time_out=half or None,
+            offered_capabilities=OFFERED,
+            properties={"product": "bartleby", "version": self.options.version} | properties,
+        )
+        self._turn.touch(self._outlet)
+
+    def _on_close(self, event: Close) -> None:
+        """The peer leaves in good order; what it is still owed comes first."""
+        self._publish()
+        self._end_links(redelivery.CLOSED)
+        self._codec.send_close()
+        self._end(redelivery.CLOSED)
+
+    def _end_links(self, how: Return) -> None:
+        for link in self._outgoing.values():
+            link.close(how)
+        self._outgoing.clear()
+
+    # -- sessions and links ----------------------------------------------------------------------------------------
+
+    def _on_ended(self, event: Ended) -> None:
+        self._drop_session(event.session)
+        event.session.send_end()
+
+    def _on_session_failed(self, event: SessionFailed) -> None:
+        self._report(event.error)
+        self._drop_session(event.session)
+        event.session.send_end(event.error)
+
+    def _drop_session(self, session: Session) -> None:
+        self._publish()
+        for link in (*self._incoming, *self._outgoing, *self._coordinators):
+            if link.session is session:
+                self._drop(link, closed=False)
+        self._forget_answers(lambda answer: answer[0] is session)
+
+    def _forget_answers(self, gone: Callable[[Answer], bool]) -> None:
+        self._wanted = [answer for answer in self._wanted if not gone(answer)]
+        for _, answers in self._answers:
+            answers[:] = [answer for answer in answers if not gone(answer)]
+
+    def _on_attached(self, event: Attached) -> None:
+        link = event.link
+        try:
+            made = self._attacher.attach(link, event.attach)
+        except EngineError as refusal:
+            self._refuse_link(link, refused(refusal))
+            return
+        except AmqpError as error:
+            if error.scope is not Scope.LINK:
+                raise
+            self._refuse_link(link, Error(error.condition, error.description))
+            return
+        if isinstance(made, IncomingLink):
+            self._incoming[link] = made
+            made.top_up()
+        elif made is not None:
+            self._outgoing[link] = made
+            if self._write_blocked:
+                made.pause(True)
+        elif isinstance(link, Receiver):
+            self._coordinators[link] = link
+            link.send_credit(self.options.credits)
+
+    def _refuse_link(self, link: Link, error: Error) -> None:
+        """Attach and detach at once: that is how a link is refused (part 2, 2.6.3)."""
+        assert link.attach is not None
+        if isinstance(link, Receiver):
+            link.send_attach(source=link.attach.source, target=None)
+        else:
+            link.send_attach(source=None, target=link.attach.target)
+        link.send_detach(error=error)
+
+    def _on_detached(self, event: Detached) -> None:
+        self._publish()
+        self._drop(event.link, closed=event.closed)
+        event.link.send_detach(closed=event.closed)
+
+    def _on_link_failed(self, event: LinkFailed) -> None:
+        self._report(event.error)
+        self._publish()
+        self._drop(event.link, closed=False)
+        event.link.send_detach(error=event.error)
+
+    def _report(self, error: AmqpError) -> None:
+        self.engine.core.report(
+            "amqp.error", connection=self._id, remote=self.remote, condition=error.condition, detail=error.description
+        )
+
+    def _drop(self, link: Link, *, closed: bool) -> None:
+        """A link is gone."""
+        self._incoming.pop(link, None)
+        outgoing = self._outgoing.pop(link, None)
+        if outgoing is not None:
+            self._draining.pop(outgoing, None)
+            outgoing.close(redelivery.CLOSED)
+        if self._coordinators.pop(link, None) is not None:
+            assert isinstance(link, Receiver)
+            self._transactions.abandon(link)
+        self._attacher.release(link, closed=closed)
+
+    def detach(self, link: Sender, error: Error) -> None:
+        """The broker ends a link: its queue was deleted."""
+        self._drop(link, closed=False)
+        link.send_detach(error=error)
+        self._turn.touch(self._outlet)
+
+    # -- messages in -----------------------------------------------------------------------------------------------
+
+    def _on_transfers(self, event: Transfers) -> None:
+        incoming = self._incoming.get(event.link)
+        if incoming is not None:
+            try:
+                incoming.add(event)
+            except AmqpError as error:
+                self._on_link_failed(LinkFailed(event.link, error))
+            else:
+                self._gathered[incoming] = None
+        elif event.link in self._coordinators:
+            self._coordinate(event)
+
+    def _on_aborted(self, event: Aborted) -> None:
+        incoming = self._incoming.get(event.link)
+        if incoming is not None:
+            incoming.top_up()
+
+    def _publish(self) -> None:
+        """Publish what was gathered."""
+        if self._gathered:
+            gathered, self._gathered = self._gathered, {}
+            for link in gathered:
+                link.publish()
+
+    def _coordinate(self, event: Transfers) -> None:
+        """Messages to the coordinator.  Raises AmqpError for the link."""
+        session = event.link.session
+        for at, payload in enumerate(event.payloads):
+            try:
+                request = read_request(payload)
+                if isinstance(request, Declare):
+                    self.answer(session, RECEIVER, event.first + at, 1, self._transactions.declare(event.link))
+                    continue
+                self._publish()
+                error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
+            except AmqpError as wrong:
+                self.answer(session, RECEIVER, event.first + at, 1, Rejected(Error(wrong.condition, wrong.description)))
+                continue
+            for of, first, count, outcome in unsettled:
+                self.answer(of, SENDER, first, count, outcome)
+            state = Accepted() if error is None else Rejected(error)
+            self.answer(session, RECEIVER, event.first + at, 1, state)
+        if event.link.credit <= self.options.low_credits:
+            event.link.send_credit(self.options.credits)
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+        return self._transactions.find(txn_id)
+
+    # -- messages out ----------------------------------------------------------------------------------------------
+
+    def _on_credit(self, event: Credit) -> None:
+        outgoing = self._outgoing.get(event.link)
+        if outgoing is not None:
+            outgoing.credit(event)
+
+    def _on_window_opened(self, event: WindowOpened) -> None:
+        for link, outgoing in self._outgoing.items():
+            if link.session is event.session:
+                outgoing.more_room()
+
+    def _on_dispositions(self, event: Dispositions) -> None:
+        outgoing = self._outgoing.get(event.link)
+        if outgoing is not None:
+            try:
+                outgoing.settle(event)
+            except AmqpError as error:
+                self._on_link_failed(LinkFailed(event.link, error))
+
+    def sent(self, link: Outgoing, nbytes: int) -> None:
+        """Messages for a link go out with this tick."""
+        self._sending[link] = None
+        self._unflushed_bytes += nbytes
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self.write_blocked()
+        self._turn.touch(self._outlet)
+
+    def refuse_later(self, link: OutgoingLink, message: Message, text: str) -> None:
+        """A message cannot be sent on this link: it is a dead letter, after this tick."""
+        self._unsendable.append((link, message, text))
+
+    def _bury_unsendable(self) -> None:
+        self._turn.enter()
+        unsendable, self._unsendable = self._unsendable, []
+        for link, message, text in unsendable:
+            consumer = link.attached
+            if not consumer.closed and message.id in consumer.unacked:
+                self.engine.reject(consumer, message.id, text=text)
+                link.more_room()
+
+    def drain_later(self, link: Outgoing) -> None:
+        """Ask the link to `finish_drain` when the tick ends."""
+        self._draining[link] = None
+
+    def _finish_drains(self) -> None:
+        draining, self._draining = self._draining, {}
+        for link in draining:
+            if not link.finish_drain():
+                self._draining[link] = None
+        if self._draining:  # there is more to send first: look again after the next tick
+            self._turn.touch(self._outlet)
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+        """Settle deliveries once everything done so far is durable."""
+        self._wanted.append((session, role, first, count, state))
+
+    def _confirm(self) -> None:
+        if not self._wanted:
+            return
+        wanted, self._wanted = self._wanted, []
+        ticket = self.engine.confirmation(self)
+        if ticket or self._answers:
+            self._answers.append((ticket or self._answers[-1][0], wanted))
+            return
+        self._say(wanted)
+
+    def durable(self, number: int) -> None:
+        """Everything up to a tick is on disk."""
+        answers = self._answers
+        while answers and answers[0][0] <= number:
+            self._say(answers.popleft()[1])
+
+    def _say(self, answers: list[Answer]) -> None:
+        """Settle deliveries, those of consecutive ids with the same state together."""
+        self._turn.touch(self._outlet)
+        plain: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+        sessions: dict[int, Session] = {}
+        for session, role, first, count, state in answers:
+            if type(state) is Accepted:
+                sessions[id(session)] = session
+                plain.setdefault((id(session), role), []).append((first, count))
+            else:
+                session.send_disposition(role, first, (first + count - 1) & MASK, settled=True, state=state)
+        for (key, role), ranges in plain.items():
+            for first, last in _merged(ranges):
+                sessions[key].send_disposition(role, first, last & MASK, settled=True, state=_ACCEPTED)
+
+
+_ACCEPTED: Final = Accepted()
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of ids, first and number, as first and last, those that meet as one."""
+    if len(ranges) > 1:
+        ranges.sort()
+    merged: list[tuple[int, int]] = []
+    for first, count in ranges:
+        if count and merged and merged[-1][1] + 1 == first:
+            merged[-1] = (merged[-1][0], first + count - 1)
+        elif count:
+            merged.append((first, first + count - 1))
+    return merged

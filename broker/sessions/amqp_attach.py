@@ -1,0 +1,195 @@
+"""Attaching links: what a peer's ATTACH asks for, what the engine makes of it, and our answer.
+
+    the peer's role    its terminus                                we make
+    sender             target with an address                      a producer's link
+                       target without                              the anonymous relay
+                       dynamic target                              a temporary address, and a producer's link to it
+                       coordinator                                 a coordinator
+    receiver           source with an address                      a consumer or a browser
+                       dynamic source                              a temporary queue, and a consumer of it
+                       none                                        a look at a subscription, to be closed
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+from broker.engine.address import Address
+from broker.engine.engine import Engine
+from broker.engine.errors import NotFound
+from broker.engine.message import RoutingType
+from broker.engine.queue import Queue
+from broker.sessions.amqp_incoming import IncomingLink
+from broker.sessions.amqp_incoming import Owner as IncomingOwner
+from broker.sessions.amqp_outgoing import BrowsingLink, Outgoing, OutgoingLink
+from broker.sessions.amqp_outgoing import Owner as OutgoingOwner
+from broker.sessions.amqp_source import (
+    found_again,
+    granted,
+    is_browser,
+    read_filters,
+    subscription_name,
+    wishes,
+)
+from broker.sessions.amqp_terms import TEMPORARY_TOPIC, TOPIC, stated_routing
+from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import (
+    Attach,
+    Coordinator,
+    ReceiverSettleMode,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+
+_TRANSACTION_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
+
+
+class Owner(IncomingOwner, OutgoingOwner, Protocol):
+    """What attaching needs of the connection's session layer."""
+
+    engine: Engine
+    container: str
+    remote: str
+
+
+class Attacher:
+    """Makes the links of one connection, and remembers what goes with them."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._dynamic: dict[Link, Address] = {}
+        self._subscriptions: dict[Link, str] = {}
+
+    def attach(self, link: Link, attach: Attach) -> IncomingLink | Outgoing | None:
+        """Make what is asked for and answer; None for a coordinator.  Raises AmqpError, EngineError."""
+        if isinstance(link, Receiver):
+            return self._attach_sender(link, attach)
+        assert isinstance(link, Sender)
+        return self._attach_receiver(link, attach)
+
+    # -- the peer sends --------------------------------------------------------------------------------------------
+
+    def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | None:
+        target = attach.target
+        if isinstance(target, Coordinator):
+            link.send_attach(source=attach.source, target=Coordinator(_TRANSACTION_CAPABILITIES))
+            return None
+        if not isinstance(target, Target):
+            raise link_error(INVALID_FIELD, "attach: a sender names its target.")
+        asked = stated_routing(target.capabilities)
+        engine = self._owner.engine
+        if target.dynamic:
+            topic = asked is RoutingType.MULTICAST or TEMPORARY_TOPIC in target.capabilities
+            address = self._make_dynamic(link, topic)
+            target = replace(target, address=address.name)
+        elif target.address:
+            name, stated = self._owner.options.split(target.address)
+            engine.router.destination(name, asked if stated is None else stated)
+        made = IncomingLink(self._owner, link, target.address or None, asked)
+        limit = link.session.limits.message_bytes_max
+        link.send_attach(
+            source=attach.source,
+            target=target,
+            snd_settle_mode=attach.snd_settle_mode,
+            rcv_settle_mode=ReceiverSettleMode.FIRST,
+            max_message_size=limit,
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "DELAYED_DELIVERY"),
+        )
+        return made
+
+    # -- the peer receives -----------------------------------------------------------------------------------------
+
+    def _attach_receiver(self, link: Sender, attach: Attach) -> Outgoing:
+        source = attach.source
+        if source is None:
+            return self._look_up(link, attach)
+        if not isinstance(source, Source):
+            raise link_error(NOT_IMPLEMENTED, "attach: the source is of an unknown kind.")
+        if source.dynamic:
+            topic = TEMPORARY_TOPIC in source.capabilities or TOPIC in source.capabilities
+            address = self._make_dynamic(link, topic)
+            source = replace(source, address=address.name)
+            if topic and stated_routing(source.capabilities) is None:
+                source = replace(source, capabilities=(*source.capabilities, TOPIC))
+        if not source.address:
+            raise link_error(INVALID_FIELD, "attach: a receiver names its source.")
+        filters = read_filters(source.filter)
+        owner = self._owner
+        wanted = wishes(attach, source, filters, owner.options, container=owner.container, origin=owner.origin)
+        if is_browser(source):
+            target = owner.engine.router.queue_to_consume(wanted.destination, wanted.routing_type)
+            if not isinstance(target, Queue):
+                raise link_error(INVALID_FIELD, "attach: only queues can be browsed.")
+            browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector))
+            self._answer(link, attach, granted(source, filters), settled=True)
+            return browser
+        settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
+        made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, user=owner.user)
+        made.consumer = owner.engine.subscribe(made, wanted)
+        if wanted.name:
+            self._subscriptions[link] = wanted.name
+        self._answer(link, attach, granted(source, filters), settled=settled)
+        return made
+
+    def _answer(self, link: Sender, attach: Attach, source: Source, *, settled: bool) -> None:
+        link.send_attach(
+            source=source,
+            target=attach.target,
+            snd_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "SHARED-SUBS"),
+        )
+
+    def _look_up(self, link: Sender, attach: Attach) -> Outgoing:
+        """A receiver without a source asks for the subscription of its link's name.  Raises NotFound."""
+        engine = self._owner.engine
+        asked = Source(durable=1, capabilities=attach.desired_capabilities)
+        for name in (
+            subscription_name(attach, asked, self._owner.container),
+            subscription_name(attach, replace(asked, durable=0), self._owner.container),
+        ):
+            queue = engine.router.queues.get(name) if name else None
+            if queue is not None:
+                break
+        else:
+            raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
+        self._subscriptions[link] = queue.name
+        self._answer(link, attach, found_again(queue.address.name, queue.durable), settled=True)
+        return BrowsingLink(self._owner, link, iter(()))
+
+    # -- what goes with a link -------------------------------------------------------------------------------------
+
+    def _make_dynamic(self, link: Link, topic: bool) -> Address:
+        """A node of the peer's own, with a name of the broker's."""
+        router = self._owner.engine.router
+        name = router.fresh_name()
+        routing_type = RoutingType.MULTICAST if topic else RoutingType.ANYCAST
+        address = router.create_address(name, {routing_type}, auto_created=True)
+        if not topic:
+            router.create_queue(address, name, routing_type, durable=False)
+        self._dynamic[link] = address
+        return address
+
+    def release(self, link: Link, *, closed: bool) -> None:
+        """A link is gone: its node with it; a subscription only if the link was closed, and nobody else uses it."""
+        engine = self._owner.engine
+        address = self._dynamic.pop(link, None)
+        if address is not None:
+            engine.delete_node(address)
+        name = self._subscriptions.pop(link, "")
+        queue = engine.router.queues.get(name)
+        if closed and queue is not None and not queue.consumers:
+            engine.delete_queue(queue)
+
+    def release_all(self) -> None:
+        """The connection is gone."""
+        for link in list(self._dynamic):
+            self.release(link, closed=False)
+        self._subscriptions.clear()
+

@@ -1,0 +1,223 @@
+"""A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
+
+What arrives is gathered and published together, as runs that agree in header and address, when the read has been
+looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.engine.address import Address
+from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
+from broker.engine.message import Facts, Format, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.sessions.amqp_message import Incoming, make_facts
+from broker.sessions.amqp_terms import AmqpOptions, refused
+from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
+from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError
+from protocols.amqp.events import Transfers
+from protocols.amqp.message import Message as Encoded
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    DeliveryState,
+    Error,
+    Rejected,
+    TransactionalState,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.session import Session
+
+_ACCEPTED = Accepted()
+
+
+class Owner(Protocol):
+    """What a link needs of its connection's session layer."""
+
+    engine: Engine
+    options: AmqpOptions
+    format: Format
+    user: str
+    origin: str
+
+    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+        """Settle deliveries once everything done so far is durable."""
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+
+
+class _Run:
+    """Messages in a row for one address with the same facts; `ranges` are their delivery ids, first and number."""
+
+    __slots__ = (
+        "address",
+        "alone",
+        "facts",
+        "header",
+        "messages",
+        "name",
+        "queue",
+        "ranges",
+        "routing_type",
+        "settled",
+        "tx",
+    )
+
+    def __init__(
+        self, name: str, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
+    ) -> None:
+        self.name = name
+        self.facts = facts
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.header = b""
+        self.alone = False  # its facts depend on more than the header: nobody joins it
+        self.settled = False
+        self.tx: OpenTransaction | None = None
+        self.messages: list[Message] = []
+        self.ranges: list[tuple[int, int]] = []
+
+
+class IncomingLink:
+    """A producer's link.  `address` is the target's, with its prefix; None: each message says where it goes."""
+
+    def __init__(self, owner: Owner, link: Receiver, address: str | None, asked: RoutingType | None) -> None:
+        self.link = link
+        self._owner = owner
+        self._address = address
+        self._asked = asked
+        self._runs: list[_Run] = []
+        self._blocked = False
+
+    # -- gathering -------------------------------------------------------------------------------------------------
+
+    def add(self, event: Transfers) -> None:
+        """Gather messages.  Raises AmqpError for a transaction that is not known."""
+        tx = None
+        if isinstance(event.state, TransactionalState):
+            tx = self._owner.transaction(event.state.txn_id)
+        run = self._last_run(event.settled, tx)
+        begun = 0  # of this event, the first message of the run
+        name = self._address
+        for at, payload in enumerate(event.payloads):
+            try:
+                incoming = Incoming(payload)
+                if self._address is None:
+                    name = _to(payload)
+                assert name is not None
+                if run is None or incoming.special or incoming.header != run.header or name != run.name:
+                    if run is not None:
+                        run.ranges.append((event.first + begun, at - begun))
+                    run, begun = None, at
+                    run = self._begin(name, incoming, event.settled, tx)
+            except (DecodeError, EngineError) as error:
+                if run is not None:
+                    run.ranges.append((event.first + begun, at - begun))
+                run, begun = None, at + 1
+                self._refuse(error, event, at, tx)
+                continue
+            run.messages.append(Message(run.facts, incoming.head, incoming.body))
+            if incoming.special:
+                run.ranges.append((event.first + begun, at + 1 - begun))
+                run, begun = None, at + 1
+        if run is not None:
+            run.ranges.append((event.first + begun, len(event.payloads) - begun))
+
+    def _last_run(self, settled: bool, tx: OpenTransaction | None) -> _Run | None:
+        """The run that messages may join."""
+        run = self._runs[-1] if self._runs else None
+        return run if run is not None and not run.alone and run.settled == settled and run.tx is tx else None
+
+    def _begin(self, name: str, incoming: Incoming, settled: bool, tx: OpenTransaction | None) -> _Run:
+        """Raises DecodeError, EngineError."""
+        owner = self._owner
+        plain, stated = owner.options.split(name)
+        asked = self._asked if stated is None else stated
+        special = incoming.special
+        if asked is None and special is not None:
+            asked = special.routing_type
+        address, queue = owner.engine.router.destination(plain, asked)
+        facts = make_facts(
+            incoming.header,
+            special,
+            address.name,
+            owner.format,
+            asked,
+            now=owner.engine.now,
+            user=owner.user,
+            origin=owner.origin,
+        )
+        facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
+        run = _Run(name, facts, address, queue, asked)
+        run.header, run.settled, run.tx, run.alone = incoming.header, settled, tx, special is not None
+        self._runs.append(run)
+        return run
+
+    def _refuse(self, error: Exception, event: Transfers, at: int, tx: OpenTransaction | None) -> None:
+        if isinstance(error, EngineError):
+            why = refused(error)
+        else:
+            assert isinstance(error, AmqpError)
+            why = Error(error.condition, error.description)
+        if tx is not None:
+            tx.refused = tx.refused or rollback_only(why)
+        if not event.settled:
+            self._owner.answer(self.link.session, RECEIVER, event.first + at, 1, Rejected(why))
+
+    # -- publishing ------------------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Publish what was gathered; one refused run does not keep back the others."""
+        runs, self._runs = self._runs, []
+        blocked = False
+        engine = self._owner.engine
+        for run in runs:
+            state: DeliveryState = _ACCEPTED
+            try:
+                if run.tx is not None:
+                    engine.send_in(run.tx.transaction, run.address, run.queue, run.routing_type, run.messages)
+                    state = TransactionalState(run.tx.id, _ACCEPTED)
+                else:
+                    engine.publish(run.address, run.queue, run.routing_type, run.messages)
+            except EngineError as refusal:
+                why = refused(refusal)
+                state = Rejected(why)
+                if run.tx is not None:
+                    run.tx.refused = run.tx.refused or rollback_only(why)
+            else:
+                blocked |= engine.block_if_full(run.address, self)
+            if not run.settled:
+                for first, count in run.ranges:
+                    self._owner.answer(self.link.session, RECEIVER, first, count, state)
+        self._blocked = self._blocked or blocked
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Give credit again when little is left, unless the address is full."""
+        options = self._owner.options
+        if not self._blocked and self.link.credit <= options.low_credits:
+            self.link.send_credit(options.credits)
+
+    def unblock(self) -> None:
+        """A full address has room again (see Producer)."""
+        self._blocked = False
+        self.top_up()
+
+
+def _to(payload: bytes) -> str:
+    """Where a message for the anonymous relay goes.  Raises DecodeError, AmqpError."""
+    to = Encoded(payload).properties.to
+    if not to:
+        raise _NoAddress()
+    return to
+
+
+class _NoAddress(DecodeError):
+    def __init__(self) -> None:
+        super().__init__(0, "")
+        self.condition = INVALID_FIELD
+        self.description = "A message to the anonymous relay needs properties.to."

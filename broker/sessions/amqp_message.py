@@ -1,0 +1,219 @@
+"""AMQP messages as the engine holds them, and back.
+
+    Message.head     message annotations, properties, application properties: as they came
+    Message.body     the body and the footer: as they came
+
+The header becomes facts, and is made anew for each delivery; delivery annotations end here (part 3, 3.2.2).  So the
+bare message goes out byte for byte as it came in.  What the broker notes on a message (facts.annotations) goes out as
+message annotations, under AMQP's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from broker.engine.message import Annotations, Facts, Format, Message, RoutingType
+from broker.engine.queue import DeliveryState
+from broker.sessions.amqp_format import AMQP_FORMAT, annotation_name
+from broker.sessions.convert import ConversionError, to_amqp
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.message import Message as Encoded
+from protocols.amqp.performatives import Header
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, Sections, has_property, split
+
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+ROUTING_TYPE: Final = "x-opt-routing-type"
+
+#: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
+_OBEYED: Final = (b"x-opt-delivery-", b"x-opt-routing-type")
+_SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
+
+_ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
+
+#: The latest time that counts, ms since the epoch: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
+#: Largest ttl of a header, in ms (uint).
+_TTL_MAX: Final = 0xFFFF_FFFF
+
+_PRIORITY_MAX: Final = 9
+
+
+class Incoming:
+    """A payload, split: what is asked of it before it becomes a Message."""
+
+    __slots__ = ("body", "head", "header", "special")
+
+    def __init__(self, payload: bytes) -> None:
+        """Raises DecodeError."""
+        sections = split(payload)
+        self.header = payload[: sections.header_end]
+        self.body = payload[sections.body_at :]
+        self.head, self.special = _head(payload, sections)
+
+
+class Special:
+    """What of a message's annotations and properties decides facts; times in ms since the epoch."""
+
+    __slots__ = ("expiration", "routing_type", "scheduled_delay", "scheduled_time")
+
+    def __init__(self) -> None:
+        self.expiration = 0
+        self.routing_type: RoutingType | None = None
+        self.scheduled_time = 0
+        self.scheduled_delay = 0
+
+
+def _head(payload: bytes, sections: Sections) -> tuple[bytes, Special | None]:
+    """Everything between header and body that is kept, and what of it decides facts."""
+    begin, end = sections.annotations_at, sections.annotations_end
+    noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
+    at = sections.properties_at
+    expires = at and has_property(payload, at, ABSOLUTE_EXPIRY)
+    bare = payload[sections.bare_at : sections.body_at]
+    if not noted and not expires:
+        return (payload[begin : sections.body_at] if begin != end and end == sections.bare_at else bare), None
+    special = Special()
+    encoded = Encoded(payload)
+    annotations = encoded.section(MESSAGE_ANNOTATIONS)
+    if noted:
+        annotations = _obey(special, encoded.message_annotations)
+    if expires:
+        special.expiration = min(max(encoded.properties.absolute_expiry_time or 0, 0), TIME_MAX)
+    return annotations + bare, special
+
+
+def _obey(special: Special, annotations: dict[object, object]) -> bytes:
+    """Note what annotations ask for; those of a schedule are used up, the others go on."""
+    time, delay = (annotations.get(name) for name in _SCHEDULES)
+    if isinstance(time, int):
+        special.scheduled_time = min(max(time, 0), TIME_MAX)
+    if isinstance(delay, int):
+        special.scheduled_delay = min(max(delay, 0), TIME_MAX)
+    routing = annotations.get(ROUTING_TYPE)
+    if isinstance(routing, int):
+        special.routing_type = _ROUTINGS.get(routing)
+    left = {name: value for name, value in annotations.items() if name not in _SCHEDULES}
+    return encode_annotations(MESSAGE_ANNOTATIONS, left)
+
+
+def make_facts(
+    header: bytes,
+    special: Special | None,
+    address: str,
+    format: Format,
+    routing_type: RoutingType | None,
+    *,
+    now: int,
+    user: str,
+    origin: str,
+) -> Facts:
+    """The facts of a message, before its address's expiry settings are applied.  Raises DecodeError."""
+    durable, priority, ttl = read_header(header)
+    expiration = min(now + ttl, TIME_MAX) if ttl else 0
+    scheduled = 0
+    if special is not None:
+        expiration = special.expiration or expiration
+        scheduled = special.scheduled_time or (now + special.scheduled_delay if special.scheduled_delay else 0)
+    return Facts(
+        address,
+        format,
+        durable=durable,
+        priority=priority,
+        timestamp=now,
+        expiration=expiration,
+        scheduled=min(scheduled, TIME_MAX),
+        routing_type=routing_type,
+        user=user,
+        origin=origin,
+    )
+
+
+@lru_cache(maxsize=1024)
+def read_header(header: bytes) -> tuple[bool, int, int]:
+    """Durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
+    found = Encoded(header).header
+    return found.durable, min(found.priority, _PRIORITY_MAX), found.ttl or 0
+
+
+@lru_cache(maxsize=20)
+def first_header(durable: bool, priority: int) -> bytes:
+    """The header of a message that does not expire and was not delivered without success before."""
+    return encode(Header(durable, priority))
+
+
+class Encoder:
+    """Messages for one link; what messages with the same facts share is made once."""
+
+    __slots__ = ("_facts", "_header")
+
+    def __init__(self) -> None:
+        self._facts: Facts | None = None
+        self._header = b""
+
+    def encode(
+        self, messages: list[Message], states: Mapping[int, DeliveryState], now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[tuple[Message, str]]]:
+        """The payloads of messages, and those that cannot be sent, with the reason."""
+        payloads: list[bytes] = []
+        refused: list[tuple[Message, str]] = []
+        for message in messages:
+            facts = message.facts
+            if facts is not self._facts:
+                self._facts = facts
+                self._header = first_header(facts.durable, facts.priority)
+            header = self._header
+            if (states and message.id in states) or facts.expiration:
+                header = _own_header(message, states, now)
+            if facts.annotations or facts.format.number != AMQP_FORMAT:
+                try:
+                    payload = header + _rewritten(message)
+                except ConversionError as error:
+                    refused.append((message, str(error)))
+                    continue
+            else:
+                payload = header + message.head + message.body
+            if bytes_max is not None and len(payload) > bytes_max:
+                refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}"))
+                continue
+            payloads.append(payload)
+        return payloads, refused
+
+
+def _own_header(message: Message, states: Mapping[int, DeliveryState], now: int) -> bytes:
+    facts = message.facts
+    state = states.get(message.id)
+    ttl = min(max(facts.expiration - now, 1), _TTL_MAX) if facts.expiration else 0
+    return encode(Header(facts.durable, facts.priority, ttl or None, False, state.count if state else 0))
+
+
+def _rewritten(message: Message) -> bytes:
+    """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
+    facts = message.facts
+    whole = message.head + message.body if facts.format.number == AMQP_FORMAT else to_amqp(message)
+    if not facts.annotations:
+        return whole
+    try:
+        encoded = Encoded(whole)
+        annotations = encoded.message_annotations
+        annotations |= {annotation_name(name): value for name, value in facts.annotations.items()}
+        return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + encoded.bare
+    except DecodeError as error:
+        raise ConversionError(f"not an AMQP message: {error.description}") from error
+
+
+def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:
+    """A receiver's `modified` notes something on a message: texts and numbers, until the broker restarts or for as long
+    as the message is a dead letter.
+    """
+    noted: Annotations = {
+        str(name): value for name, value in annotations.items() if isinstance(value, str | int) and name[:1] != "_"
+    }
+    if noted:
+        facts = message.facts
+        message.facts = facts.noting((facts.annotations or {}) | noted)

@@ -1,0 +1,327 @@
+"""A link on which the broker sends: a consumer, or a browser.
+
+The receiver's credit is the consumer's: `grant` gives the engine what the link, its session's window and what is still
+waiting here leave over.  Deliveries stand for message ids; what the peer says of them becomes an engine verb.
+
+    accepted                                consumed
+    released, modified                      back to the queue, not a failed delivery
+    modified with delivery-failed           back to the queue as a failed delivery
+    ... with undeliverable-here             and never again to this consumer
+    rejected                                a dead letter, with the error's description as its text
+    settled without an outcome              the source's default outcome, released if it has none
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from broker.engine import redelivery
+from broker.engine.consumer import AckMode, Consumer
+from broker.engine.engine import Engine
+from broker.engine.errors import UnknownDelivery
+from broker.engine.message import Message
+from broker.engine.redelivery import Return
+from broker.sessions.amqp_message import Encoder, merge_annotations
+from broker.sessions.amqp_terms import AmqpOptions
+from broker.sessions.amqp_transactions import OpenTransaction
+from protocols.amqp.errors import RESOURCE_DELETED
+from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.performatives import (
+    SENDER,
+    Accepted,
+    DeliveryState,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
+
+_TERMINAL: Final = (Accepted, Rejected, Released, Modified)
+
+
+class Owner(Protocol):
+    """What a link needs of its connection's session layer."""
+
+    engine: Engine
+    options: AmqpOptions
+
+    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+        """Settle deliveries once everything done so far is durable."""
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+
+    def sent(self, link: Outgoing, nbytes: int) -> None:
+        """Messages for a link go out with this tick."""
+
+    def refuse_later(self, link: OutgoingLink, message: Message, text: str) -> None:
+        """A message cannot be sent on this link: it is a dead letter, after this tick."""
+
+    def drain_later(self, link: Outgoing) -> None:
+        """Ask the link to `finish_drain` when the tick ends."""
+
+    def detach(self, link: Sender, error: Error) -> None:
+        """The broker ends a link."""
+
+
+class Outgoing(Protocol):
+    """Either kind of link on which the broker sends."""
+
+    link: Sender
+
+    def credit(self, event: Credit) -> None:
+        """The receiver gave credit."""
+
+    def more_room(self) -> None:
+        """The session's window, or the span of unsettled ids, has room again."""
+
+    def settle(self, event: Dispositions) -> None:
+        """The receiver's outcome.  Raises AmqpError."""
+
+    def finish_drain(self) -> bool:
+        """If nothing more is to send, say so; whether that is done."""
+
+    def flushed(self) -> None:
+        """The operating system has taken what was sent."""
+
+    def pause(self, paused: bool) -> None:
+        """The operating system does not take more for now, or does again."""
+
+    def close(self, how: Return) -> None:
+        """The link is gone."""
+
+
+class OutgoingLink:
+    """A consumer.  It is the engine's sink."""
+
+    def __init__(self, owner: Owner, link: Sender, *, settled: bool, default: object) -> None:
+        self.link = link
+        self.consumer: Consumer | None = None  # until the engine has attached it
+        self.encoder = Encoder()
+        self._owner = owner
+        self._settled = settled
+        self._default = default if isinstance(default, _TERMINAL) else Released()
+        self._pending: deque[Message] = deque()  # delivered by the engine, and the session has no room for them
+        self._unflushed = False
+
+    @property
+    def mode(self) -> AckMode:
+        """How the engine sees it: settled deliveries count as consumed once they are on their way."""
+        return AckMode.AUTO if self._settled else AckMode.INDIVIDUAL
+
+    @property
+    def attached(self) -> Consumer:
+        """The engine's consumer."""
+        assert self.consumer is not None
+        return self.consumer
+
+    # -- credit ----------------------------------------------------------------------------------------------------
+
+    def credit(self, event: Credit) -> None:
+        """The receiver gave credit, maybe to be used up (drain)."""
+        self.more_room()
+        if self.link.drain:
+            self._owner.drain_later(self)
+
+    def more_room(self) -> None:
+        """Send what waits here; the engine may give the rest."""
+        self._pump()
+        consumer = self.attached
+        if not consumer.closed:
+            room = self.link.room - len(self._pending) - consumer.held
+            self._owner.engine.grant(consumer, max(room, 0))
+
+    def finish_drain(self) -> bool:
+        """Use up the credit if there is nothing more to send now."""
+        consumer = self.attached
+        if self._pending or not (consumer.closed or self._owner.engine.served(consumer)):
+            return False
+        if self.link.drain:
+            self.link.send_drained()
+            self._owner.engine.grant(consumer, 0)
+        return True
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """See Sink."""
+        self._owner.sent(self, sum([message.size for message in messages]))
+        if self._settled:
+            self._unflushed = True
+        if self._pending or len(messages) > self.link.room:
+            self._pending.extend(messages)
+            self._pump()
+        else:
+            self._send(messages)
+
+    def _pump(self) -> None:
+        pending = self._pending
+        while pending and self.link.room:
+            self._send([pending.popleft() for _ in range(min(self.link.room, len(pending)))])
+
+    def _send(self, messages: list[Message]) -> None:
+        consumer = self.attached
+        payloads, refused = self.encoder.encode(
+            messages, consumer.queue.states, self._owner.engine.now, self.link.message_bytes_max
+        )
+        if refused:
+            for message, text in refused:
+                self._owner.refuse_later(self, message, text)
+            out = {message.id for message, _ in refused}
+            messages = [message for message in messages if message.id not in out]
+        if payloads:
+            self.link.send(payloads, [message.id for message in messages], settled=self._settled)
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """See Sink."""
+        self._pending.clear()
+        self._owner.detach(self.link, Error(RESOURCE_DELETED, reason))
+
+    # -- outcomes --------------------------------------------------------------------------------------------------
+
+    def settle(self, event: Dispositions) -> None:
+        """What the receiver says of deliveries.  Raises AmqpError."""
+        consumer, state = self.attached, event.state
+        if consumer.closed:
+            return
+        ids = [id for id in event.contexts if isinstance(id, int)]
+        if isinstance(state, TransactionalState):
+            self._enlist(event, state, ids)
+            return
+        if not isinstance(state, _TERMINAL):
+            if not event.settled:
+                return  # `received`, or a state that is none of ours: it says nothing final
+            state = self._default
+        if isinstance(state, Accepted):
+            try:
+                self._owner.engine.acknowledge_run(consumer, ids)
+            except UnknownDelivery:  # some are in a transaction: the others count
+                self._apply(state, [id for id in ids if id in consumer.unacked], None)
+        else:
+            self._apply(state, [id for id in ids if id in consumer.unacked], None)
+        if event.settled:
+            self.more_room()
+        else:
+            self._owner.answer(self.link.session, SENDER, event.first, len(event.contexts), state)
+
+    def _enlist(self, event: Dispositions, state: TransactionalState, ids: list[int]) -> None:
+        """Outcomes that count when the transaction commits."""
+        tx = self._owner.transaction(state.txn_id)
+        outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else self._default
+        self._apply(outcome, [id for id in ids if id in self.attached.unacked], tx, kept=not event.settled)
+        if not event.settled:
+            tx.unsettled.append((self.link.session, event.first, len(event.contexts), outcome))
+
+    def _apply(
+        self,
+        outcome: Accepted | Rejected | Released | Modified,
+        ids: list[int],
+        tx: OpenTransaction | None,
+        *,
+        kept: bool = False,
+    ) -> None:
+        engine, consumer = self._owner.engine, self.attached
+        inner = None if tx is None else tx.transaction
+        for id in ids:
+            if isinstance(outcome, Accepted):
+                engine.acknowledge(consumer, id, inner, kept=kept)
+            elif isinstance(outcome, Rejected):
+                engine.reject(consumer, id, text=_text(outcome.error), tx=inner)
+            elif isinstance(outcome, Released):
+                engine.give_back(consumer, id, redelivery.RELEASED, inner)
+            else:
+                self._modify(outcome, id, inner)
+
+    def _modify(self, outcome: Modified, id: int, inner: object) -> None:
+        engine, consumer = self._owner.engine, self.attached
+        if outcome.message_annotations:
+            merge_annotations(consumer.unacked[id], outcome.message_annotations)
+        if outcome.undeliverable_here:
+            engine.exclude(consumer, id)
+        how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
+        engine.give_back(consumer, id, how, inner)  # type: ignore[arg-type]
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    def flushed(self) -> None:
+        """Settled deliveries count as consumed now."""
+        if self._unflushed and not self.attached.closed and not self._pending:
+            self._unflushed = False
+            self._owner.engine.acknowledge_all(self.attached)
+
+    def pause(self, paused: bool) -> None:
+        """See Outgoing."""
+        self.attached.paused = paused
+        if not paused:
+            self._owner.engine.resume(self.attached)
+
+    def close(self, how: Return) -> None:
+        """See Outgoing."""
+        self._pending.clear()
+        if self.consumer is not None:
+            self._owner.engine.close_consumer(self.consumer, how)
+
+
+class BrowsingLink:
+    """A browser: copies of what is on the queue when it first asks, in the order of delivery, each once."""
+
+    def __init__(self, owner: Owner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
+        self.link = link
+        self._owner = owner
+        self._source = messages
+        self._messages: deque[Message] | None = None
+        self._encoder = Encoder()
+        self._paused = False
+
+    def credit(self, event: Credit) -> None:
+        """See Outgoing."""
+        self.more_room()
+        if self.link.drain:
+            self._owner.drain_later(self)
+
+    def more_room(self) -> None:
+        """See Outgoing."""
+        if self._messages is None:
+            self._messages = deque(message for message, place in self._source if place != "scheduled")
+        while self._messages and self.link.room and not self._paused:
+            batch = [self._messages.popleft() for _ in range(min(self.link.room, len(self._messages)))]
+            payloads, _ = self._encoder.encode(batch, {}, self._owner.engine.now, self.link.message_bytes_max)
+            if payloads:
+                self._owner.sent(self, sum([message.size for message in batch]))
+                self.link.send(payloads, [None] * len(payloads), settled=True)
+
+    def finish_drain(self) -> bool:
+        """See Outgoing."""
+        if self._messages or self._paused:
+            return False
+        if self.link.drain:
+            self.link.send_drained()
+        return True
+
+    def settle(self, event: Dispositions) -> None:
+        """What is said of copies changes nothing."""
+
+    def flushed(self) -> None:
+        """See Outgoing."""
+
+    def pause(self, paused: bool) -> None:
+        """See Outgoing."""
+        self._paused = paused
+        if not paused and self._messages is not None:
+            self.more_room()
+
+    def close(self, how: Return) -> None:
+        """See Outgoing."""
+        self._messages = deque()
+
+
+def _text(error: Error | None) -> str:
+    """What a consumer says about a message that it rejects."""
+    if error is None:
+        return ""
+    return f"{error.condition}: {error.description}" if error.description else error.condition

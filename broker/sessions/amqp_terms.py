@@ -1,0 +1,103 @@
+"""What AMQP's words mean to the broker: capabilities, prefixes, conditions, the acceptor's options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.errors import (
+    AddressFull,
+    AlreadyInUse,
+    DiskFull,
+    EngineError,
+    NotFound,
+    TooLarge,
+    TransactionClosed,
+)
+from broker.engine.message import RoutingType
+from protocols.amqp.errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LIMIT_EXCEEDED,
+    RESOURCE_LOCKED,
+    TRANSACTION_TIMEOUT,
+)
+from protocols.amqp.performatives import Error
+
+QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+SHARED: Final = "shared"
+GLOBAL: Final = "global"
+TEMPORARY_QUEUE: Final = "temporary-queue"
+TEMPORARY_TOPIC: Final = "temporary-topic"
+
+#: What the broker offers on OPEN (as ActiveMQ Artemis does).
+ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
+SOLE_CONNECTION: Final = "sole-connection-for-container"
+OFFERED: Final = (SOLE_CONNECTION, "DELAYED_DELIVERY", "SHARED-SUBS", ANONYMOUS_RELAY)
+
+_ROUTING: Final = {
+    QUEUE: RoutingType.ANYCAST,
+    TEMPORARY_QUEUE: RoutingType.ANYCAST,
+    TOPIC: RoutingType.MULTICAST,
+    TEMPORARY_TOPIC: RoutingType.MULTICAST,
+}
+
+#: Conditions of the engine's refusals; others are `amqp:precondition-failed`.
+_CONDITIONS: Final[dict[type[EngineError], str]] = {
+    NotFound: NOT_FOUND,
+    AlreadyInUse: RESOURCE_LOCKED,
+    AddressFull: RESOURCE_LIMIT_EXCEEDED,
+    DiskFull: RESOURCE_LIMIT_EXCEEDED,
+    TooLarge: MESSAGE_SIZE_EXCEEDED,
+    TransactionClosed: TRANSACTION_TIMEOUT,
+}
+_INVALID: Final = frozenset({"invalid-name", "invalid-selector"})
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpOptions:
+    """What the acceptor's configuration says to its sessions; times in ms.
+
+    `credits` are given to a producer, again when `low_credits` are left.  `idle_timeout`: silence after which a peer
+    counts as dead, half of which is announced; 0: never.
+    """
+
+    container_id: str = "bartleby"
+    version: str = ""
+    anycast_prefixes: tuple[str, ...] = ("queue://",)
+    multicast_prefixes: tuple[str, ...] = ("topic://",)
+    credits: int = 1_000
+    low_credits: int = 300
+    idle_timeout: int = 60_000
+    transactions_max: int = 100
+
+    def split(self, address: str) -> tuple[str, RoutingType | None]:
+        """The name after a prefix, and the routing type that the prefix states."""
+        for prefixes, routing_type in (
+            (self.anycast_prefixes, RoutingType.ANYCAST),
+            (self.multicast_prefixes, RoutingType.MULTICAST),
+        ):
+            for prefix in prefixes:
+                if address.startswith(prefix):
+                    return address[len(prefix) :], routing_type
+        return address, None
+
+
+def stated_routing(capabilities: tuple[str, ...]) -> RoutingType | None:
+    """The routing type that a terminus asks for by its capabilities."""
+    return next((_ROUTING[name] for name in capabilities if name in _ROUTING), None)
+
+
+def condition(refusal: EngineError) -> str:
+    """The AMQP condition of a refusal."""
+    if refusal.code in _INVALID:
+        return INVALID_FIELD
+    return _CONDITIONS.get(type(refusal), PRECONDITION_FAILED)
+
+
+def refused(refusal: EngineError) -> Error:
+    """What the engine refused, as an AMQP error."""
+    return Error(condition(refusal), str(refusal))

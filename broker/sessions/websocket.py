@@ -1,0 +1,103 @@
+"""Any session over WebSocket (RFC 6455): its bytes travel in binary messages of a subprotocol.
+
+The peer's handshake decides which session there will be; until then only the bytes of one request are kept.  How the
+bytes are cut into messages means nothing, either way (AMQP 1.0 WebSocket binding, 2.4; MQTT 5.0, 6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from broker.sessions.session import Session
+from broker.sessions.wrapping import WrappingSession
+
+MakeSession = Callable[[], Session]
+
+#: Bytes of the request that opens a WebSocket: browsers send one or two KiB, with cookies some more.
+REQUEST_BYTES_MAX: Final = 16 << 10
+
+_SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
+
+
+class WebSocketSession(WrappingSession):
+    """A session that answers the handshake and then carries another.
+
+    `offered` gives what to make for each subprotocol, best first.  `message_bytes_max` bounds one message.
+    """
+
+    def __init__(self, offered: Mapping[str, MakeSession], *, message_bytes_max: int) -> None:
+        super().__init__()
+        self._offered = offered
+        self._ws = ServerProtocol(
+            subprotocols=[Subprotocol(name) for name in offered],
+            max_size=message_bytes_max,
+            logger=_SILENT,
+        )
+        self._handshake_bytes = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer: a request, then messages."""
+        if self.ended:
+            return
+        if self.inner is None:
+            self._handshake_bytes += len(data)
+            if self._handshake_bytes > REQUEST_BYTES_MAX:
+                self.ended = True  # whoever needs more for a request is told nothing
+                return
+        self._ws.receive_data(data)
+        self._process()
+
+    def receive_eof(self) -> None:
+        """The peer will send no more."""
+        if not self.ended:
+            self._ws.receive_eof()
+            self._process()
+        super().receive_eof()
+
+    def _process(self) -> None:
+        for event in self._ws.events_received():
+            if isinstance(event, Request):
+                self._answer(event)
+            elif isinstance(event, Frame) and self.inner is not None:
+                self._on_frame(event, self.inner)
+        if self._ws.close_expected():
+            self.ended = True
+
+    def _answer(self, request: Request) -> None:
+        """Accept the handshake, or say why not."""
+        response = self._ws.accept(request)
+        self._ws.send_response(response)
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            assert self._ws.subprotocol is not None, "a handshake without a subprotocol in common is refused"
+            self.inner = self._offered[self._ws.subprotocol]()
+
+    def _on_frame(self, frame: Frame, inner: Session) -> None:
+        """A part of a message, or the peer's goodbye; pings are answered already."""
+        if frame.opcode is Opcode.CLOSE:
+            self.ended = True
+            inner.receive_eof()
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
+            inner.receive_data(bytes(frame.data))
+        elif frame.opcode is Opcode.TEXT:
+            self._ws.fail(CloseCode.UNSUPPORTED_DATA, "send binary messages")
+            inner.receive_eof()
+
+    def data_to_send(self) -> bytes:
+        """Bytes for the peer since the last call: what the inner session says is one message."""
+        inner = self.inner
+        if inner is not None and not self.ended:
+            data = inner.data_to_send()
+            if data:
+                self._ws.send_binary(data)
+            if inner.close_expected:
+                self.ended = True
+                self._ws.send_close(CloseCode.NORMAL_CLOSURE)
+        return b"".join(self._ws.data_to_send())

@@ -1,0 +1,79 @@
+"""A session around another one that is made later: what both kinds of wrapping have in common."""
+
+from __future__ import annotations
+
+from broker.sessions.session import Session
+
+
+class WrappingSession:
+    """Passes everything on to the inner session, once there is one; until then nobody has introduced himself.
+
+    `ended`: nothing more is read, and the connection closes once everything is sent.
+    """
+
+    def __init__(self) -> None:
+        self.inner: Session | None = None
+        self.ended = False
+
+    @property
+    def established(self) -> bool:
+        """Whether the peer has introduced itself to the inner session."""
+        return self.inner is not None and self.inner.established
+
+    @property
+    def receive_timeout(self) -> int:
+        """The inner session's."""
+        return 0 if self.inner is None else self.inner.receive_timeout
+
+    @property
+    def send_interval(self) -> int:
+        """The inner session's."""
+        return 0 if self.inner is None else self.inner.send_interval
+
+    @property
+    def close_expected(self) -> bool:
+        """Whether the connection is to be closed once everything to send is sent."""
+        return self.ended or (self.inner is not None and self.inner.close_expected)
+
+    def receive_eof(self) -> None:
+        """The peer will send no more."""
+        if self.inner is None:
+            self.ended = True
+        else:
+            self.inner.receive_eof()
+
+    def data_to_send(self) -> bytes:
+        """Bytes for the peer since the last call."""
+        return b"" if self.inner is None else self.inner.data_to_send()
+
+    def flushed(self) -> None:
+        """The operating system has taken all bytes handed out so far."""
+        if self.inner is not None:
+            self.inner.flushed()
+
+    def write_blocked(self) -> None:
+        """It has not yet taken them."""
+        if self.inner is not None:
+            self.inner.write_blocked()
+
+    def send_heartbeat(self) -> None:
+        """Break the broker's silence."""
+        if self.inner is not None:
+            self.inner.send_heartbeat()
+
+    def timed_out(self) -> None:
+        """The peer fell silent for too long."""
+        if self.inner is not None:
+            self.inner.timed_out()
+
+    def connection_lost(self) -> None:
+        """The connection is gone."""
+        if self.inner is not None:
+            self.inner.connection_lost()
+
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye."""
+        if self.inner is None:
+            self.ended = True
+        else:
+            self.inner.shut_down()

@@ -1,0 +1,150 @@
+"""`bartleby queue retry` and `bartleby queue move` against a running broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.cli.remote import Remote
+from broker.engine import transfer
+from broker.engine.consumer import AckMode
+from broker.engine.message import RoutingType
+from broker.engine.subscribe import Wishes
+from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.management.harness import Inbox, TestBroker
+from tests.broker.management.test_moves import die
+
+
+def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
+    """Two dead letters from a, one from b, and one message that was sent to DLQ itself."""
+
+    async def run(broker: TestBroker, operator: Operator) -> None:
+        await die(broker, "a", b"1", b"2")
+        await die(broker, "b", b"3")
+        for name in ("a", "b"):
+            for consumer in list(broker.engine.queue(name).consumers):
+                broker.engine.queue(name).detach(consumer, 0)
+        broker.send("DLQ", [b"4"])
+        await broker.settled()
+        await check(broker, operator)
+
+    operate(directory, run)
+
+
+def test_retry_says_what_went_back_and_what_stays(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        result = await operator.run("queue", "retry", "DLQ")
+        assert result.exit_code == 5
+        assert result.stdout == "3 messages moved\n"
+        assert result.stderr == "bartleby: 1 messages stay: nothing says where they came from\n"
+        assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_retry_of_those_that_a_filter_fits(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        done = await operator.json("queue", "retry", "DLQ", "--filter", "_AMQ_ORIG_ADDRESS = 'b'")
+        assert done == {"queue": "DLQ", "moved": 1, "refused": {}, "delivering": 0}
+        assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [0, 1, 3]
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_retry_of_one_by_the_id_that_browse_shows(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        shown = await operator.json("queue", "browse", "DLQ")
+        id = str(shown["messages"][1]["id"])
+        assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
+        assert [message.body for message, _ in broker.engine.browse(broker.engine.queue("a"))] == [b"2"]
+        again = await operator.run("queue", "retry", "DLQ", "--id", id)
+        assert again.exit_code == 1
+        assert again.stderr == f"bartleby: queue DLQ has no message {id}\n"
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_move_to_another_address(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        result = await operator.run("queue", "move", "DLQ", "repair/today")
+        assert (result.exit_code, result.stdout) == (0, "4 messages moved\n")
+        assert broker.engine.queue("repair/today").message_count == 4
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_a_long_queue_takes_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
+
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        result = await operator.run("queue", "retry", "DLQ", "-o", "json")
+        assert result.exit_code == 5
+        assert json.loads(result.stdout) == {"queue": "DLQ", "moved": 3, "refused": {"no-origin": 1}, "delivering": 0}
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
+
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        call, calls = Remote._call, 0
+
+        def second_time_elsewhere(remote: Remote, method: str, path: str) -> object:
+            nonlocal calls
+            calls += 1
+            return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path)
+
+        monkeypatch.setattr(Remote, "_call", second_time_elsewhere)
+        result = await operator.run("queue", "move", "DLQ", "repair")
+        assert result.exit_code == 3
+        assert result.stderr.startswith("2 messages were moved, then:\nbartleby: ")
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        broker.turn.enter()
+        inbox = Inbox()
+        wishes = Wishes("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
+        consumer = broker.engine.subscribe(inbox, wishes)
+        await broker.settled()
+        result = await operator.run("queue", "move", "DLQ", "repair")
+        assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")
+        assert "1 messages are with consumers, were not looked at and stay" in result.stderr
+        (held,) = consumer.unacked
+        one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
+        assert one.exit_code == 1
+        assert "is with a consumer" in one.stderr
+
+    with_dead_letters(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["move", "DLQ", "DLQ"], 2, "onto itself"),
+        (["move", "DLQ", "a.*"], 2, "wildcard"),
+        (["move", "none", "a"], 1, "queue none does not exist"),
+        (["retry", "DLQ", "--filter", "a ="], 2, "selector"),
+        (["retry", "DLQ", "--id", "1", "--filter", "a = 1"], 2, "--filter"),
+        (["retry", "DLQ", "--id", "0"], 2, "--id"),
+        (["move", "DLQ"], 2, "TARGET"),
+    ],
+)
+def test_what_cannot_be(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        result = await operator.run("queue", *arguments)
+        assert (result.exit_code, result.stdout) == (status, "")
+        assert said in result.stderr
+        assert broker.engine.queue("DLQ").message_count == 4
+
+    with_dead_letters(tmp_path, check)
+
+
+def test_without_a_broker(tmp_path: Path) -> None:
+    assert invoke("queue", "retry", "DLQ", "--data", str(tmp_path)).exit_code == 3

@@ -1,0 +1,204 @@
+"""Retrying and moving messages, and the balance, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from broker.engine import transfer
+from broker.engine.consumer import AckMode
+from broker.engine.message import RoutingType
+from broker.engine.subscribe import Wishes
+from broker.management import api
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
+
+RETRY = "/api/v1/queues/{}/messages:retry"
+MOVE = "/api/v1/queues/{}/messages:move?to={}"
+
+
+async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
+    """Messages that are sent and rejected for good."""
+    broker.send(name, list(bodies))
+    inbox = Inbox()
+    consumer = broker.engine.subscribe(inbox, Wishes(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    await broker.settled()
+    broker.turn.enter()
+    for message in inbox.messages:
+        broker.engine.reject(consumer, message.id)
+    await broker.settled()
+
+
+async def bodies(client: Client, name: str) -> list[str]:
+    """What is on a queue."""
+    messages = (await client.get(f"/api/v1/queues/{quote(name, safe='')}/messages?size=1000"))["messages"]
+    return [message["body"]["data"] for message in messages]
+
+
+def test_a_retry_brings_dead_letters_back(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        await die(broker, "a/b", b"1")
+        broker.send("DLQ", [b"2"])
+        await broker.settled()
+        done = await client.call("POST", RETRY.format("DLQ"))
+        below = broker.engine.core.journal.allocate_ids(0)
+        assert (done.status, done.json) == (
+            200,
+            {
+                "queue": "DLQ",
+                "moved": 1,
+                "refused": {"no-origin": 1},
+                "delivering": 0,
+                "complete": True,
+                "last": done.json["below"] - 1,
+                "below": done.json["below"],
+            },
+        )
+        assert done.json["below"] < below
+        assert await bodies(client, "DLQ") == ["2"]
+        assert (await client.get("/api/v1/queues/DLQ"))["counters"]["moved"] == 1
+
+    serve(tmp_path, check)
+
+
+def test_a_move_takes_a_filter_or_an_id(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        for colour in (b"red", b"blue", b"green"):
+            broker.send("a", [colour], headers=[(b"colour", colour)])
+        await broker.settled()
+        path = MOVE.format("a", quote("b/c::b/d", safe=""))
+        assert (await client.call("POST", f"{path}&filter=" + quote("colour = 'red'"))).json["moved"] == 1
+        blue = (await client.get("/api/v1/queues/a/messages"))["messages"][0]["id"]
+        assert (await client.call("POST", f"{path}&id={blue}")).json["moved"] == 1
+        assert (await bodies(client, "a"), await bodies(client, "b/d")) == (["green"], ["red", "blue"])
+
+    serve(tmp_path, check)
+
+
+def test_a_move_is_answered_only_when_it_is_durable(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("a", [b"1"])
+        await broker.settled()
+        broker.disk_works = False
+        answer = asyncio.ensure_future(client.call("POST", MOVE.format("a", "b")))
+        await broker.waiting.wait()
+        assert (await client.get("/api/v1/queues/a"))["messages"] == 0
+        assert not answer.done(), "nothing is confirmed before it is durable"
+        broker.disk_works = True
+        broker.turn.enter()
+        assert (await answer).json["moved"] == 1
+
+    serve(tmp_path, check)
+
+
+def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 3)
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("a", [b"%d" % n for n in range(7)])
+        await broker.settled()
+        done = (await client.call("POST", MOVE.format("a", "b"))).json
+        assert (done["moved"], done["complete"]) == (3, False)
+        broker.send("a", [b"late"])
+        await broker.settled()
+        moved = []
+        while not done["complete"]:
+            path = MOVE.format("a", "b") + f"&after={done['last']}&below={done['below']}"
+            done = (await client.call("POST", path)).json
+            moved.append(done["moved"])
+        assert moved == [3, 1]
+        assert await bodies(client, "a") == ["late"]
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        (RETRY.format("none"), 404, "not-found"),
+        (RETRY.format("a") + "?id=999999", 404, "not-found"),
+        (RETRY.format("a") + "?id=0", 400, "invalid-parameter"),
+        (RETRY.format("a") + f"?id={api.ID_MAX + 1}", 400, "invalid-parameter"),
+        (RETRY.format("a") + f"?id={api.ID_MAX}", 404, "not-found"),
+        (RETRY.format("a") + "?id=1&filter=b", 400, "invalid-parameter"),
+        (RETRY.format("a") + "?id=1&after=1", 400, "invalid-parameter"),
+        (RETRY.format("a") + "?filter=a%20%3D", 400, "invalid-selector"),
+        (RETRY.format("a") + "?after=x", 400, "invalid-parameter"),
+        ("/api/v1/queues/a/messages:move", 400, "invalid-parameter"),
+        (MOVE.format("a", "a"), 400, "onto-itself"),
+        (MOVE.format("a", "b.%23"), 400, "invalid-name"),
+        (MOVE.format("a", "news"), 404, "not-found"),
+        ("/api/v1/queues/a/messages:copy", 404, "no-such-call"),
+    ],
+)
+def test_what_cannot_be_done_is_explained(tmp_path: Path, path: str, status: int, error: str) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("a", [b"1"])
+        broker.engine.declare("news", {RoutingType.MULTICAST})
+        await broker.settled()
+        answer = await client.call("POST", path)
+        assert (answer.status, answer.json["error"]) == (status, error)
+        assert answer.json["detail"]
+        assert await bodies(client, "a") == ["1"]
+
+    serve(tmp_path, check)
+
+
+def test_a_message_that_a_consumer_holds_is_told(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("a", [b"1", b"2"])
+        inbox = Inbox()
+        broker.engine.subscribe(inbox, Wishes("a", ack_mode=AckMode.INDIVIDUAL, window=0))
+        await broker.settled()
+        held = await client.call("POST", MOVE.format("a", "b") + f"&id={inbox.messages[0].id}")
+        assert (held.status, held.json["error"]) == (409, "in-use")
+        done = (await client.call("POST", MOVE.format("a", "b"))).json
+        assert (done["moved"], done["delivering"]) == (1, 1)
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize("path", [RETRY.format("a"), MOVE.format("a", "b"), "/api/v1/balance"])
+def test_the_calls_need_the_token(tmp_path: Path, path: str) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        method = "GET" if path.endswith("balance") else "POST"
+        assert (await client.call(method, path, token="wrong")).status == 401
+        other = "POST" if method == "GET" else "GET"
+        assert (await client.call(other, path)).status == 405
+
+    serve(tmp_path, check)
+
+
+# -- the balance -------------------------------------------------------------------------------------------------------
+
+
+def test_the_balance_is_answered_when_all_of_it_is_durable(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("empty")
+        broker.send("a", [b"1", b"2"])
+        broker.send("a", [b"later"], scheduled=NOW + 60_000)
+        broker.send("a", [b"passing"], durable=False)
+        broker.engine.subscribe(Inbox(), Wishes("t", RoutingType.MULTICAST))
+        await broker.settled()
+        broker.disk_works = False
+        broker.send("a", [b"3"])
+        answer = asyncio.ensure_future(client.call("GET", "/api/v1/balance"))
+        await broker.waiting.wait()
+        assert (await client.get("/api/v1/queues/a"))["messages"] == 5
+        assert not answer.done()
+        position = broker.journal.position
+        broker.send("a", [b"not before it"])
+        broker.disk_works = True
+        broker.turn.enter()
+        balance = (await answer).json
+        assert balance["broker_id"] == broker.journal.broker_id.hex()
+        assert balance["position"] == position
+        queues = {queue["address"]: queue for queue in balance["queues"]}
+        a = broker.engine.queue("a")
+        assert queues["a"] == {"id": a.id, "name": "a", "address": "a", "durable": True, "journalled": 4}
+        assert (queues["empty"]["journalled"], queues["t"]["journalled"], queues["t"]["durable"]) == (0, 0, False)
+        assert (await client.get("/api/v1/balance"))["position"] > position
+
+    serve(tmp_path, check)

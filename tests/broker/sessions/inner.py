@@ -1,0 +1,69 @@
+"""A session that remembers what it was told, to be wrapped."""
+
+from __future__ import annotations
+
+
+class Inner:
+    """Says back what it hears, and ends at the word `bye`."""
+
+    def __init__(self) -> None:
+        self.established = True
+        self.receive_timeout = 7
+        self.send_interval = 9
+        self.close_expected = False
+        self.heard = b""
+        self.told: list[str] = []
+        self._out = b""
+
+    def receive_data(self, data: bytes) -> None:
+        """See Session."""
+        self.heard += data
+        self._out += data
+        self.close_expected = b"bye" in self.heard
+
+    def receive_eof(self) -> None:
+        """See Session."""
+        self.told.append("eof")
+
+    def data_to_send(self) -> bytes:
+        """See Session."""
+        out, self._out = self._out, b""
+        return out
+
+    def flushed(self) -> None:
+        """See Session."""
+        self.told.append("flushed")
+
+    def write_blocked(self) -> None:
+        """See Session."""
+        self.told.append("write_blocked")
+
+    def send_heartbeat(self) -> None:
+        """See Session."""
+        self.told.append("heartbeat")
+
+    def timed_out(self) -> None:
+        """See Session."""
+        self.told.append("timed_out")
+
+    def connection_lost(self) -> None:
+        """See Session."""
+        self.told.append("connection_lost")
+
+    def shut_down(self) -> None:
+        """See Session."""
+        self.told.append("shut_down")
+
+
+def tell_everything(session: Inner) -> None:
+    """Everything that the network tells a session."""
+    session.flushed()
+    session.write_blocked()
+    session.send_heartbeat()
+    session.timed_out()
+    session.receive_eof()
+    session.connection_lost()
+    session.shut_down()
+
+
+EVERYTHING = ["flushed", "write_blocked", "heartbeat", "timed_out", "eof", "connection_lost", "shut_down"]

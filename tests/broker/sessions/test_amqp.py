@@ -1,0 +1,405 @@
+"""AMQP connections: logging in, opening, closing, errors, and the two ways of a message."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from broker.config import User
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.performatives import (
+    Accepted,
+    Error,
+    Header,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    SenderSettleMode,
+    Source,
+)
+from protocols.amqp.types import Described, Symbol
+from tests.simulation.world import counts, held, small
+from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
+
+SELECTOR = "apache.org:selector-filter:string"
+
+
+def started(*settings: dict[str, object]) -> tuple[SimBroker, AmqpSim]:
+    broker = SimBroker(small(*settings))
+    return broker, AmqpSim(broker)
+
+
+# -- coming in and leaving ---------------------------------------------------------------------------------------------
+
+
+def test_open_says_who_we_are_and_what_we_can() -> None:
+    _, client = started()
+    opened = client.open
+    assert opened is not None
+    assert opened.container_id == "bartleby"
+    assert opened.idle_time_out == 30_000
+    assert {"ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY"} <= set(opened.offered_capabilities)
+    assert opened.properties is not None
+    assert opened.properties["product"] == "bartleby"
+
+
+def test_without_users_nobody_has_to_log_in_and_whoever_does_comes_in() -> None:
+    broker = SimBroker(small())
+    client = AmqpSim(broker, login=("bob", "x"))
+    assert (client.offered, client.sasl_code) == (("ANONYMOUS", "PLAIN"), 0)
+    assert client.open is not None
+
+
+def test_users_have_to_log_in() -> None:
+    broker = SimBroker(small(users={"bob": User(password=SecretStr("secret"))}))
+    client = AmqpSim(broker, login=("bob", "secret"))
+    assert (client.offered, client.sasl_code) == (("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"), 0)
+    assert client.open is not None
+    wrong = AmqpSim(broker, login=("bob", "wrong"))
+    assert (wrong.sasl_code, wrong.closed, wrong.open) == (1, True, None)
+    assert broker.reported("login.refused")[0]["user"] == "bob"
+    without = AmqpSim(broker)
+    assert (without.closed, without.open) == (True, None)
+
+
+def test_close_is_answered_and_deliveries_are_not_held_against_anybody() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    assert client.bodies() == ["1"]
+    client.codec.send_close()
+    client.say()
+    assert client.closed_with is None
+    assert client.closed
+    assert list(counts(broker, "a").values()) == [0]
+
+
+def test_a_lost_connection_is_a_failed_delivery_of_everything() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"), message("2"))
+    client.receiver("a", credit=2)
+    assert client.bodies() == ["1", "2"]
+    client.drop()
+    other = AmqpSim(broker)
+    other.receiver("a")
+    assert [d.message.header.delivery_count for d in other.take()] == [1, 1]
+
+
+def test_the_broker_says_goodbye() -> None:
+    broker, client = started()
+    broker.shut_down()
+    error = client.closed_with
+    assert error is not None
+    assert error.condition == "amqp:connection:forced"
+
+
+def test_one_connection_a_container_if_that_is_asked_for() -> None:
+    broker = SimBroker(small())
+    first = AmqpSim(broker, desired=("sole-connection-for-container",))
+    second = AmqpSim(broker, desired=("sole-connection-for-container",))
+    error = second.closed_with
+    assert error is not None
+    assert (error.condition, error.info) == ("amqp:invalid-field", {"invalid-field": "container-id"})
+    first.drop()
+    assert AmqpSim(broker, desired=("sole-connection-for-container",)).open is not None
+    assert AmqpSim(broker).open is not None, "whoever does not ask need not be alone"
+
+
+def test_bytes_that_are_no_amqp_cost_the_sender_only() -> None:
+    broker, client = started()
+    other = AmqpSim(broker)
+    client.raw(b"\x00\x00\x00\x04\x02\x00\x00\x00")
+    error = client.closed_with
+    assert error is not None
+    assert error.condition == "amqp:connection:framing-error"
+    assert client.closed
+    assert other.send(other.sender("a", "queue"), message("1"))[0].state == Accepted()
+
+
+def test_a_silent_peer_is_told_and_dropped() -> None:
+    broker, client = started()
+    assert client.session.receive_timeout == 60_000
+    broker.parts.turn.enter()
+    client.session.timed_out()
+    broker.run()
+    error = client.closed_with
+    assert error is not None
+    assert "60000 ms" in (error.description or "")
+
+
+# -- messages in -------------------------------------------------------------------------------------------------------
+
+
+def test_accepted_means_on_disk() -> None:
+    broker = SimBroker(small(), lazy_disk=True)
+    client = AmqpSim(broker)
+    link = client.sender("a", "queue")
+    broker.step()
+    assert client.send(link, message("1"), message("2")) == []
+    broker.step()
+    assert [(o.context, o.state, o.settled) for o in client.outcomes] == [(0, Accepted(), True), (1, Accepted(), True)]
+    assert len(held(broker.restart(), "a")) == 2
+
+
+def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_after_a_restart() -> None:
+    broker, client = started()
+    link = client.sender("a", "queue")
+    assert client.send(link, message("1"), settled=True) == []
+    assert client.send(link, message("2", durable=False))[0].state == Accepted()
+    assert len(held(broker, "a")) == 2
+    assert len(held(broker.restart(), "a")) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "capabilities", "kind"),
+    [
+        ("a", ("queue",), "ANYCAST"),
+        ("a", ("topic",), "MULTICAST"),
+        ("queue://a", (), "ANYCAST"),
+        ("topic://a", (), "MULTICAST"),
+        ("a", (), "MULTICAST"),
+    ],
+)
+def test_the_routing_type_of_what_is_made(address: str, capabilities: tuple[str, ...], kind: str) -> None:
+    broker, client = started()
+    client.sender(address, *capabilities)
+    assert [t.name for t in broker.engine.router.addresses["a"].routing_types] == [kind]
+
+
+def test_the_bare_message_goes_out_as_it_came_in() -> None:
+    _, client = started()
+    sent = message(
+        {"deep": [1, 2.5, None, b"x"]},
+        header=Header(True, 7, 60_000, True, 3),
+        properties=Properties("id", b"bob", "elsewhere", "s", "r", "c", "t/x", "gzip", None, 5, "g", 1, "rg"),
+        application={"n": 1, "text": "t"},
+    )
+    client.send(client.sender("a", "queue"), sent)
+    client.receiver("a")
+    [delivery] = client.take()
+    assert delivery.message.bare == sent[sent.index(b"\x00\x53\x73") :]
+    header = delivery.message.header
+    assert (header.durable, header.priority, header.delivery_count) == (True, 7, 0)
+    assert header.ttl is not None
+    assert 0 < header.ttl <= 60_000
+
+
+def test_the_anonymous_relay_goes_where_each_message_says() -> None:
+    broker, client = started()
+    link = client.sender(None)
+    outcomes = client.send(
+        link,
+        message("1", properties=Properties(to="queue://a")),
+        message("2"),
+        message("3", properties=Properties(to="queue://b")),
+        message("4", properties=Properties(to="queue://b")),
+    )
+    states = {outcome.context: outcome.state for outcome in outcomes}
+    assert [type(states[n]) for n in range(4)] == [Accepted, Rejected, Accepted, Accepted]
+    rejected = states[1]
+    assert isinstance(rejected, Rejected)
+    assert rejected.error is not None
+    assert rejected.error.condition == "amqp:invalid-field"
+    assert (len(held(broker, "a")), len(held(broker, "b"))) == (1, 2)
+
+
+def test_a_full_address_rejects_or_gives_no_credit() -> None:
+    _, client = started(
+        {"match": "f", "max-size-messages": 1, "address-full-policy": "FAIL"},
+        {"match": "b", "max-size-messages": 1, "address-full-policy": "BLOCK"},
+    )
+    link = client.sender("f", "queue")
+    client.send(link, message("1"))
+    [outcome] = client.send(link, message("2"))
+    assert isinstance(outcome.state, Rejected)
+    assert outcome.state.error is not None
+    assert outcome.state.error.condition == "amqp:resource-limit-exceeded"
+    blocked = client.sender("b", "queue")
+    for n in range(blocked.credit):
+        client.send(blocked, message(str(n)))
+    assert blocked.credit == 0
+    client.receiver("b", credit=2000)
+    deliveries = client.take()
+    client.settle(*deliveries)
+    assert blocked.credit > 0
+
+
+def test_a_message_that_is_none_is_rejected_and_the_others_count() -> None:
+    broker, client = started()
+    outcomes = client.send(client.sender("a", "queue"), message("1"), b"\x00nonsense", message("2"))
+    assert {o.context: type(o.state) for o in outcomes} == {0: Accepted, 1: Rejected, 2: Accepted}
+    assert len(held(broker, "a")) == 2
+
+
+def test_scheduled_and_expiring() -> None:
+    broker, client = started()
+    link = client.sender("a", "queue")
+    delay = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-delivery-delay": 100})
+    later = message("later", annotations=delay)
+    client.send(link, later, message("now"), message("brief", header=Header(True, 4, 50)))
+    client.receiver("a")
+    assert client.bodies() == ["now", "brief"]
+    broker.advance(100)
+    [delivery] = client.take()
+    assert (delivery.body, delivery.message.message_annotations) == ("later", {})
+
+
+# -- messages out ------------------------------------------------------------------------------------------------------
+
+
+def test_credit_is_kept_to_and_comes_from_the_receiver() -> None:
+    _, client = started()
+    client.send(client.sender("a", "queue"), *[message(str(n)) for n in range(5)])
+    link = client.receiver("a", credit=2)
+    first = client.take()
+    assert [d.body for d in first] == ["0", "1"]
+    client.settle(*first)
+    assert client.bodies() == [], "settling gives none"
+    link.send_credit(1)
+    client.say()
+    assert client.bodies() == ["2"]
+
+
+def test_drain_uses_up_the_credit() -> None:
+    _, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", credit=0)
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == (["1"], 0)
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == ([], 0)
+    link.send_credit(10)
+    client.say()
+    client.send(client.sender("a", "queue"), message("2"))
+    assert client.bodies() == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "count"),
+    [
+        (Accepted(), 0, 0),
+        (Released(), 1, 0),
+        (Modified(), 1, 0),
+        (Modified(delivery_failed=True), 1, 1),
+        (Rejected(Error("app:bad", "cannot read it")), 0, 0),
+        (None, 1, 0),
+    ],
+)
+@pytest.mark.parametrize("settled", [True, False])
+def test_outcomes(state: object, left: int, count: int, settled: bool) -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", credit=1)
+    [delivery] = client.take()
+    if state is None:
+        if not settled:
+            return
+        client.ses.send_disposition(True, delivery.id, delivery.id, settled=True)
+        client.say()
+    else:
+        client.settle(delivery, state=state, settled=settled)  # type: ignore[arg-type]
+    assert len(held(broker, "a")) == left
+    if not settled:
+        assert [(o.state, o.settled) for o in client.outcomes] == [(state, True)]
+    client.detach(link)
+    client.receiver("a")
+    assert [d.message.header.delivery_count for d in client.take()] == [count] * left
+    if isinstance(state, Rejected):
+        client.receiver("DLQ")
+        [letter] = client.take()
+        annotations = letter.message.message_annotations
+        assert annotations["x-opt-ORIG-ADDRESS"] == "a"
+        assert annotations["x-opt-DL-REASON"] == "rejected"
+        assert str(annotations["x-opt-DL-TEXT"]).endswith("app:bad: cannot read it")
+
+
+def test_undeliverable_here_goes_to_others() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    [delivery] = client.take()
+    client.settle(delivery, state=Modified(True, True, {"x-opt-note": "n"}))
+    assert client.take() == []
+    other = AmqpSim(broker)
+    other.receiver("a")
+    [again] = other.take()
+    assert again.message.message_annotations == {"x-opt-note": "n"}
+
+
+def test_settled_deliveries_are_consumed_once_they_are_on_their_way() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", snd_settle_mode=SenderSettleMode.SETTLED)
+    [delivery] = client.take()
+    assert delivery.settled
+    assert held(broker, "a") == []
+
+
+def test_a_selector_is_echoed_and_others_are_not() -> None:
+    _, client = started()
+    link = client.sender("a", "queue")
+    client.send(link, *[message(str(n), application={"n": n}) for n in range(4)])
+    wanted = Described(Symbol(SELECTOR), "n > 1 AND JMSPriority = 4")
+    unknown = Described(Symbol("example:filter"), "x")
+    receiver = client.receiver("a", filter={"sel": wanted, "other": unknown})
+    assert client.bodies() == ["2", "3"]
+    answer = client.answer(receiver).source
+    assert isinstance(answer, Source)
+    assert answer.filter is not None
+    assert list(answer.filter) == ["sel"]
+    bad = client.receiver("a", filter={"sel": Described(Symbol(SELECTOR), "n >")})
+    assert client.refused(bad).condition == "amqp:invalid-field"
+
+
+def test_dead_letters_are_selected_by_their_annotations() -> None:
+    _, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    client.settle(*client.take(), state=Rejected())
+    none = Described(Symbol(SELECTOR), "\"m.x-opt-ORIG-ADDRESS\" = 'b'")
+    some = Described(Symbol(SELECTOR), "\"m.x-opt-ORIG-ADDRESS\" = 'a'")
+    client.receiver("DLQ", filter={"s": none})
+    assert client.bodies() == []
+    client.receiver("DLQ", filter={"s": some})
+    assert client.bodies() == ["1"]
+
+
+def test_a_browser_takes_nothing_away() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"), message("2"))
+    link = client.receiver("a", credit=0, distribution_mode="copy")
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == (["1", "2"], 0)
+    assert len(held(broker, "a")) == 2
+    assert client.refused(client.receiver("t", "topic", distribution_mode="copy")).condition == "amqp:invalid-field"
+
+
+def test_a_message_too_large_for_its_receiver_is_a_dead_letter() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("x" * 1000), message("2"))
+    client.receiver("a", max_message_size=500)
+    [delivery] = client.take()
+    assert delivery.body == "2"
+    assert len(held(broker, "DLQ")) == 1
+
+
+def test_a_queue_that_is_deleted_ends_its_links() -> None:
+    broker, client = started()
+    link = client.receiver("a", "queue")
+    broker.parts.turn.enter()
+    broker.engine.delete_queue(broker.engine.queue("a"))
+    broker.run()
+    assert client.refused(link).condition == "amqp:resource-deleted"
+
+
+def test_priorities_of_consumers() -> None:
+    _, client = started()
+    low, high = client.receiver("a", "queue"), client.receiver("a", properties={"priority": 5})
+    client.send(client.sender("a"), message("1"), message("2"))
+    assert {d.link for d in client.take()} == {high}
+    assert low is not high

@@ -1,0 +1,273 @@
+"""An AMQP client of the simulated broker: the codec in its other role, on a perfect wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.encode import encode
+from protocols.amqp.events import (
+    Attached,
+    Detached,
+    Dispositions,
+    Ended,
+    Event,
+    Transfers,
+)
+from protocols.amqp.limits import Limits
+from protocols.amqp.link import Link
+from protocols.amqp.message import AMQP_VALUE, Message, encode_application_properties, encode_section
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    Attach,
+    Close,
+    Coordinator,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
+    Error,
+    Header,
+    Open,
+    Properties,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Source,
+    Target,
+    TransactionalState,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
+from tests.support.sim_broker import SimBroker, SimPeer
+
+
+def message(
+    body: object = None,
+    *,
+    durable: bool = True,
+    header: Header | None = None,
+    properties: Properties | None = None,
+    application: dict[str, object] | None = None,
+    annotations: bytes = b"",
+) -> bytes:
+    """An encoded message with an amqp-value."""
+    parts = [encode(header if header is not None else Header(durable)), annotations]
+    if properties is not None:
+        parts.append(encode(properties))
+    parts += [encode_application_properties(application or {}), encode_section(AMQP_VALUE, body)]
+    return b"".join(parts)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message that arrived."""
+
+    link: Receiver
+    id: int
+    payload: bytes
+    settled: bool
+
+    @property
+    def message(self) -> Message:
+        """What it says."""
+        return Message(self.payload)
+
+    @property
+    def body(self) -> object:
+        """Its body's value."""
+        return self.message.body()[1][0]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a message that was sent."""
+
+    context: object
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(eq=False)
+class AmqpSim(SimPeer):
+    """One connection with one session."""
+
+    broker: SimBroker
+    container: str = "sim"
+    login: tuple[str, str] | None = None
+    desired: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.broker, "amqp", self.broker.number())
+        self.broker.attached(self)
+        self.codec = AmqpConnection(
+            self.limits, container_id=self.container, server=False, mechanisms=("PLAIN",) if self.login else ()
+        )
+        self.events: list[Event] = []
+        self.arrived: list[Delivery] = []
+        self.outcomes: list[Outcome] = []
+        self.say()
+        if self.login:
+            self.codec.send_sasl(SaslInit("PLAIN", b"\0" + "\0".join(self.login).encode()))
+            self.say()
+            if self.closed:
+                return
+        self.codec.send_open(desired_capabilities=self.desired)
+        self.say()
+        self.ses: Session = self.codec.new_session()
+        if self.open is not None and not self.closed:
+            self.ses.send_begin()
+            self.say()
+
+    # -- the wire --------------------------------------------------------------------------------------------------
+
+    def heard(self, data: bytes) -> None:
+        """See SimPeer."""
+        self.codec.receive_data(data)
+        while events := self.codec.events():
+            for event in events:
+                self.events.append(event)
+                if isinstance(event, Transfers):
+                    for at, payload in enumerate(event.payloads):
+                        self.arrived.append(Delivery(event.link, event.first + at, payload, event.settled))
+                elif isinstance(event, Dispositions):
+                    self.outcomes += [Outcome(context, event.state, event.settled) for context in event.contexts]
+
+    def say(self) -> None:
+        """Everything that the codec has to say, and what follows from it."""
+        for _ in range(4):
+            data = self.codec.data_to_send()
+            if not data or self.closed:
+                return
+            self.raw(data)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Events of one kind, which are taken away."""
+        found = [event for event in self.events if isinstance(event, kind)]
+        self.events = [event for event in self.events if not isinstance(event, kind)]
+        return found
+
+    @property
+    def open(self) -> Open | None:
+        """The broker's OPEN."""
+        return self.codec.peer
+
+    @property
+    def closed_with(self) -> Error | None:
+        """The error of the broker's CLOSE."""
+        [close] = self.of(Close)
+        assert isinstance(close, Close)
+        return close.error
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The broker's mechanisms."""
+        [event] = self.of(SaslMechanisms)
+        return tuple(event.sasl_server_mechanisms)
+
+    @property
+    def sasl_code(self) -> int:
+        """How the login ended."""
+        [event] = self.of(SaslOutcome)
+        return int(event.code)
+
+    # -- links -----------------------------------------------------------------------------------------------------
+
+    def sender(self, address: str | None, *capabilities: str, name: str = "", **more: Any) -> Sender:
+        """A producer's link."""
+        link = self.ses.new_sender(name or f"to {address} {len(self.ses.links)}")
+        target = more.pop("target", None) or Target(address, capabilities=capabilities)
+        link.send_attach(source=Source("me"), target=target, **more)
+        self.say()
+        return link
+
+    def receiver(
+        self, address: str | None, *capabilities: str, credit: int = 100, name: str = "", **more: Any
+    ) -> Receiver:
+        """A consumer's link, with credit."""
+        link = self.ses.new_receiver(name or f"from {address} {len(self.ses.links)}")
+        options = {key: more.pop(key) for key in tuple(more) if key in Source.__dataclass_fields__}
+        source = more.pop("source", Source(address, capabilities=capabilities, **options))
+        link.send_attach(source=source, target=Target("me"), **more)
+        self.say()
+        if credit and link.attach is not None and link.attach.source is not None:
+            link.send_credit(credit)
+            self.say()
+        return link
+
+    def answer(self, link: Link) -> Attach:
+        """The broker's ATTACH."""
+        [event] = [event for event in self.events if isinstance(event, Attached) and event.link is link]
+        return event.attach
+
+    def refused(self, link: Link) -> Error:
+        """Why the broker refused or ended a link."""
+        [event] = [event for event in self.events if isinstance(event, Detached) and event.link is link]
+        assert event.error is not None
+        return event.error
+
+    def ended(self) -> Error | None:
+        """Why the broker ended the session."""
+        [event] = self.of(Ended)
+        assert isinstance(event, Ended)
+        return event.error
+
+    def detach(self, link: Link, *, closed: bool = True) -> None:
+        """DETACH."""
+        link.send_detach(closed=closed)
+        self.say()
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, link: Sender, *payloads: bytes, settled: bool = False, tx: bytes | None = None) -> list[Outcome]:
+        """Messages; what became of them so far, which is taken away."""
+        state = None if tx is None else TransactionalState(tx)
+        link.send(payloads, list(range(len(payloads))), settled=settled, state=state)
+        self.say()
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def take(self) -> list[Delivery]:
+        """What has arrived since the last call."""
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+    def bodies(self) -> list[object]:
+        """The bodies of it."""
+        return [delivery.body for delivery in self.take()]
+
+    def settle(
+        self, *deliveries: Delivery, state: DeliveryState | None = None, settled: bool = True, tx: bytes | None = None
+    ) -> None:
+        """An outcome for deliveries, `accepted` if none is given."""
+        outcome = Accepted() if state is None else state
+        if tx is not None:
+            outcome = TransactionalState(tx, outcome)  # type: ignore[arg-type]
+        for delivery in deliveries:
+            self.ses.send_disposition(RECEIVER, delivery.id, delivery.id, settled=settled, state=outcome)
+        self.say()
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def coordinator(self) -> Sender:
+        """A link to the coordinator."""
+        return self.sender(None, name=f"tx {len(self.ses.links)}", target=Coordinator())
+
+    def declare(self, link: Sender) -> bytes:
+        """Begin a transaction."""
+        [outcome] = self.send(link, encode_section(AMQP_VALUE, Declare()))
+        assert isinstance(outcome.state, Declared)
+        return outcome.state.txn_id
+
+    def discharge(self, link: Sender, tx: bytes, *, fail: bool = False) -> DeliveryState | None:
+        """End a transaction; the coordinator's answer, None if there is none yet."""
+        context = object()
+        link.send([encode_section(AMQP_VALUE, Discharge(tx, fail))], [context])
+        self.say()
+        states = [outcome.state for outcome in self.outcomes if outcome.context is context]
+        self.outcomes = [outcome for outcome in self.outcomes if outcome.context is not context]
+        return states[0] if states else None
