@@ -47,6 +47,7 @@ CODES: Final[dict[str, Code]] = {
     "address.auto_deleted": Code("info", "An address that was made automatically and is no longer used was deleted."),
     "address.full.blocking": Code("warning", "An address is full; its producers wait until there is room.", True),
     "address.full.dropping": Code("warning", "An address is full; messages sent to it are dropped and counted.", True),
+    "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
     "connection.closed": Code("debug", "A connection ended, from whichever side."),
     "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
     "connection.opened": Code("debug", "A peer connected."),
@@ -73,7 +74,9 @@ CODES: Final[dict[str, Code]] = {
     "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
     "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
     "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
+    "queue.moved": Code("warning", "An operator moved messages of a queue to another address."),
     "queue.purged": Code("warning", "An operator removed the messages of a queue."),
+    "queue.retried": Code("warning", "An operator moved messages of a queue back to where they came from."),
     "ready": Code("info", "The start is complete; clients may come."),
     "reload.done": Code(
         "info", "A changed configuration is in force; restart_needed_for names what was not taken over."

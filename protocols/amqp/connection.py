@@ -1,0 +1,443 @@
+"""One AMQP connection: bytes in, events out, and the other way round.
+
+    receive_data  only keeps the bytes
+    events        parses them: what whole frames say, in order.  It stops after SASL's and the peer's OPEN, because what
+                  follows waits until they are answered: nobody has been let in yet.  So it is to be called until there
+                  are none
+    error         what was wrong, and ends the connection; what came before it still comes out of `events`, nothing
+                  after it does.  It is answered with `send_close(error)`
+
+Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
+them is an event and leaves the others alone.
+
+Runs of transfers on a link, and of dispositions, are recognised by their bytes (`transfers`, `dispositions`); every
+other frame is decoded and goes the way of its channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from protocols.amqp import dispositions, transfers
+from protocols.amqp.composite import Composite, decode_body
+from protocols.amqp.errors import (
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    AmqpError,
+    DecodeError,
+    Scope,
+    connection_error,
+)
+from protocols.amqp.events import Connected, Event, SessionFailed
+from protocols.amqp.frames import (
+    FRAME_HEADER_BYTES,
+    HEARTBEAT,
+    MIN_MAX_FRAME_BYTES,
+    TYPE_AMQP,
+    Input,
+    check_header,
+    unpack_header,
+)
+from protocols.amqp.handshake import Handshake
+from protocols.amqp.limits import Limits
+from protocols.amqp.link import error_of
+from protocols.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    SaslChallenge,
+    SaslInit,
+    SaslOutcome,
+    SaslResponse,
+    Transfer,
+)
+from protocols.amqp.session import Session
+from protocols.amqp.state import CLOSED, CONNECTION, DISCARDS, SENDS, ConnectionState, SaslState, SessionState
+from protocols.amqp.transport import Transport
+
+_DEFAULT_LIMITS: Final = Limits()
+
+#: Bytes of a frame up to where runs are told from other frames.
+_TELLING_BYTES: Final = 16
+#: Where the number of a performative stands in a frame with doff 2.
+_CODE_AT: Final = 10
+_TRANSFER: Final = Transfer.CODE
+_DISPOSITION: Final = Disposition.CODE
+
+#: Shapes of transfers that are kept: of links on which runs alternate.
+_SHAPES_MAX: Final = 256
+
+_C: Final = ConnectionState
+_BEFORE_HEADERS: Final = (_C.START, _C.HDR_SENT, _C.OPEN_PIPE, _C.OC_PIPE)
+_READS_FRAMES: Final = (_C.HDR_EXCH, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_PIPE, _C.CLOSE_SENT)
+
+#: States in which what comes is not even kept.
+_DEAF: Final = (_C.CLOSE_RCVD, _C.DISCARDING, _C.END)
+
+#: Sessions whose BEGIN the peer has not answered.
+_BEGUN: Final = (SessionState.BEGIN_SENT, SessionState.WITHDRAWN)
+
+
+class AmqpConnection:
+    """Either side of a connection.
+
+    A server offers `mechanisms` (none: no SASL) and, unless `sasl_required`, takes clients that go without.  A client
+    uses SASL if it is given any mechanisms.  `container_id` is what our OPEN says, also when an error forces it.
+
+    `peer` is the peer's OPEN.  In ms, and 0 for never: after a silence of `receive_timeout` the peer counts as dead (it
+    was told half of it, part 2, 2.4.5); a frame has to leave at least every `send_interval`.
+
+    A server that takes its time to answer SASL or OPEN must not read on: what it reads is kept.
+    """
+
+    def __init__(
+        self,
+        limits: Limits = _DEFAULT_LIMITS,
+        *,
+        container_id: str,
+        server: bool = True,
+        mechanisms: Sequence[str] = (),
+        sasl_required: bool = True,
+    ) -> None:
+        self.error: AmqpError | None = None
+        self.receive_timeout = 0
+        self.send_interval = 0
+        self.state = ConnectionState.START
+        self.peer: Open | None = None
+        self._limits = limits
+        self._container_id = container_id
+        self._transport = Transport(limits)
+        self._input = Input()
+        self._handshake = Handshake(
+            limits,
+            self._transport.out,
+            server=server,
+            mechanisms=mechanisms,
+            sasl=bool(mechanisms),
+            required=sasl_required and bool(mechanisms),
+        )
+        self._incoming: dict[int, Session] = {}  # by the peer's channel
+        self._outgoing: dict[int, Session] = {}  # by ours
+        self._shape: transfers.Shape | None = None
+        self._shapes: dict[bytes, transfers.Shape] = {}
+        self._disposition_shape: dispositions.Shape | None = None
+        self._server = server
+        self._shut = False  # ends without CLOSE
+        self._ended = False  # the peer sends no more
+        if self._handshake.amqp_sent:
+            self._move("S:HDR")
+        self._handlers: Final[dict[type[Composite], Callable[[Any, int, list[Event]], None]]] = {
+            Open: self._on_open,
+            Begin: self._on_begin,
+            End: self._on_end,
+            Close: self._on_close,
+        }
+
+    @property
+    def close_expected(self) -> bool:
+        """Whether the connection is to be closed once everything is sent: our CLOSE is out, or SASL has failed."""
+        return self._shut or self.state in CLOSED
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that the peer has begun."""
+        return list(self._incoming.values())
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes for `events`."""
+        if self.error is None and not self._shut and self.state not in _DEAF:
+            self._input.feed(data)
+
+    def receive_eof(self) -> None:
+        """The peer will send no more: half a frame is an error, once the whole ones are out."""
+        self._ended = True
+        if not self._input.ready:
+            self._check_end()
+
+    def events(self) -> list[Event]:
+        """What the frames received since the last call say; call again until there is nothing."""
+        events: list[Event] = []
+        source = self._input
+        if source.ready and self.error is None:
+            source.take()
+            try:
+                self._read(source, events)
+            except AmqpError as error:
+                self.error = error
+                source.drop()
+        if self._ended and not source.ready:
+            self._check_end()
+        return events
+
+    def _check_end(self) -> None:
+        if self.error is None and self._input.kept and not self._waits and not self.close_expected:
+            self.error = connection_error(FRAMING_ERROR, "The connection ended in the middle of a frame.")
+            self._input.drop()
+
+    @property
+    def _waits(self) -> bool:
+        """Whether nothing is read before we have answered."""
+        return self._handshake.waits or self.state is ConnectionState.OPEN_RCVD
+
+    def _resume(self) -> None:
+        """We have answered: what has come meanwhile can be read."""
+        self._input.ready = self._input.kept > 0
+
+    def _read(self, source: Input, events: list[Event]) -> None:
+        if self.state in _BEFORE_HEADERS:
+            exchanged = self._handshake.read(source, events)
+            if not self._server and self._handshake.amqp_sent and self.state is ConnectionState.START:
+                self._move("S:HDR")
+            if not exchanged:
+                self._check_failed()
+                return
+            self._move("R:HDR")
+            if self._server:
+                self._move("S:HDR")
+            events.append(Connected())
+        self._read_frames(source, events)
+
+    def _read_frames(self, source: Input, events: list[Event]) -> None:
+        """Frames up to the end of what there is, or to one that has to be answered first.  Raises AmqpError."""
+        buffer, at = source.buffer, source.at
+        end = len(buffer)
+        while self.state in _READS_FRAMES:
+            left = end - at
+            if left < FRAME_HEADER_BYTES:
+                source.wait(at, FRAME_HEADER_BYTES - left)
+                return
+            size, doff, kind, channel = unpack_header(buffer, at)
+            bytes_max = self._limits.frame_bytes_max if self.peer else self._limits.handshake_bytes_max
+            check_header(size, doff, kind, TYPE_AMQP, bytes_max)
+            if left < size:
+                source.wait(at, size - left)
+                return
+            if size >= _TELLING_BYTES and self.state is ConnectionState.OPENED:
+                stop = self._run(buffer, at, events)
+                if stop > at:
+                    at = stop
+                    continue
+            self._frame(buffer, at, size, doff, channel, events)
+            at += size
+        source.wait(at, 0)
+        if self.state is not ConnectionState.OPEN_RCVD:
+            source.drop()
+
+    def _run(self, buffer: bytes, at: int, events: list[Event]) -> int:
+        """Frames of a known shape from `at` on; where the first other one begins."""
+        code = buffer[at + _CODE_AT]
+        if code == _TRANSFER:
+            shape = self._shape
+            if shape is not None:
+                stop = shape.link.receive_run(shape, buffer, at, events)
+                if stop > at:
+                    return stop
+            shape = self._shapes.get(transfers.key(buffer, at))
+            if shape is not None:
+                self._shape = shape
+                return shape.link.receive_run(shape, buffer, at, events)
+        elif code == _DISPOSITION:
+            alike = self._disposition_shape
+            if alike is not None and alike.session.reads:
+                ranges: list[dispositions.Range] = []
+                at = dispositions.read_run(alike, buffer, at, ranges)
+                alike.session.apply(alike.role, ranges, alike.settled, alike.state, events)
+        return at
+
+    def _frame(self, buffer: bytes, at: int, size: int, doff: int, channel: int, events: list[Event]) -> None:
+        """One frame.  Raises AmqpError."""
+        body, end = at + 4 * doff, at + size
+        if body == end and self.peer is not None:
+            return
+        performative, stop = decode_body(buffer, at, body, end, self._limits)
+        if stop < end and not isinstance(performative, Transfer):
+            raise DecodeError(stop - at, f"{end - stop} bytes after {performative.NAME}")
+        kind = type(performative)
+        if self.state in DISCARDS and kind is not Close:
+            return
+        if channel > self._limits.channel_max:
+            text = f"{performative.NAME}: channels go up to {self._limits.channel_max}, {channel} is beyond."
+            raise connection_error(FRAMING_ERROR, text)
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            handler(performative, channel, events)
+        elif "frame" not in kind.PROVIDES:
+            raise connection_error(NOT_ALLOWED, f"{kind.NAME} is no body of a frame.")
+        else:
+            session = self._session(channel, kind.NAME)
+            if session.reads:
+                self._to_session(session, performative, buffer, at, stop, end, events)
+
+    def _session(self, channel: int, what: str) -> Session:
+        session = self._incoming.get(channel)
+        if session is None:
+            raise connection_error(NOT_ALLOWED, f"{what}: no session has begun on channel {channel}.")
+        return session
+
+    def _to_session(
+        self,
+        session: Session,
+        performative: Composite,
+        buffer: bytes,
+        at: int,
+        stop: int,
+        end: int,
+        events: list[Event],
+    ) -> None:
+        """A frame from `at` to `end` whose performative, which ends at `stop`, is a session's.  Raises AmqpError."""
+        try:
+            if isinstance(performative, Transfer):
+                link = session.receive_transfer(performative, buffer[stop:end], events)
+                if link is not None:
+                    self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
+            elif isinstance(performative, Disposition):
+                session.receive_disposition(performative, events)
+                self._disposition_shape = dispositions.shape_of(session, performative, buffer, at, stop)
+            elif isinstance(performative, Flow):
+                session.receive_flow(performative, events)
+            elif isinstance(performative, Attach):
+                session.receive_attach(performative, events)
+            else:
+                assert isinstance(performative, Detach)
+                session.receive_detach(performative, events)
+        except AmqpError as error:
+            if error.scope is Scope.CONNECTION:
+                raise
+            session.failed = True
+            events.append(SessionFailed(session, error))
+
+    def _learn(self, shape: transfers.Shape | None, buffer: bytes, at: int) -> None:
+        """The next frames of this link may look like this one."""
+        if shape is not None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[transfers.key(buffer, at)] = self._shape = shape
+
+    def _move(self, trigger: str) -> None:
+        """Another state.  Raises AmqpError."""
+        state = CONNECTION[self.state].get(trigger)
+        if state is None:
+            assert trigger.startswith("R:"), f"{trigger} in {self.state}"
+            frame = trigger[2:].lower()
+            raise connection_error(ILLEGAL_STATE, f"{frame} is not expected here: {self.state.value}.")
+        self.state = state
+
+    def _on_open(self, peer: Open, channel: int, events: list[Event]) -> None:
+        self._move("R:OPEN")
+        if channel:
+            raise connection_error(NOT_ALLOWED, f"open comes on channel 0, not {channel}.")
+        if peer.max_frame_size < MIN_MAX_FRAME_BYTES:
+            text = f"open: max-frame-size is at least {MIN_MAX_FRAME_BYTES}, not {peer.max_frame_size}."
+            raise connection_error(INVALID_FIELD, text)
+        self.peer = peer
+        self.send_interval = peer.idle_time_out or 0
+        self._transport.frame_bytes_max = min(peer.max_frame_size, self._limits.frame_bytes_max)
+        events.append(peer)
+
+    def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
+        self._move("R:CLOSE")
+        events.append(close)
+
+    def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
+        if self.state is not ConnectionState.OPENED:
+            raise connection_error(ILLEGAL_STATE, f"begin is not expected here: {self.state.value}.")
+        if channel in self._incoming:
+            raise connection_error(NOT_ALLOWED, f"begin: the session on channel {channel} has not ended.")
+        remote = begin.remote_channel
+        session = self.new_session() if remote is None else self._outgoing.get(remote)
+        if session is None or (remote is not None and session.state not in _BEGUN):
+            raise connection_error(NOT_ALLOWED, f"begin: no session was begun on channel {remote}.")
+        session.receive_begin(begin, channel, events)
+        self._incoming[channel] = session
+
+    def _on_end(self, end: End, channel: int, events: list[Event]) -> None:
+        self._session(channel, End.NAME).receive_end(end, events)
+        del self._incoming[channel]
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def data_to_send(self) -> bytes:
+        """Everything to send since the last call."""
+        out = self._transport.out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return data
+
+    def send_sasl(self, body: SaslInit | SaslChallenge | SaslResponse | SaslOutcome) -> None:
+        """A SASL frame, when it is our turn.  An outcome that is not `ok` is the end of the connection."""
+        self._handshake.send(body)
+        self._resume()
+        self._check_failed()
+
+    def _check_failed(self) -> None:
+        """A SASL exchange that failed is the end: nothing is read any more."""
+        if self._handshake.state is SaslState.FAILED:
+            self._shut = True
+            self._input.drop()
+
+    def send_open(
+        self,
+        *,
+        hostname: str | None = None,
+        idle_time_out: int | None = None,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
+        properties: dict[str, object] | None = None,
+    ) -> None:
+        """OPEN: an answer, or the beginning.  `idle_time_out` in ms, of which the peer should hear half of ours."""
+        self._move("S:OPEN")
+        self.receive_timeout = 2 * (idle_time_out or 0)
+        self._transport.send(
+            0,
+            Open(
+                self._container_id,
+                hostname,
+                self._limits.frame_bytes_max,
+                self._limits.channel_max,
+                idle_time_out,
+                offered_capabilities=offered_capabilities,
+                desired_capabilities=desired_capabilities,
+                properties=properties,
+            ),
+        )
+        self._resume()
+
+    def send_close(self, error: AmqpError | Error | None = None) -> None:
+        """CLOSE, after which nothing is sent.  It needs an OPEN, which is sent if it has not been.
+
+        Before the protocol headers are exchanged there is no way to say what is wrong: the connection just ends.
+        """
+        if self.close_expected:
+            return
+        if self.state in (ConnectionState.START, ConnectionState.HDR_RCVD, ConnectionState.HDR_SENT):
+            self._shut = True
+            return
+        if self.state in (ConnectionState.HDR_EXCH, ConnectionState.OPEN_RCVD):
+            self.send_open()
+        self._move("S:CLOSE" if error is None else "S:CLOSE(error)")
+        self._transport.send(0, Close(error_of(error)))
+
+    def send_heartbeat(self) -> None:
+        """An empty frame, if one can be sent now."""
+        if self.state in SENDS:
+            self._transport.out.append(HEARTBEAT)
+
+    def new_session(self) -> Session:
+        """A session to begin, on the lowest free channel.  Raises AmqpError if the peer takes no more."""
+        outgoing = self._outgoing
+        channel = next(n for n in range(len(outgoing) + 1) if n not in outgoing or outgoing[n].released)
+        if self.peer is not None and channel > self.peer.channel_max:
+            raise connection_error(NOT_ALLOWED, f"begin: the peer takes channels up to {self.peer.channel_max}.")
+        session = outgoing[channel] = Session(self._transport, channel)
+        return session

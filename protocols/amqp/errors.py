@@ -1,0 +1,98 @@
+"""What can go wrong with a peer's bytes, and how far it reaches.
+
+Every error ends something: the connection (CLOSE), a session (END) or a link (DETACH), and is sent to the peer with one
+of the specification's conditions (part 2, 2.8.15 to 2.8.18; part 4, 4.5.8) and a sentence that a person understands.
+Conditions that only a broker can find (not-found, unauthorized-access ...) stand here too, so that nobody spells them
+again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+# any endpoint
+INTERNAL_ERROR: Final = "amqp:internal-error"
+NOT_FOUND: Final = "amqp:not-found"
+UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
+DECODE_ERROR: Final = "amqp:decode-error"
+RESOURCE_LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+INVALID_FIELD: Final = "amqp:invalid-field"
+NOT_IMPLEMENTED: Final = "amqp:not-implemented"
+RESOURCE_LOCKED: Final = "amqp:resource-locked"
+PRECONDITION_FAILED: Final = "amqp:precondition-failed"
+RESOURCE_DELETED: Final = "amqp:resource-deleted"
+ILLEGAL_STATE: Final = "amqp:illegal-state"
+FRAME_SIZE_TOO_SMALL: Final = "amqp:frame-size-too-small"
+# connections
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+FRAMING_ERROR: Final = "amqp:connection:framing-error"
+CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+# sessions
+WINDOW_VIOLATION: Final = "amqp:session:window-violation"
+ERRANT_LINK: Final = "amqp:session:errant-link"
+HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
+UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
+# links
+DETACH_FORCED: Final = "amqp:link:detach-forced"
+TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
+MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
+LINK_REDIRECT: Final = "amqp:link:redirect"
+LINK_STOLEN: Final = "amqp:link:stolen"
+# transactions
+TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"
+TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
+TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
+
+#: Characters or bytes of the peer's that a sentence quotes.
+_SHOWN_MAX: Final = 80
+
+
+class Scope(Enum):
+    """What an error ends."""
+
+    CONNECTION = "connection"
+    SESSION = "session"
+    LINK = "link"
+
+
+class AmqpError(Exception):
+    """The peer's fault: its condition, what it ends, and a sentence that names the frame, the field and the rule."""
+
+    def __init__(self, condition: str, description: str, scope: Scope = Scope.CONNECTION) -> None:
+        super().__init__(f"{condition}: {description}")
+        self.condition = condition
+        self.description = description
+        self.scope = scope
+
+
+class DecodeError(AmqpError):
+    """Bytes that are no AMQP value, or not the one that is asked for: `offset` is where, in what was handed over."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(DECODE_ERROR, f"byte {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
+def connection_error(condition: str, description: str) -> AmqpError:
+    """The connection ends."""
+    return AmqpError(condition, description, Scope.CONNECTION)
+
+
+def session_error(condition: str, description: str) -> AmqpError:
+    """The session ends."""
+    return AmqpError(condition, description, Scope.SESSION)
+
+
+def link_error(condition: str, description: str) -> AmqpError:
+    """The link ends."""
+    return AmqpError(condition, description, Scope.LINK)
+
+
+def shown(value: object) -> str:
+    """A value of the peer's in a sentence: short, and nothing that is not printable."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN_MAX])
+    return f"'{plain}...'" if len(text) > _SHOWN_MAX else f"'{plain}'"

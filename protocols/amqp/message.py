@@ -1,0 +1,282 @@
+"""Messages (part 3, 3.2): where their sections are, without decoding them.
+
+    header | delivery-annotations | message-annotations | properties | application-properties | body | footer
+    '---------- may be changed on the way ------------'   '------------ the bare message ----------'   may be
+
+Each is optional, and a described value; the body is one amqp-value, or any number of data or of amqp-sequences.  A
+Message finds the sections before the body when it is asked for one of them, hopping over values by their sizes, and
+decodes a section when its content is asked for.  What is forwarded is the bare message byte for byte, with another
+header and other annotations in front of it.
+
+What is wrong with a message is a DecodeError whose offset counts from its first byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+from protocols.amqp.composite import Composite, composite_of
+from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.limits import Limits
+from protocols.amqp.performatives import Header, Properties
+from protocols.amqp.types import Described, Pairs, Symbol, ULong
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+AMQP_SEQUENCE: Final = 0x76
+AMQP_VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+_SYMBOLS: Final[dict[object, int]] = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": AMQP_SEQUENCE,
+    "amqp:amqp-value:*": AMQP_VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+_NAMES: Final = {code: name.split(":")[1] for name, code in _SYMBOLS.items() if isinstance(name, str)}
+
+_SMALL_ULONG: Final = b"\x00\x53"
+_SECTIONS: Final = {_SMALL_ULONG + bytes([code]): code for code in range(HEADER, FOOTER + 1)}
+_COMPOUND_8: Final = (0xC0, 0xC1)
+_LIST_0: Final = 0x45
+_LIST_8: Final = 0xC0
+_LIST_32: Final = 0xD0
+
+#: Where a section begins, where its value begins after the descriptor, where it ends.
+Span = tuple[int, int, int]
+
+
+class Message:
+    """An encoded message, read as far as it is asked for."""
+
+    __slots__ = ("_body_at", "_limits", "_spans", "payload")
+
+    def __init__(self, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.payload = payload
+        self._limits = limits
+        self._spans: dict[int, Span] = {}
+        self._body_at = -1
+
+    # -- where things are ------------------------------------------------------------------------------------------
+
+    @property
+    def body_at(self) -> int:
+        """Where the body begins, or the footer, or the end.  Raises DecodeError."""
+        if self._body_at < 0:
+            self._body_at = self._index()
+        return self._body_at
+
+    def _index(self) -> int:
+        """Find the sections before the body."""
+        payload = self.payload
+        end = len(payload)
+        at = previous = 0
+        while at < end:
+            code, value_at = self._section(at)
+            if code >= DATA:
+                break
+            if code <= previous:
+                raise DecodeError(at, f"{_NAMES[code]} after {_NAMES[previous]}")
+            stop = value_at + 2
+            if stop < end and payload[value_at] in _COMPOUND_8:  # nearly always
+                stop += payload[value_at + 1]
+            else:
+                stop = end + 1
+            if stop > end:
+                stop = self._skip(value_at)
+            self._spans[code] = (at, value_at, stop)
+            previous = code
+            at = stop
+        return at
+
+    def _skip(self, at: int) -> int:
+        """Where the value at `at` ends."""
+        decoder = Decoder(self.payload, at, limits=self._limits)
+        decoder.skip()
+        return decoder.at
+
+    def _section(self, at: int) -> tuple[int, int]:
+        """The code of the section at `at`, and where its value begins."""
+        payload = self.payload
+        known = _SECTIONS.get(payload[at : at + 3])
+        if known is not None:
+            return known, at + 3
+        if payload[at]:
+            raise DecodeError(at, "a section begins with its descriptor")
+        decoder = Decoder(payload, at + 1, limits=self._limits)
+        descriptor = decoder.value()
+        code = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else descriptor
+        if not isinstance(code, int) or type(descriptor) not in (Symbol, ULong) or not HEADER <= code <= FOOTER:
+            raise DecodeError(at, f"no section of a message: {descriptor!r:.80}")
+        return code, decoder.at
+
+    def section(self, code: int) -> bytes:
+        """A section before the body with its descriptor, empty if there is none.  Raises DecodeError."""
+        found = self._span(code)
+        return self.payload[found[0] : found[2]] if found is not None else b""
+
+    def _span(self, code: int) -> Span | None:
+        if self._body_at < 0:
+            self._body_at = self._index()
+        return self._spans.get(code)
+
+    @property
+    def bare_at(self) -> int:
+        """Where the bare message begins: the first byte that nobody may change.  Raises DecodeError."""
+        found = self._span(PROPERTIES) or self._span(APPLICATION_PROPERTIES)
+        return found[0] if found is not None else self.body_at
+
+    @property
+    def bare(self) -> bytes:
+        """The bare message and the footer.  Raises DecodeError."""
+        return self.payload[self.bare_at :]
+
+    @property
+    def properties_count(self) -> int:
+        """How many of the properties may be there: those from this number on are not.  Raises DecodeError.
+
+        It tells in no time that a message has no group-id (11th) or absolute-expiry-time (9th).
+        """
+        found = self._span(PROPERTIES)
+        if found is None:
+            return 0
+        _, at, end = found
+        code = self.payload[at]
+        if code == _LIST_8 and end > at + 2:
+            return self.payload[at + 2]
+        if code == _LIST_32 and end >= at + 9:
+            return int.from_bytes(self.payload[at + 5 : at + 9])
+        if code == _LIST_0:
+            return 0
+        raise DecodeError(at, "properties is a list of fields")
+
+    # -- what they say ---------------------------------------------------------------------------------------------
+
+    def _value(self, found: Span) -> object:
+        return Decoder(self.payload, found[1], found[2], self._limits).value()
+
+    def _composite(self, code: int) -> Composite | None:
+        found = self._span(code)
+        if found is None:
+            return None
+        return composite_of(Described(ULong(code), self._value(found)), found[0])
+
+    def _map(self, code: int) -> dict[object, object]:
+        found = self._span(code)
+        return _map_of(code, self._value(found), found[0]) if found is not None else {}
+
+    @property
+    def header(self) -> Header:
+        """The header; its defaults if there is none.  Raises DecodeError."""
+        found = self._composite(HEADER)
+        return found if isinstance(found, Header) else Header()
+
+    @property
+    def properties(self) -> Properties:
+        """The properties; none of them if there are none.  Raises DecodeError."""
+        found = self._composite(PROPERTIES)
+        return found if isinstance(found, Properties) else Properties()
+
+    @property
+    def delivery_annotations(self) -> dict[object, object]:
+        """What the last peer has noted on this delivery.  Raises DecodeError."""
+        return self._map(DELIVERY_ANNOTATIONS)
+
+    @property
+    def message_annotations(self) -> dict[object, object]:
+        """What nodes on the way have noted on the message.  Raises DecodeError."""
+        return self._map(MESSAGE_ANNOTATIONS)
+
+    @property
+    def application_properties(self) -> dict[object, object]:
+        """The application's own properties.  Raises DecodeError."""
+        return self._map(APPLICATION_PROPERTIES)
+
+    def body(self) -> tuple[int, list[object]]:
+        """DATA, AMQP_SEQUENCE or AMQP_VALUE, and the value of each such section; 0 without one.  Raises DecodeError."""
+        kind, values, _ = self._after()
+        return kind, values
+
+    @property
+    def footer(self) -> dict[object, object]:
+        """What was noted once the whole message was known.  Raises DecodeError."""
+        footer = self._after()[2]
+        return footer if footer is not None else {}
+
+    def _after(self) -> tuple[int, list[object], dict[object, object] | None]:
+        """Everything from the body on."""
+        at, end = self.body_at, len(self.payload)
+        kind = 0
+        values: list[object] = []
+        footer: dict[object, object] | None = None
+        while at < end:
+            code, value_at = self._section(at)
+            if code < DATA or footer is not None or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
+                raise DecodeError(at, f"{_NAMES[code]} does not belong there")
+            decoder = Decoder(self.payload, value_at, limits=self._limits)
+            value = decoder.value()
+            if code == FOOTER:
+                footer = _map_of(code, value, at)
+            else:
+                kind = code
+                values.append(_body_value(code, value, at))
+            at = decoder.at
+        return kind, values, footer
+
+    # -- forwarding ------------------------------------------------------------------------------------------------
+
+    def forward(self, header: bytes, message_annotations: bytes | None = None) -> bytes:
+        """The message with another header (encoded, or empty), and other annotations unless they stay.
+
+        Delivery annotations end here (3.2.2).  Raises DecodeError.
+        """
+        if message_annotations is None:
+            message_annotations = self.section(MESSAGE_ANNOTATIONS)
+        return b"".join((header, message_annotations, self.payload[self.bare_at :]))
+
+
+def _map_of(code: int, value: object, at: int) -> dict[object, object]:
+    """A section that is a map.  Of keys that are equal in Python, the last one counts."""
+    if isinstance(value, Pairs):
+        return dict(value.pairs) if all(isinstance(key, Hashable) for key, _ in value.pairs) else {}
+    if not isinstance(value, dict):
+        raise DecodeError(at, f"{_NAMES[code]} is a map")
+    return value
+
+
+_BODY_TYPES: Final[dict[int, type]] = {DATA: bytes, AMQP_SEQUENCE: list}
+
+
+def _body_value(code: int, value: object, at: int) -> object:
+    wanted = _BODY_TYPES.get(code)
+    if wanted is not None and type(value) is not wanted:
+        raise DecodeError(at, f"{_NAMES[code]} cannot be a {type(value).__name__}")
+    return value
+
+
+def encode_annotations(code: int, values: Mapping[object, object]) -> bytes:
+    """A section of annotations: DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS or FOOTER; none if there are none."""
+    return encode_section(code, {Symbol(key) if isinstance(key, str) else key: value for key, value in values.items()})
+
+
+def encode_application_properties(values: Mapping[str, object]) -> bytes:
+    """The section of application properties; none if there are none."""
+    return encode_section(APPLICATION_PROPERTIES, dict(values))
+
+
+def encode_section(code: int, value: object) -> bytes:
+    """A section of any kind; none for an empty map."""
+    return _SMALL_ULONG + bytes([code]) + encode(value) if value != {} else b""

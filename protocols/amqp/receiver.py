@@ -1,0 +1,204 @@
+"""The receiving end of a link: credit given, and deliveries put together from their frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp.errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    connection_error,
+    link_error,
+    session_error,
+    shown,
+)
+from protocols.amqp.events import Aborted, Available, Event, Transfers
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
+from protocols.amqp.serial import add, difference
+from protocols.amqp.state import DELIVERY, DeliveryState
+from protocols.amqp.transfers import Shape, read_run
+
+if TYPE_CHECKING:
+    from protocols.amqp.session import Session
+
+#: Bytes of a delivery tag (part 2, 2.8.7).
+TAG_BYTES_MAX: Final = 32
+
+
+class Receiver(Link):
+    """The end that messages come to."""
+
+    role = RECEIVER
+
+    def __init__(self, session: Session, name: str) -> None:
+        super().__init__(session, name)
+        self._progress = DeliveryState.NOT_RCVD
+        self._parts: list[bytes] = []
+        self._bytes = 0
+        self._first = Transfer(0)  # the first frame of the delivery that is being received
+        self._settled = False
+
+    def send_credit(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
+        """FLOW: the sender may send `credit` more messages from what we have seen; with `drain` it uses them up."""
+        self.credit = credit
+        self.drain = drain
+        if self.sends:
+            self.session.send_flow(self, echo=echo)
+
+    def flow(self, *, echo: bool = False) -> Flow:
+        """Our state of the link; the count is not known before the sender's ATTACH."""
+        flow = super().flow(echo=echo)
+        if self.attach is None:
+            flow.delivery_count = None
+        return flow
+
+    def receive_attach(self, attach: Attach, events: list[Event]) -> None:
+        """The sender's ATTACH.  Raises AmqpError."""
+        if attach.initial_delivery_count is None:
+            text = f"attach: the sender of {shown(attach.name)} must set initial-delivery-count."
+            raise session_error(INVALID_FIELD, text)
+        self.delivery_count = attach.initial_delivery_count
+        super().receive_attach(attach, events)
+
+    def receive_flow(self, flow: Flow, events: list[Event]) -> None:
+        """The sender's state: it may have used credit without sending (drain)."""
+        if flow.delivery_count is not None:
+            advanced = difference(flow.delivery_count, self.delivery_count)
+            if advanced > 0:
+                self.delivery_count = flow.delivery_count
+                self.credit = max(self.credit - advanced, 0)
+        self.available = flow.available or 0
+        events.append(Available(self))
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def receive_run(self, shape: Shape, buffer: bytes, at: int, events: list[Event]) -> int:
+        """Deliveries of one shape from `at` on; where the first frame begins that is not one of them."""
+        session = self.session
+        room = min(self.credit, session.incoming_window)
+        if not shape.settled:
+            room = min(room, session.limits.unsettled_max - session.incoming.count)
+        if room <= 0 or self._progress is not DeliveryState.NOT_RCVD or not (self.reads and session.reads):
+            return at
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        limits = session.limits
+        bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + shape.nbytes)
+        first = session.next_incoming_delivery
+        at = read_run(shape, buffer, at, room, bytes_max, first, tags, payloads)
+        count = len(tags)
+        if count:
+            session.received(count)
+            self._received(first, tags, count, settled=shape.settled)
+            events.append(Transfers(self, first, tags, payloads, shape.settled, shape.state, shape.message_format))
+        return at
+
+    def _received(self, first: int, tags: list[bytes], count: int, *, settled: bool) -> None:
+        """Count deliveries that have come."""
+        session = self.session
+        session.next_incoming_delivery = add(first, count)
+        self.credit -= count
+        self.delivery_count = add(self.delivery_count, count)
+        self.available = max(self.available - count, 0)
+        if not settled:
+            session.incoming.add(self, first, tags)
+
+    def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
+        """One frame of a delivery.  Raises AmqpError."""
+        if self._progress is DeliveryState.NOT_RCVD:
+            self._begin(transfer)
+        else:
+            self._continue(transfer)
+        self._settled = self._settled or bool(transfer.settled)
+        self._progress = DELIVERY[self._progress][transfer.more, transfer.aborted]
+        first = self._first
+        if self._progress is DeliveryState.ABORTED:
+            assert first.delivery_id is not None
+            assert first.delivery_tag is not None
+            self.session.incoming.take(first.delivery_id, 1)
+            events.append(Aborted(self, first.delivery_id, first.delivery_tag))
+            self.clear()
+            return
+        self._append(payload)
+        if self._progress is DeliveryState.RECEIVED:
+            self._complete(transfer, events)
+
+    def _begin(self, transfer: Transfer) -> None:
+        session = self.session
+        delivery_id, tag = transfer.delivery_id, transfer.delivery_tag
+        if delivery_id is None or delivery_id != session.next_incoming_delivery:
+            wanted = session.next_incoming_delivery
+            raise session_error(INVALID_FIELD, f"transfer: the next delivery-id is {wanted}, not {delivery_id}.")
+        if tag is None or len(tag) > TAG_BYTES_MAX:
+            raise link_error(INVALID_FIELD, f"transfer: a delivery needs a tag of up to {TAG_BYTES_MAX} bytes.")
+        if self.credit <= 0:
+            raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
+        assert self.local is not None
+        if self.local.incomplete_unsettled and not transfer.resume:
+            raise link_error(NOT_ALLOWED, "transfer: only resumed deliveries until all unsettled ones are known.")
+        second = ReceiverSettleMode.SECOND
+        if transfer.rcv_settle_mode == second and self.local.rcv_settle_mode != second:
+            raise link_error(INVALID_FIELD, "transfer: the link was attached with the receiver settling first.")
+        if not transfer.settled and session.incoming.count >= session.limits.unsettled_max:
+            most = session.limits.unsettled_max
+            raise session_error(RESOURCE_LIMIT_EXCEEDED, f"A session may have {most} unsettled deliveries.")
+        self._first = transfer
+        self._settled = False
+        self._received(delivery_id, [tag], 1, settled=bool(transfer.settled))
+
+    def _continue(self, transfer: Transfer) -> None:
+        first = self._first
+        if transfer.delivery_id not in (None, first.delivery_id):
+            text = f"transfer: delivery {first.delivery_id} has not ended, {transfer.delivery_id} cannot begin."
+            raise session_error(INVALID_FIELD, text)
+        if self._settled and transfer.settled is False:
+            raise link_error(INVALID_FIELD, "transfer: a delivery that is settled stays so.")
+        if transfer.state is not None:
+            first.state = transfer.state
+
+    def _append(self, payload: bytes) -> None:
+        transport = self.session.transport
+        limits = transport.limits
+        self._parts.append(payload)
+        self._bytes += len(payload)
+        transport.partial_bytes += len(payload)
+        if self._bytes > limits.message_bytes_max:
+            most = limits.message_bytes_max
+            raise link_error(MESSAGE_SIZE_EXCEEDED, f"transfer: a message may have {most} bytes, this one has more.")
+        if transport.partial_bytes > limits.partial_bytes_max:
+            text = f"The messages that have not come whole may have {limits.partial_bytes_max} bytes together."
+            raise connection_error(RESOURCE_LIMIT_EXCEEDED, text)
+
+    def _complete(self, transfer: Transfer, events: list[Event]) -> None:
+        first = self._first
+        assert first.delivery_id is not None
+        assert first.delivery_tag is not None
+        payload = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        if self._settled and not first.settled:
+            self.session.incoming.take(first.delivery_id, 1)
+        settled = self._settled
+        self.clear()
+        if first.resume and not self._resumes(first.delivery_tag):
+            self.session.incoming.take(first.delivery_id, 1)
+            return
+        tags, payloads = [first.delivery_tag], [payload]
+        message_format = first.message_format or 0
+        events.append(
+            Transfers(self, first.delivery_id, tags, payloads, settled, first.state, message_format, first.resume)
+        )
+
+    def _resumes(self, tag: bytes) -> bool:
+        """Whether we said that we know this delivery: the others must be ignored (2.6.13)."""
+        assert self.local is not None
+        return tag in (self.local.unsettled or {})
+
+    def clear(self) -> None:
+        """Forget what has come in part."""
+        self.session.transport.partial_bytes -= self._bytes
+        self._parts = []
+        self._bytes = 0
+        self._progress = DeliveryState.NOT_RCVD

@@ -1,0 +1,174 @@
+"""The sending end of a link: credit received, and messages cut into frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from protocols.amqp.encode import encode
+from protocols.amqp.events import Credit, Event
+from protocols.amqp.frames import FRAME_HEADER_BYTES, frame
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import SENDER, DeliveryState, Flow, Transfer
+from protocols.amqp.serial import MASK, add, difference
+from protocols.amqp.state import LinkState
+from protocols.amqp.transfers import TAG_HEAD, Prefix
+
+if TYPE_CHECKING:
+    from protocols.amqp.session import Session
+
+
+class Sender(Link):
+    """The end that messages go from."""
+
+    role = SENDER
+
+    def __init__(self, session: Session, name: str) -> None:
+        super().__init__(session, name)
+        self.stalled = 0  # deliveries that wait for the session's window with all their frames
+        self._drained = False
+        self._prefix: Prefix | None = None
+        self._prefix_key: tuple[bool, int, bytes | None] = (False, 0, None)
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        session = self.session
+        if self.credit <= 0 or session.stalled or not self.sends or self.state is not LinkState.ATTACHED:
+            return 0
+        assert self.attach is not None
+        if self.attach.incomplete_unsettled:
+            return 0
+        return min(self.credit, session.remote_incoming_window, session.outgoing.room(session.next_delivery_id))
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        """How large a message the receiver takes; None: any."""
+        return (self.attach.max_message_size or None) if self.attach is not None else None
+
+    def receive_flow(self, flow: Flow, events: list[Event]) -> None:
+        """The receiver's credit (2.6.7)."""
+        if flow.link_credit is not None:
+            theirs = 0 if flow.delivery_count is None else flow.delivery_count  # we count from 0
+            self.credit = max(flow.link_credit - max(difference(self.delivery_count, theirs), 0), 0)
+        self.drain = flow.drain
+        events.append(Credit(self, flow.properties))
+
+    def send_drained(self) -> None:
+        """FLOW: there is nothing more to send, so all credit is used (drain)."""
+        if self.stalled:
+            self._drained = True
+            return
+        self.delivery_count = add(self.delivery_count, self.credit)
+        self.credit = 0
+        if self.sends:
+            self.session.send_flow(self)
+
+    def flow(self, *, echo: bool = False) -> Flow:
+        """Our state of the link, as far as it is out."""
+        flow = super().flow(echo=echo)
+        if self.stalled:
+            flow.delivery_count = add(self.delivery_count, -self.stalled)
+            flow.link_credit = self.credit + self.stalled
+        return flow
+
+    def unstalled(self) -> None:
+        """The first frame of a delivery that had to wait is out."""
+        self.stalled -= 1
+        if self._drained and not self.stalled:
+            self._drained = False
+            self.send_drained()
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        payloads: Sequence[bytes],
+        contexts: Sequence[object],
+        *,
+        settled: bool = False,
+        message_format: int = 0,
+        state: DeliveryState | None = None,
+    ) -> int:
+        """Send messages, at most `room`; the delivery id of the first, the others' follow.
+
+        `contexts` is what each stands for: Dispositions have it.  Their tags are their ids, four bytes.
+        """
+        count = len(payloads)
+        assert 0 < count <= self.room
+        assert count == len(contexts)
+        session = self.session
+        first = session.next_delivery_id
+        key = (settled, message_format, None if state is None else encode(state))
+        prefix = self._prefix
+        if prefix is None or key != self._prefix_key:
+            transfer = Transfer(self.handle, None, None, message_format, settled, state=state)
+            prefix = self._prefix = Prefix(session.channel, transfer)
+            self._prefix_key = key
+        nbytes = prefix.nbytes
+        if max(map(len, payloads)) + nbytes <= session.transport.frame_bytes_max:
+            append = session.transport.out.append
+            pack, head, tail = prefix.pack, prefix.head, prefix.tail
+            delivery_id = first
+            for payload in payloads:
+                append(pack(nbytes + len(payload), head, delivery_id, TAG_HEAD, delivery_id, tail))
+                append(payload)
+                delivery_id = (delivery_id + 1) & MASK
+            session.sent(count)
+        else:
+            for at, payload in enumerate(payloads):
+                delivery_id = add(first, at)
+                transfer = Transfer(
+                    self.handle, delivery_id, delivery_id.to_bytes(4), message_format, settled, state=state
+                )
+                self._send_parts(transfer, payload)
+        self._sent(first, contexts, settled=settled)
+        return first
+
+    def _sent(self, first: int, contexts: Sequence[object], *, settled: bool) -> None:
+        """Count deliveries that have been sent."""
+        session, count = self.session, len(contexts)
+        session.next_delivery_id = add(first, count)
+        self.credit -= count
+        self.delivery_count = add(self.delivery_count, count)
+        if not settled:
+            session.outgoing.add(self, first, contexts)
+
+    def _send_parts(self, transfer: Transfer, payload: bytes) -> None:
+        """One message in as many frames as it needs."""
+        session = self.session
+        bytes_max = session.transport.frame_bytes_max - FRAME_HEADER_BYTES
+        at = 0
+        begins = True
+        while True:
+            transfer.more = False
+            body = transfer.encode()
+            if len(body) + len(payload) - at > bytes_max:
+                transfer.more = True
+                body = transfer.encode()
+            part = payload[at : at + bytes_max - len(body)]
+            session.send_transfer(self, frame(session.channel, body + part), begins=begins)
+            if not transfer.more:
+                return
+            at += len(part)
+            begins = False
+            transfer = Transfer(self.handle, transfer.delivery_id, state=transfer.state)
+
+    def resume(
+        self,
+        tag: bytes,
+        context: object,
+        payload: bytes = b"",
+        *,
+        settled: bool = False,
+        state: DeliveryState | None = None,
+        aborted: bool = False,
+    ) -> int:
+        """Resume a delivery of the link's earlier life (2.6.13), with the tag that it had; its new delivery id."""
+        assert self.credit > 0
+        assert self.sends
+        delivery_id = self.session.next_delivery_id
+        transfer = Transfer(self.handle, delivery_id, tag, 0, settled, state=state, resume=True, aborted=aborted)
+        self._send_parts(transfer, payload)
+        self._sent(delivery_id, [context], settled=settled or aborted)
+        return delivery_id

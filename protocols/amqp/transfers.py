@@ -1,0 +1,173 @@
+"""Runs of TRANSFER frames, both ways, for little.
+
+Successive transfers of a link differ in their delivery id, their tag and their payload, and in nothing else.  A Shape
+is what they have in common, learned from one that was read with all care:
+
+    size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
+
+Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run: one
+`unpack` and three comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton, Qpid JMS) or
+list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state is part of the tail, too.
+What is no shape (several frames a message, aborted, resumed, other formats of tags) is read frame by frame.
+
+The other way round, a Prefix has everything of the frames of a link ready but size, id and tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from protocols.amqp.frames import DOFF_MIN, FRAME_HEADER_BYTES
+from protocols.amqp.performatives import Transfer
+from protocols.amqp.serial import MASK
+
+if TYPE_CHECKING:
+    from protocols.amqp.receiver import Receiver
+
+Unpack = Callable[[bytes, int], tuple[Any, ...]]
+
+#: Format codes of a uint, and the bytes after each.
+_UINT_BYTES: Final = {0x43: 0, 0x52: 1, 0x70: 4}
+#: Format codes of a delivery id that changes from frame to frame, as `struct` reads it.
+_ID_FORMATS: Final = {0x52: "B", 0x70: "I"}
+
+_LIST_8: Final = 0xC0
+_LIST_32: Final = 0xD0
+#: From the list's format code to its first element.
+_LIST_HEAD_BYTES: Final = {_LIST_8: 3, _LIST_32: 9}
+_BINARY_8: Final = 0xA0
+
+#: Where the format code of the list is in a frame with doff 2 and a smallulong descriptor.
+_LIST_AT: Final = 11
+_DESCRIPTOR: Final = b"\x00\x53\x14"
+
+
+class Shape:
+    """What the single-frame transfers of a link have in common."""
+
+    __slots__ = ("head", "link", "message_format", "nbytes", "settled", "state", "tag_head", "tail", "unpack")
+
+    def __init__(
+        self, link: Receiver, transfer: Transfer, unpack: Unpack, parts: tuple[bytes, bytes, bytes, int]
+    ) -> None:
+        self.link = link
+        self.settled = bool(transfer.settled)
+        self.state = transfer.state
+        self.message_format = transfer.message_format or 0
+        self.unpack = unpack
+        self.head, self.tag_head, self.tail, self.nbytes = parts
+
+
+def begins_with(descriptor: bytes, buffer: bytes, at: int) -> bool:
+    """Whether the frame at `at` has no extended header, and this descriptor."""
+    return buffer[at + 4] == DOFF_MIN and buffer[at + FRAME_HEADER_BYTES : at + _LIST_AT] == descriptor
+
+
+def key(buffer: bytes, at: int) -> bytes:
+    """What of a frame's first bytes tells which shape it may have: up to the delivery id, in the usual encodings."""
+    return buffer[at + 4 : at + 22] if buffer[at + _LIST_AT] == _LIST_32 else buffer[at + 4 : at + 16]
+
+
+#: The constructor and size of a tag of four bytes.
+TAG_HEAD: Final = b"\xa0\x04"
+_ID_AND_TAG: Final = b"\x70\xff\xff\xff\xff" + TAG_HEAD + b"\xff\xff\xff\xff"
+
+_STRUCTS: Final[dict[str, Unpack]] = {}
+_STRUCTS_MAX: Final = 256
+
+
+def _struct(form: str) -> Unpack:
+    if form not in _STRUCTS:
+        if len(_STRUCTS) >= _STRUCTS_MAX:
+            _STRUCTS.clear()
+        _STRUCTS[form] = Struct(form).unpack_from
+    return _STRUCTS[form]
+
+
+def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: int) -> Shape | None:
+    """The shape of the frame at `at`, a well-formed transfer whose performative ends at `end`; None if it has none."""
+    if transfer.more or transfer.aborted or transfer.resume or transfer.rcv_settle_mode is not None:
+        return None
+    if transfer.delivery_id is None or transfer.delivery_tag is None:
+        return None
+    head_bytes = _LIST_HEAD_BYTES.get(buffer[at + _LIST_AT])
+    if head_bytes is None or not begins_with(_DESCRIPTOR, buffer, at):
+        return None
+    handle_at = at + _LIST_AT + head_bytes
+    id_code_at = handle_at + 1 + _UINT_BYTES[buffer[handle_at]]
+    id_format = _ID_FORMATS.get(buffer[id_code_at])
+    if id_format is None:
+        return None
+    tag_at = id_code_at + 1 + _UINT_BYTES[buffer[id_code_at]]
+    if buffer[tag_at] != _BINARY_8:
+        return None
+    tag_bytes = buffer[tag_at + 1]
+    tail_at = tag_at + 2 + tag_bytes
+    head = buffer[at + 4 : id_code_at + 1]
+    tail = buffer[tail_at:end]
+    unpack = _struct(f">I{len(head)}s{id_format}2s{tag_bytes}s{len(tail)}s")
+    return Shape(link, transfer, unpack, (head, buffer[tag_at : tag_at + 2], tail, end - at))
+
+
+def read_run(
+    shape: Shape,
+    buffer: bytes,
+    at: int,
+    room: int,
+    bytes_max: int,
+    delivery_id: int,
+    tags: list[bytes],
+    payloads: list[bytes],
+) -> int:
+    """Append the tags and payloads of the frames of this shape from `at` on; where the first other frame begins.
+
+    At most `room` frames, none above `bytes_max`, with consecutive ids from `delivery_id` on.
+    """
+    unpack = shape.unpack
+    head, tag_head, tail, nbytes = shape.head, shape.tag_head, shape.tail, shape.nbytes
+    end = len(buffer)
+    last = end - nbytes
+    add_tag = tags.append
+    add_payload = payloads.append
+    while room and at <= last:
+        size, its_head, its_id, its_tag_head, tag, its_tail = unpack(buffer, at)
+        if (
+            its_head != head
+            or its_id != delivery_id
+            or its_tail != tail
+            or its_tag_head != tag_head
+            or not nbytes <= size <= bytes_max
+        ):
+            return at
+        stop = at + size
+        if stop > end:
+            return at
+        add_tag(tag)
+        add_payload(buffer[at + nbytes : stop])
+        at = stop
+        delivery_id = (delivery_id + 1) & MASK
+        room -= 1
+    return at
+
+
+class Prefix:
+    """What the outgoing transfers of a link have in common.  Their tags are their delivery ids.
+
+    `pack` makes the bytes before a payload: of the frame's size, `head`, the id, TAG_HEAD, the tag and `tail`.
+    """
+
+    __slots__ = ("head", "nbytes", "pack", "tail")
+
+    def __init__(self, channel: int, transfer: Transfer) -> None:
+        """`transfer` has its handle, and all fields after the tag."""
+        transfer.delivery_id = MASK  # an id and a tag of four bytes each, wherever they stand
+        transfer.delivery_tag = _ID_AND_TAG[-4:]
+        body = transfer.encode()
+        id_at = body.index(_ID_AND_TAG) + 1
+        tail_at = id_at + len(_ID_AND_TAG) - 1
+        self.head = b"\x02\x00" + channel.to_bytes(2) + body[:id_at]
+        self.tail = body[tail_at:]
+        self.nbytes = FRAME_HEADER_BYTES + len(body)
+        self.pack: Callable[..., bytes] = Struct(f">I{len(self.head)}sI2sI{len(self.tail)}s").pack

@@ -1,0 +1,32 @@
+"""What the sessions and links of one connection share: where bytes go, the limits of both sides, what is in use."""
+
+from __future__ import annotations
+
+from protocols.amqp.composite import Composite
+from protocols.amqp.errors import FRAME_SIZE_TOO_SMALL, AmqpError, Scope
+from protocols.amqp.frames import FRAME_HEADER_BYTES, MIN_MAX_FRAME_BYTES, frame
+from protocols.amqp.limits import Limits
+
+
+class Transport:
+    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions."""
+
+    __slots__ = ("frame_bytes_max", "limits", "links", "out", "partial_bytes")
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.out: list[bytes] = []
+        self.frame_bytes_max = MIN_MAX_FRAME_BYTES
+        self.partial_bytes = 0
+        self.links = 0
+
+    def send(self, channel: int, performative: Composite) -> None:
+        """A frame with a performative.  Raises AmqpError (frame-size-too-small) if the peer does not take such frames.
+
+        What it ends is left to who asked for it: it is our own frame that is too large, not the peer's.
+        """
+        body = performative.encode()
+        if FRAME_HEADER_BYTES + len(body) > self.frame_bytes_max:
+            what = f"{performative.NAME} has {FRAME_HEADER_BYTES + len(body)} bytes"
+            raise AmqpError(FRAME_SIZE_TOO_SMALL, f"{what}, the peer takes {self.frame_bytes_max}.", Scope.SESSION)
+        self.out.append(frame(channel, body))
