@@ -26,7 +26,7 @@ from broker.engine.subscribe import Wishes, parse_selector
 from broker.engine.transaction import Send, Settlement, Transaction
 from broker.engine.transfer import Selection, Step
 from store.journal import Journal
-from store.record import RemovalReason
+from store.record import DeadLetterReason, RemovalReason
 
 
 class Limits:
@@ -280,6 +280,12 @@ class Engine:
             tx.settlements.append(Settlement(consumer, messages, Return(-1, True, text), dead=True))
         else:
             redelivery.reject(self.core, self.router, consumer.queue, messages, text, consumer)
+
+    def undeliverable(self, consumer: Consumer, message: Message, why: str, *, too_large: bool) -> None:
+        """A delivery cannot be made to this consumer, nor could it ever be: a dead letter.  It must hold the message."""
+        reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.DECODE_ERROR
+        messages = consumer.settle([message.id])
+        redelivery.reject(self.core, self.router, consumer.queue, messages, why, consumer, reason)
 
     def give_back(self, consumer: Consumer, id: int, how: Return, tx: Transaction | None = None) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.

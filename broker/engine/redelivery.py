@@ -103,9 +103,15 @@ def _bury(
 
 
 def reject(
-    core: Core, router: Router, queue: Queue, messages: list[Message], text: str, consumer: Consumer | None
+    core: Core,
+    router: Router,
+    queue: Queue,
+    messages: list[Message],
+    text: str,
+    consumer: Consumer | None,
+    reason: DeadLetterReason = DeadLetterReason.REJECTED,
 ) -> None:
-    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery."""
+    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none."""
     queue.delivering -= len(messages)
     if queue.deleted:
         remove(core, queue, messages, RemovalReason.DELETED)
@@ -113,14 +119,17 @@ def reject(
     for message in messages:
         state = queue.states.setdefault(message.id, DeliveryState(0, core.now))
         state.count += 1
-    who = f" by {consumer.describe}" if consumer else ""
+    if reason is DeadLetterReason.REJECTED:
+        what = f"rejected by {consumer.describe}" if consumer else "rejected"
+    else:
+        what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"
     staying = dead_letter.bury(
         core,
         router,
         queue,
         messages,
-        reason=DeadLetterReason.REJECTED,
-        text=f"rejected{who}: {text}" if text else f"rejected{who}",
+        reason=reason,
+        text=f"{what}: {text}" if text else what,
         consumer=consumer,
     )
     _journal_counts(core, queue, staying, {m.id for m in staying})

@@ -7,23 +7,24 @@ everything done before them is durable (promise P1), in their order, those that 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from broker.engine import redelivery
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
-from broker.engine.message import Message
 from broker.engine.redelivery import Return
 from broker.sessions import sasl
+from broker.sessions.amqp_answers import Answers
 from broker.sessions.amqp_attach import Attacher
 from broker.sessions.amqp_format import AMQP_FORMAT
 from broker.sessions.amqp_incoming import IncomingLink
+from broker.sessions.amqp_login import Login
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, Transactions, read_request
 from broker.sessions.turn import Outlet, Turn
+from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     CONNECTION_FORCED,
@@ -60,23 +61,15 @@ from protocols.amqp.performatives import (
     Error,
     Open,
     Rejected,
-    SaslChallenge,
-    SaslCode,
     SaslInit,
-    SaslOutcome,
     SaslResponse,
 )
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
-from protocols.amqp.serial import MASK
 from protocols.amqp.session import Session
 
 #: Bytes of messages that wait for the operating system to take them, over all links, above which none are delivered.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
-
-#: An answer: session, our role, first delivery id, how many, state.
-Answer = tuple[Session, bool, int, int, DeliveryState | None]
-
 
 class Containers:
     """The container ids of which there must be one connection only, over all acceptors."""
@@ -121,7 +114,6 @@ class AmqpSession:
         self.remote = remote
         self._turn = turn
         self._outlet = outlet
-        self._users = users
         self._containers = containers
         self._id = connection_id
         self._codec = AmqpConnection(
@@ -130,7 +122,7 @@ class AmqpSession:
             mechanisms=sasl.mechanisms(users),
             sasl_required=users is not None,
         )
-        self._login: sasl.Exchange | None = None
+        self._login = Login(self._codec, users)
         self._sole = False
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
@@ -138,17 +130,16 @@ class AmqpSession:
         self._transactions = Transactions(turn.engine, options.transactions_max)
         self._attacher = Attacher(self)
         self._gathered: dict[IncomingLink, None] = {}
-        self._wanted: list[Answer] = []
-        self._answers: deque[tuple[int, list[Answer]]] = deque()
+        self._answers = Answers(turn.engine)
         self._draining: dict[Outgoing, None] = {}
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
-        self._unsendable: list[tuple[OutgoingLink, Message, str]] = []
+        self.unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
         self._write_blocked = False
         self._lost = False
         self._handlers: Final[dict[type, Callable[[Any], None]]] = {
-            SaslInit: self._on_sasl_init,
-            SaslResponse: self._on_sasl_response,
+            SaslInit: self._on_sasl,
+            SaslResponse: self._on_sasl,
             Connected: lambda event: None,
             Open: self._on_open,
             Close: self._on_close,
@@ -206,23 +197,23 @@ class AmqpSession:
         except AmqpError as error:
             self._fail(error)
         self._publish()
-        self._confirm()
+        if self._answers.confirm(self):
+            self._turn.touch(self._outlet)
         if codec.error is not None:
             self._fail(codec.error)
 
     def _fail(self, error: AmqpError) -> None:
         """The peer broke a rule of the connection: say which, and end it."""
-        self.engine.core.report(
-            "amqp.error", connection=self._id, remote=self.remote, condition=error.condition, detail=error.description
-        )
+        self._report(error)
         self._codec.send_close(error)
         self._turn.touch(self._outlet)
         self._end(redelivery.LOST)
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
-        if self._unsendable:
-            self._bury_unsendable()
+        for consumer in self.unsendable.bury():
+            assert isinstance(consumer.sink, OutgoingLink)
+            consumer.sink.more_room()
         if self._draining:
             self._finish_drains()
         return self._codec.data_to_send()
@@ -280,41 +271,17 @@ class AmqpSession:
         self._outgoing.clear()
         self._incoming.clear()
         self._draining.clear()
-        self._answers.clear()
+        self._answers = Answers(self.engine)
         if self._sole:
             self._containers.release(self.container)
 
     # -- coming in -------------------------------------------------------------------------------------------------
 
-    def _on_sasl_init(self, event: SaslInit) -> None:
+    def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         try:
-            self._login = sasl.begin(event.mechanism, self._users)
+            self.user = self._login.step(event)
         except sasl.LoginRefused as why:
-            self._refuse_login(why)
-        else:
-            self._step(event.initial_response or b"")
-
-    def _on_sasl_response(self, event: SaslResponse) -> None:
-        self._step(event.response)
-
-    def _step(self, message: bytes) -> None:
-        login = self._login
-        assert login is not None, "a response follows an init"
-        try:
-            answer = login.step(message)
-        except sasl.LoginRefused as why:
-            self._refuse_login(why)
-            return
-        if login.done:
-            self.user = login.user
-            self._codec.send_sasl(SaslOutcome(SaslCode.OK, answer))
-        else:
-            self._codec.send_sasl(SaslChallenge(answer or b""))
-        self._turn.touch(self._outlet)
-
-    def _refuse_login(self, why: sasl.LoginRefused) -> None:
-        self.engine.core.report("login.refused", connection=self._id, remote=self.remote, user=str(why))
-        self._codec.send_sasl(SaslOutcome(SaslCode.AUTH))
+            self.engine.core.report("login.refused", connection=self._id, remote=self.remote, user=str(why))
         self._turn.touch(self._outlet)
 
     def _on_open(self, event: Open) -> None:
@@ -343,14 +310,8 @@ class AmqpSession:
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
         self._publish()
-        self._end_links(redelivery.CLOSED)
         self._codec.send_close()
         self._end(redelivery.CLOSED)
-
-    def _end_links(self, how: Return) -> None:
-        for link in self._outgoing.values():
-            link.close(how)
-        self._outgoing.clear()
 
     # -- sessions and links ----------------------------------------------------------------------------------------
 
@@ -368,12 +329,7 @@ class AmqpSession:
         for link in (*self._incoming, *self._outgoing, *self._coordinators):
             if link.session is session:
                 self._drop(link, closed=False)
-        self._forget_answers(lambda answer: answer[0] is session)
-
-    def _forget_answers(self, gone: Callable[[Answer], bool]) -> None:
-        self._wanted = [answer for answer in self._wanted if not gone(answer)]
-        for _, answers in self._answers:
-            answers[:] = [answer for answer in answers if not gone(answer)]
+        self._answers.forget(session)
 
     def _on_attached(self, event: Attached) -> None:
         link = event.link
@@ -520,19 +476,6 @@ class AmqpSession:
             self.write_blocked()
         self._turn.touch(self._outlet)
 
-    def refuse_later(self, link: OutgoingLink, message: Message, text: str) -> None:
-        """A message cannot be sent on this link: it is a dead letter, after this tick."""
-        self._unsendable.append((link, message, text))
-
-    def _bury_unsendable(self) -> None:
-        self._turn.enter()
-        unsendable, self._unsendable = self._unsendable, []
-        for link, message, text in unsendable:
-            consumer = link.attached
-            if not consumer.closed and message.id in consumer.unacked:
-                self.engine.reject(consumer, message.id, text=text)
-                link.more_room()
-
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
         self._draining[link] = None
@@ -549,51 +492,9 @@ class AmqpSession:
 
     def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
-        self._wanted.append((session, role, first, count, state))
-
-    def _confirm(self) -> None:
-        if not self._wanted:
-            return
-        wanted, self._wanted = self._wanted, []
-        ticket = self.engine.confirmation(self)
-        if ticket or self._answers:
-            self._answers.append((ticket or self._answers[-1][0], wanted))
-            return
-        self._say(wanted)
+        self._answers.add(session, role, first, count, state)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
-        answers = self._answers
-        while answers and answers[0][0] <= number:
-            self._say(answers.popleft()[1])
-
-    def _say(self, answers: list[Answer]) -> None:
-        """Settle deliveries, those of consecutive ids with the same state together."""
+        self._answers.release(number)
         self._turn.touch(self._outlet)
-        plain: dict[tuple[int, bool], list[tuple[int, int]]] = {}
-        sessions: dict[int, Session] = {}
-        for session, role, first, count, state in answers:
-            if type(state) is Accepted:
-                sessions[id(session)] = session
-                plain.setdefault((id(session), role), []).append((first, count))
-            else:
-                session.send_disposition(role, first, (first + count - 1) & MASK, settled=True, state=state)
-        for (key, role), ranges in plain.items():
-            for first, last in _merged(ranges):
-                sessions[key].send_disposition(role, first, last & MASK, settled=True, state=_ACCEPTED)
-
-
-_ACCEPTED: Final = Accepted()
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of ids, first and number, as first and last, those that meet as one."""
-    if len(ranges) > 1:
-        ranges.sort()
-    merged: list[tuple[int, int]] = []
-    for first, count in ranges:
-        if count and merged and merged[-1][1] + 1 == first:
-            merged[-1] = (merged[-1][0], first + count - 1)
-        elif count:
-            merged.append((first, first + count - 1))
-    return merged

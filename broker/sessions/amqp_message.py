@@ -158,10 +158,10 @@ class Encoder:
 
     def encode(
         self, messages: list[Message], states: Mapping[int, DeliveryState], now: int, bytes_max: int | None
-    ) -> tuple[list[bytes], list[tuple[Message, str]]]:
-        """The payloads of messages, and those that cannot be sent, with the reason."""
+    ) -> tuple[list[bytes], list[tuple[Message, str, bool]]]:
+        """The payloads of messages, and those that cannot be sent: why, and whether they are too large."""
         payloads: list[bytes] = []
-        refused: list[tuple[Message, str]] = []
+        refused: list[tuple[Message, str, bool]] = []
         for message in messages:
             facts = message.facts
             if facts is not self._facts:
@@ -174,12 +174,12 @@ class Encoder:
                 try:
                     payload = header + _rewritten(message)
                 except ConversionError as error:
-                    refused.append((message, str(error)))
+                    refused.append((message, str(error), False))
                     continue
             else:
                 payload = header + message.head + message.body
             if bytes_max is not None and len(payload) > bytes_max:
-                refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}"))
+                refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}", True))
                 continue
             payloads.append(payload)
         return payloads, refused

@@ -26,6 +26,7 @@ from broker.engine.redelivery import Return
 from broker.sessions.amqp_message import Encoder, merge_annotations
 from broker.sessions.amqp_terms import AmqpOptions
 from broker.sessions.amqp_transactions import OpenTransaction
+from broker.sessions.unsendable import Unsendable
 from protocols.amqp.errors import RESOURCE_DELETED
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import (
@@ -49,6 +50,7 @@ class Owner(Protocol):
 
     engine: Engine
     options: AmqpOptions
+    unsendable: Unsendable
 
     def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
@@ -58,9 +60,6 @@ class Owner(Protocol):
 
     def sent(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
-
-    def refuse_later(self, link: OutgoingLink, message: Message, text: str) -> None:
-        """A message cannot be sent on this link: it is a dead letter, after this tick."""
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
@@ -170,9 +169,9 @@ class OutgoingLink:
             messages, consumer.queue.states, self._owner.engine.now, self.link.message_bytes_max
         )
         if refused:
-            for message, text in refused:
-                self._owner.refuse_later(self, message, text)
-            out = {message.id for message, _ in refused}
+            for message, text, too_large in refused:
+                self._owner.unsendable.add(consumer, message, text, too_large=too_large)
+            out = {message.id for message, _, _ in refused}
             messages = [message for message in messages if message.id not in out]
         if payloads:
             self.link.send(payloads, [message.id for message in messages], settled=self._settled)

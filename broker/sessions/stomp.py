@@ -35,6 +35,7 @@ from broker.sessions.stomp_headers import (
 )
 from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.turn import Outlet, Turn
+from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Acks, Frame
@@ -93,6 +94,7 @@ class StompSession:
         self._receipts_wanted: list[bytes] = []
         self._receipts: deque[tuple[int, bytes]] = deque()
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
+        self._unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
         self._lost = False
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
@@ -165,6 +167,7 @@ class StompSession:
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
+        self._unsendable.bury()
         return self._codec.data_to_send()
 
     def flushed(self) -> None:
@@ -390,7 +393,9 @@ class StompSession:
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
-        self._by_number[b"%d" % consumer.id].encode(self._codec.out, messages)
+        refused = self._by_number[b"%d" % consumer.id].encode(self._codec.out, messages)
+        for message, why in refused:
+            self._unsendable.add(consumer, message, why)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
         self._unflushed_bytes += sum([message.size for message in messages])

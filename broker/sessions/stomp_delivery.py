@@ -9,7 +9,8 @@ from typing import Final
 
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.message import Facts, Message
-from broker.sessions.stomp_format import head_for_version
+from broker.sessions.convert import ConversionError, to_stomp
+from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import message_common
 from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
@@ -35,30 +36,40 @@ class Subscription:
         self.acknowledged = consumer.ack_mode is not AckMode.AUTO
         self._ack_lead = b"\nack:%b," % self.number if self.acknowledged and version == "1.2" else b""
 
-    def encode(self, out: list[bytes], messages: list[Message]) -> None:
-        """Append the frames of these messages to `out`."""
+    def encode(self, out: list[bytes], messages: list[Message]) -> list[tuple[Message, str]]:
+        """Append the frames of these messages to `out`; those that STOMP has no words for, and why, come back."""
+        refused: list[tuple[Message, str]] = []
         lead, ack_lead, prefix, version = self._lead, self._ack_lead, self._prefix, self._version
         append = out.append
         states = self.consumer.queue.states
         facts: Facts | None = None
         common = again = b""
+        foreign = False
         for message in messages:
             if message.facts is not facts:
                 facts = message.facts
                 common = message_common(facts, prefix, version, redelivered=False)
                 again = b""
+                foreign = facts.format.number != STOMP_FORMAT
             shared = common
             if states and message.id in states and states[message.id].count:
                 again = again or message_common(facts, prefix, version, redelivered=True)
                 shared = again
-            head = message.head
+            head, body = message.head, message.body
+            if foreign:
+                try:
+                    head, body = to_stomp(message)
+                except ConversionError as error:
+                    refused.append((message, str(error)))
+                    continue
             if _BACKSLASH in head:
                 head = head_for_version(head, version)
             id = message.id
-            if len(message.body) > COPY_BYTES_MAX:
+            if len(body) > COPY_BYTES_MAX:
                 shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared
-                out += (MESSAGE_HEAD % (lead, id, shared, head), message.body, b"\0")
+                out += (MESSAGE_HEAD % (lead, id, shared, head), body, b"\0")
             elif ack_lead:
-                append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, message.body))
+                append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, body))
             else:
-                append(MESSAGE % (lead, id, shared, head, message.body))
+                append(MESSAGE % (lead, id, shared, head, body))
+        return refused

@@ -6,12 +6,16 @@ checked     every message whose receipt arrived is there exactly once, unless it
             transactions are whole or absent
             on the strict queue everything that reached the consumer counts as delivered
             dead letters and expired messages carry their reason, and are the message that was sent
-the end     everything that is left is consumed, and the books balance
+the end     the audits' ledger of the journal balances, and agrees with the broker about each queue; then everything
+            that is left is consumed, and the books balance
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from base64 import b64decode
@@ -50,6 +54,12 @@ match = "storm.strict"
 delivery-count-persistence = "strict"
 """
 
+#: With it the ledger is of all that ever was; without it, of what the broker still has.
+RETENTION: Final = """
+[journal.retention]
+enabled = true
+"""
+
 #: Receipts after which a round ends at the latest; the seed chooses.
 RECEIPTS_MAX: Final = 400
 
@@ -60,6 +70,11 @@ ROUND_S: Final = 5.0
 BRIEF_MS: Final = 30
 
 PATIENCE_S: Final = 20.0
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: How long the ledger may take, in seconds: Spark starts for it.
+AUDIT_S: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -325,6 +340,18 @@ class Storm:
         undertaker.leave()
         return undertaker
 
+    def audit(self) -> None:
+        """The ledger, by the real command, beside the running broker."""
+        broker = self._broker
+        command = [sys.executable, "-m", "broker", "audit", "ledger", "--compare", "--format", "json"]
+        command += ["--config", str(broker.config), "--data", str(broker.data)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=AUDIT_S, check=False)
+        said = f"{done.stdout}\n{done.stderr}\n({broker.directory})"
+        assert done.returncode == 0, f"the ledger ends with status {done.returncode}: {said}"
+        found = json.loads(done.stdout)
+        assert found["verdict"] == "balanced", said
+        assert found["summary"]["enqueued"] > 0, said
+
     def finish(self) -> Figures:
         """Consume what is left, and draw the balance."""
         counts = {
@@ -354,9 +381,10 @@ class Storm:
 def rage(directory: Path, *, kills: int, seed: int, tell: Callable[[Figures], None] = lambda _: None) -> Figures:
     """A whole storm.  Raises AssertionError with what is wrong."""
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it reports each lost connection with a traceback
-    with running(directory, SETTINGS) as broker:
+    with running(directory, SETTINGS + (RETENTION if seed % 2 else "")) as broker:
         storm = Storm(broker, seed)
         for _ in range(kills):
             storm.round()
             tell(storm.figures)
+        storm.audit()
         return storm.finish()

@@ -1,0 +1,225 @@
+"""What a journal on disk says, recomputed the slow way: the oracle for the audits.
+
+Plain Python over the records as `store.decode` reads them, one after the other, everything in dictionaries.  It shares
+no code with the audits; where both agree, two people have understood the format in the same way.  It is for whole
+journals: damage is an error here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store import decode
+from store.record import DeadLetterReason, RecordType, RemovalReason
+from store.recovery import raw_records
+from store.segment import decode_header, scan, segment_number
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One record and where it is.  `time` is when its entry was sealed, in ms."""
+
+    segment: int
+    offset: int
+    position: int
+    time: int
+    type: RecordType
+    record: decode.Record
+
+
+def read(journal: Path) -> list[Line]:
+    """Every record of a journal directory, kept segments too, each segment once, oldest first."""
+    paths = [*journal.glob("retention/date=*/*"), *journal.iterdir()]
+    segments = {segment_number(path.name): path for path in paths}
+    lines: list[Line] = []
+    for number in sorted(n for n in segments if n):
+        data = segments[number].read_bytes()
+        for _, position, time, type, _, offset in raw_records(
+            str(segments[number]), number, data, scan(data, decode_header(data))
+        ):
+            lines.append(Line(number, offset, position, time, RecordType(type), decode.decode(data, offset)))
+    return lines
+
+
+@dataclass(slots=True)
+class Account:
+    """One queue: where each message came in and how it left, by position."""
+
+    name: str = ""
+    address: str = ""
+    entered: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    left: dict[int, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    deleted: bool = False
+
+    @property
+    def present(self) -> set[int]:
+        """What is on the queue."""
+        return set() if self.deleted else {id for id in self.entered if id not in self.left}
+
+    @property
+    def outlived(self) -> set[int]:
+        """What was there when the queue was deleted, and of which no removal tells."""
+        return {id for id in self.entered if id not in self.left} if self.deleted else set()
+
+    def reasons(self) -> dict[str, int]:
+        """How many left by which way."""
+        counted: dict[str, int] = defaultdict(int)
+        for ways in self.left.values():
+            for _, reason in ways:
+                counted[reason] += 1
+        return dict(counted)
+
+    def faults(self) -> dict[int, str]:
+        """What cannot be, by message."""
+        wrong: dict[int, str] = {}
+        for id in self.entered.keys() | self.left.keys():
+            came, went = self.entered.get(id, []), self.left.get(id, [])
+            if len(came) > 1:
+                wrong[id] = "entered twice"
+            elif len(went) > 1:
+                wrong[id] = "left twice"
+            elif not came:
+                wrong[id] = "left without entering"
+            elif went and went[0][0] < came[0]:
+                wrong[id] = "left before it entered"
+        return wrong
+
+
+def ledger(lines: Iterable[Line]) -> dict[int, Account]:
+    """The account of every queue, by its id."""
+    accounts: dict[int, Account] = defaultdict(Account)
+    for line in lines:
+        record = line.record
+        if isinstance(record, decode.Message):
+            for queue_id in record.facts.queue_ids:
+                accounts[queue_id].entered[record.id].append(line.position)
+        elif isinstance(record, decode.Removed):
+            for id in record.ids:
+                accounts[record.queue_id].left[id].append((line.position, RemovalReason(record.reason).word))
+        elif isinstance(record, decode.Definition) and line.type is RecordType.QUEUE:
+            accounts[record.id].name = str(record.definition["name"])
+            accounts[record.id].address = str(record.definition.get("address", ""))
+        elif isinstance(record, decode.Definition) and line.type is RecordType.QUEUE_DELETED:
+            accounts[record.id].deleted = True
+    return dict(accounts)
+
+
+@dataclass(slots=True)
+class Story:
+    """What the journal knows of one message id."""
+
+    message: decode.Message | None = None
+    origin: int = 0
+    heirs: list[int] = field(default_factory=list)
+    queues: set[int] = field(default_factory=set)
+    left: list[tuple[int, int, str]] = field(default_factory=list)  # position, queue id, reason
+
+    def fate(self, gone: set[int]) -> str:
+        """`waiting`, or how it left last; `gone` are the queues that were deleted."""
+        if self.message is None:
+            return "unknown"
+        if self.queues - {queue_id for _, queue_id, _ in self.left} - gone:
+            return "waiting"
+        return max(self.left)[2] if self.left else "deleted"
+
+
+def stories(lines: Iterable[Line]) -> dict[int, Story]:
+    """Every message id, by id."""
+    found: dict[int, Story] = defaultdict(Story)
+    for line in lines:
+        record = line.record
+        if isinstance(record, decode.Message):
+            story = found[record.id]
+            story.message = record
+            story.queues.update(record.facts.queue_ids)
+            annotations = json.loads(record.facts.annotations or b"{}")
+            story.origin = int(annotations.get("_AMQ_ORIG_MESSAGE_ID", 0))
+            if story.origin:
+                found[story.origin].heirs.append(record.id)
+        elif isinstance(record, decode.Removed):
+            for id in record.ids:
+                found[id].left.append((line.position, record.queue_id, RemovalReason(record.reason).word))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A DEAD_LETTERED record, what became of the dead letter, and, if it was brought back, of what came back."""
+
+    line: Line
+    record: decode.DeadLettered
+    queue: str
+    reason: str
+    fate: str
+    afterlife: str
+
+
+def deaths(lines: list[Line]) -> list[Death]:
+    """All dead letters, in order."""
+    books, told = ledger(lines), stories(lines)
+    gone = {id for id, account in books.items() if account.deleted}
+    found = []
+    for line in lines:
+        record = line.record
+        if isinstance(record, decode.DeadLettered):
+            fate = told[record.new_id].fate(gone) if record.new_id else "killed"
+            afterlife = _afterlife(told, record.new_id, gone) if fate == "moved" else ""
+            word = DeadLetterReason(record.reason).word
+            found.append(Death(line, record, books[record.queue_id].name, word, fate, afterlife))
+    return found
+
+
+def _afterlife(told: dict[int, Story], id: int, gone: set[int]) -> str:
+    """What became of a message after it was moved, as often as that was."""
+    fate = "moved"
+    while fate == "moved":
+        heirs = told[id].heirs
+        if not heirs:
+            return "unknown"
+        id = max(heirs)
+        fate = told[id].fate(gone)
+    return fate
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """An EXPIRED record.  Times in ms; `waited` from the enqueueing, `late` from the expiration, until noticed."""
+
+    line: Line
+    record: decode.Expired
+    queue: str
+    waited: int
+    late: int
+
+
+def expiries(lines: list[Line]) -> list[Expiry]:
+    """All expired messages, in order."""
+    books = ledger(lines)
+    return [
+        Expiry(
+            line,
+            line.record,
+            books[line.record.queue_id].name,
+            line.time - line.record.enqueued,
+            line.time - line.record.expiration,
+        )
+        for line in lines
+        if isinstance(line.record, decode.Expired)
+    ]
+
+
+def family(lines: Iterable[Line], id: int) -> set[int]:
+    """The ids under which a message lived: all that came before it and from it, across moves."""
+    told = stories(lines)
+    first = id
+    while told[first].origin:
+        first = told[first].origin
+    found, todo = set(), [first]
+    while todo:
+        found.add(todo[-1])
+        todo += told[todo.pop()].heirs
+    return found
