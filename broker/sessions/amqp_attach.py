@@ -121,13 +121,12 @@ class Attacher:
         filters = read_filters(source.filter)
         owner = self._owner
         wanted = wishes(attach, source, filters, owner.options, container=owner.container, origin=owner.origin)
-        if is_browser(source):
+        if is_browser(source) and not wanted.name:
             target = owner.engine.router.queue_to_consume(wanted.destination, wanted.routing_type)
-            if not isinstance(target, Queue):
-                raise link_error(INVALID_FIELD, "attach: only queues can be browsed.")
-            browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector))
-            self._answer(link, attach, granted(source, filters), settled=True)
-            return browser
+            if isinstance(target, Queue):  # on a topic everybody gets copies anyhow
+                browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector))
+                self._answer(link, attach, granted(source, filters), settled=True)
+                return browser
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
         wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, user=owner.user)
