@@ -37,6 +37,20 @@ PRODUCT: Final = ("broker", "protocols", "spark_jobs", "store")
 FUNCTION_LINES_MAX: Final = 70
 FILE_LINES_MAX: Final = 500
 
+#: What starts Spark, and what it reads the journal with: two rooms of several modules.
+SPARK_SESSION: Final = ("spark_jobs.java", "spark_jobs.jvm", "spark_jobs.progress")
+SPARK_SOURCE: Final = (
+    "spark_jobs.journal",
+    "spark_jobs.partition",
+    "spark_jobs.pyfiles",
+    "spark_jobs.reading",
+    "spark_jobs.results",
+    "spark_jobs.source",
+    "spark_jobs.source_options",
+    "spark_jobs.stream",
+    "store.record",
+)
+
 #: Which of our modules each room may import, a prefix meaning all below it; the most specific room counts.  A module of
 #: the product that is in no room has to be entered here.
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
@@ -98,35 +112,43 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "spark_jobs.journal": ("spark_jobs.journal", "spark_jobs.results", "store"),
     "spark_jobs.results": (),
     "spark_jobs.report": ("spark_jobs.report", "spark_jobs.results"),
-    "spark_jobs.session": (),
-    "spark_jobs.source": ("spark_jobs.journal", "spark_jobs.results", "spark_jobs.source", "store.record"),
-    "spark_jobs.audits": (
-        "spark_jobs.audits",
-        "spark_jobs.journal",
-        "spark_jobs.results",
-        "spark_jobs.source",
-        "store.record",
+    **dict.fromkeys(("spark_jobs.session", "spark_jobs.jvm", "spark_jobs.java", "spark_jobs.progress"), SPARK_SESSION),
+    **dict.fromkeys(
+        ("spark_jobs.source", "spark_jobs.source_options", "spark_jobs.stream", "spark_jobs.reading"), SPARK_SOURCE
     ),
+    "spark_jobs.partition": SPARK_SOURCE,
+    "spark_jobs.pyfiles": (),
+    "spark_jobs.audits": ("spark_jobs.audits", *SPARK_SOURCE),
     "spark_jobs.command": ("spark_jobs",),
     "spark_jobs.job": ("spark_jobs.command", "spark_jobs.session"),
     "spark_jobs": (),
 }
 
+#: Rooms of the audits that touch the operating system: for Java, starting Spark, journals and reports.
+SPARK_OUTSIDE: Final = (
+    "spark_jobs.java",
+    "spark_jobs.journal.files",
+    "spark_jobs.jvm",
+    "spark_jobs.pyfiles",
+    "spark_jobs.report.output",
+    "spark_jobs.session",
+)
+
 #: The outside world, and the rooms that may touch it.
 OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "asyncio": ("broker.net", "broker.daemon", "broker.management"),
     "multiprocessing": (),
-    "os": ("store.files", "broker.config", "broker.daemon", "broker.cli"),
+    "os": ("store.files", "broker.config", "broker.daemon", "broker.cli", *SPARK_OUTSIDE),
     "random": ("broker.clock",),
     "secrets": ("broker.management",),
     "select": (),
     "selectors": (),
-    "shutil": ("broker.management",),
+    "shutil": ("broker.management", "spark_jobs.java"),
     "signal": ("broker.daemon",),
     "socket": ("broker.net", "broker.management", "broker.systemd"),
-    "subprocess": (),
-    "tempfile": (),
-    "threading": ("store.writer", "broker.log"),
+    "subprocess": ("spark_jobs.java",),
+    "tempfile": ("spark_jobs.session",),
+    "threading": ("store.writer", "broker.log", "spark_jobs.jvm"),
     "time": ("broker.clock",),
     "uvloop": ("broker.daemon",),
 }
@@ -135,7 +157,7 @@ TYPES_OF_THE_OUTSIDE: Final = frozenset({("random", "Random")})
 
 #: Calls of the outside world that need no import to be recognised.
 CALLS: Final[dict[str, tuple[str, ...]]] = {
-    "open": ("store.files", "broker.config"),
+    "open": ("store.files", "broker.config", "spark_jobs.journal.files"),
     "print": ("broker.cli",),
     "input": (),
     "datetime.now": ("broker.clock",),

@@ -1,0 +1,166 @@
+"""Packets into bytes: by the table, and the two that are most of the traffic in ways of their own.
+
+A PUBLISH is put together from parts that are ready: what messages of one topic share is made once (`PublishHead`),
+lengths and packet ids come out of tables, and nothing is joined before everything is (`data_to_send`).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final
+
+from protocols.mqtt.codes import V5, PacketType, Role
+from protocols.mqtt.fields import VARINTS, write_text, write_varint
+from protocols.mqtt.layout import LAYOUTS, Values
+from protocols.mqtt.packets import Ack, Packet
+from protocols.mqtt.properties import TOPIC_ALIAS
+
+#: Packet identifiers ready to send, by number.
+PACKET_IDS: Final = tuple(number.to_bytes(2, "big") for number in range(1 << 16))
+
+#: Bytes of an acknowledgement that says nothing but a packet id.
+ACK_BYTES: Final = 4
+
+_PUBLISH: Final = PacketType.PUBLISH << 4
+_SWAP: Final = sys.byteorder == "little"
+
+
+def may_send(packet: PacketType, version: int, sender: Role) -> bool:
+    """Whether this side has such a packet in this version."""
+    layout = LAYOUTS[version].get(packet)
+    return layout is not None and sender in layout.senders
+
+
+def encode(packet: Packet, version: int) -> bytes:
+    """The bytes of a packet; not of PUBLISH.  Raises ValueError for what cannot be said."""
+    layout = LAYOUTS[version].get(packet.type)
+    if layout is None:
+        raise ValueError(f"no {packet.type.name} in this version, or not this way")
+    values: Any = _Attributes(packet) if layout.take is None else layout.take(packet)
+    parts: list[bytes] = []
+    needed = 0
+    seen: Values = {}
+    for field in layout.fields:
+        if field.when is not None and not field.when(seen):
+            continue
+        value = seen[field.name] = values[field.name]
+        parts.append(field.kind.write(value))
+        if not field.optional or value != field.default:
+            needed = len(parts)
+    body = b"".join(parts[:needed])
+    return bytes([packet.type << 4 | layout.flags[0]]) + write_varint(len(body)) + body
+
+
+class _Attributes:
+    """A packet's attributes by name."""
+
+    __slots__ = ("_packet",)
+
+    def __init__(self, packet: Packet) -> None:
+        self._packet = packet
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._packet, name)
+
+
+def encode_acks(packet: PacketType, packet_ids: Sequence[int]) -> bytes:
+    """PUBACKs, PUBRECs, PUBRELs or PUBCOMPs that say nothing but the packet ids, in one go."""
+    header = _ACK_HEADERS[packet]
+    if len(packet_ids) == 1:
+        return header + PACKET_IDS[packet_ids[0]]
+    ids = array("H", packet_ids)
+    if _SWAP:  # pragma: no branch
+        ids.byteswap()
+    words = array("H", header * (2 * len(packet_ids)))
+    words[1::2] = ids
+    return words.tobytes()
+
+
+#: The first two bytes of an acknowledgement that consists of a packet id.
+_ACK_HEADERS: Final = {
+    PacketType.PUBACK: b"\x40\2",
+    PacketType.PUBREC: b"\x50\2",
+    PacketType.PUBREL: b"\x62\2",
+    PacketType.PUBCOMP: b"\x70\2",
+}
+
+
+def encode_ack(packet: Ack, version: int) -> bytes:
+    """Acknowledgements in a row; before 5.0 they have no more than packet ids."""
+    if version != V5 or (not packet.reason_code and not packet.properties):
+        return encode_acks(packet.type, packet.packet_ids)
+    reason, properties = packet.reason_code, packet.properties
+    return b"".join([encode(Ack(packet.type, [one], reason, properties), version) for one in packet.packet_ids])
+
+
+class PublishHead:
+    """What PUBLISH packets of one topic share: everything but packet id and payload.
+
+    `properties` are their bytes (`Properties.raw`), of no use before 5.0.  Nothing in it belongs to a connection, so
+    that it may serve all subscribers of a version.  Raises ValueError for a topic or QoS that cannot be sent.
+    """
+
+    __slots__ = ("_block", "_first", "_lead", "_properties", "_retain", "dup", "fixed_bytes", "qos", "topic", "version")
+
+    def __init__(
+        self,
+        version: int,
+        topic: str,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        properties: bytes = b"",
+    ) -> None:
+        if not 0 <= qos <= 2 or (dup and not qos):
+            raise ValueError(f"QoS {qos} with DUP {dup} cannot be sent")  # [MQTT-3.3.1-2], [MQTT-3.3.1-4]
+        self.version = version
+        self.topic = topic
+        self.qos = qos
+        self.dup = dup
+        self._retain = retain
+        self._properties = properties
+        self._first = bytes([_PUBLISH | dup << 3 | qos << 1 | retain])
+        self._lead = write_text(topic)
+        self._block = write_varint(len(properties)) + properties if version == V5 else b""
+        #: Bytes of a packet without its payload and its first bytes: the Remaining Length of an empty message.
+        self.fixed_bytes = len(self._lead) + len(self._block) + (2 if qos else 0)
+
+    def aliased(self, alias: int, *, known: bool) -> PublishHead:
+        """The same with a topic alias, and without the topic if the peer knows what the alias stands for."""
+        return PublishHead(
+            self.version,
+            "" if known else self.topic,
+            qos=self.qos,
+            retain=self._retain,
+            dup=self.dup,
+            properties=_ALIAS + PACKET_IDS[alias] + self._properties,
+        )
+
+    def packet_bytes(self, payload: bytes) -> int:
+        """Bytes of the packet that carries this payload."""
+        length = self.fixed_bytes + len(payload)
+        return 1 + len(write_varint(length)) + length
+
+    def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
+        """Append packets in parts; `packet_ids` go with the payloads one by one, and are not used for QoS 0.
+
+        Raises ValueError for a payload above 256 MiB.
+        """
+        first, fixed, varints, ready = self._first, self.fixed_bytes, VARINTS, len(VARINTS)
+        if not self.qos:
+            lead = self._lead + self._block
+            for payload in payloads:
+                length = fixed + len(payload)
+                out += (first, varints[length] if length < ready else write_varint(length), lead, payload)
+            return
+        lead, block, ids = self._lead, self._block, PACKET_IDS
+        for payload, packet_id in zip(payloads, packet_ids, strict=True):
+            length = fixed + len(payload)
+            varint = varints[length] if length < ready else write_varint(length)
+            out += (first, varint, lead, ids[packet_id], block, payload)
+
+
+_ALIAS: Final = TOPIC_ALIAS.prefix

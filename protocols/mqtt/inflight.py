@@ -1,0 +1,325 @@
+"""Messages of QoS 1 and 2 on their way, either way: packet identifiers, what is owed for each, flow control.
+
+Sent (`Outgoing`, 4.3.2 and 4.3.3):
+
+    QoS 1:  AT_LEAST_ONCE --PUBACK--> done
+    QoS 2:  EXACTLY_ONCE  --PUBREC--> RELEASED --PUBCOMP--> done
+                          '--PUBREC with a failure--> done
+
+Received with QoS 2 (`Incoming`):
+
+    PUBLISH--> RECEIVED --PUBREL--> COMPLETING --PUBCOMP sent--> done
+                   '--PUBREC with a failure sent--> done
+
+1. A packet id is free again when its message is done ([MQTT-2.2.1-3], [MQTT-2.2.1-4]).
+2. A message is the receiver's with PUBACK or PUBREC: it is not sent again then, only PUBREL is ([MQTT-4.3.3-6]).
+3. The receiver of QoS 2 knows a repeated PUBLISH until PUBREL [MQTT-4.3.3-10], and afterwards takes it for a new one
+   [MQTT-4.3.3-12].
+4. Not done at once are never more than Receive Maximum, counted over QoS 1 and 2 ([MQTT-3.3.4-7], [MQTT-3.3.4-9]).
+
+These tables are a session's, they outlive its connections; only the quotas belong to a connection (4.9).  Nothing here
+sends, waits or stores: what has to follow is handed back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from protocols.mqtt.codes import PacketType, ReasonCode
+from protocols.mqtt.errors import MqttError, violation
+
+T = TypeVar("T")
+_P = PacketType
+
+PACKET_ID_MAX: Final = 65_535
+
+#: Receive Maximum of a peer that does not say (3.1.2.11.3), and of all before 5.0.
+RECEIVE_MAXIMUM_DEFAULT: Final = 65_535
+
+
+class PacketIds:
+    """The packet identifiers that one side of a session uses, for PUBLISH, SUBSCRIBE and UNSUBSCRIBE (2.2.1)."""
+
+    __slots__ = ("_next", "_used")
+
+    def __init__(self) -> None:
+        self._used: set[int] = set()
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def allocate(self, count: int) -> list[int]:
+        """So many unused ones, in ascending order but for the turn at 65,535.  Raises ValueError if there are less."""
+        used = self._used
+        if count > PACKET_ID_MAX - len(used):
+            raise ValueError(f"{count} packet identifiers wanted, {PACKET_ID_MAX - len(used)} are free")
+        first = self._next
+        stop = first + count
+        found = list(range(first, stop))
+        if stop > PACKET_ID_MAX + 1 or not used.isdisjoint(found):
+            found = []
+            while len(found) < count:
+                if first > PACKET_ID_MAX:
+                    first = 1
+                if first not in used:
+                    found.append(first)
+                first += 1
+            stop = first
+        used.update(found)
+        self._next = stop if stop <= PACKET_ID_MAX else 1
+        return found
+
+    def use(self, packet_id: int) -> None:
+        """This one is in use: a session is restored.  Raises ValueError if it was already."""
+        if packet_id in self._used or not 1 <= packet_id <= PACKET_ID_MAX:
+            raise ValueError(f"packet identifier {packet_id} is in use or none")
+        self._used.add(packet_id)
+
+    def release(self, packet_ids: Sequence[int]) -> None:
+        """These are free again."""
+        self._used.difference_update(packet_ids)
+
+
+class Sent(Enum):
+    """What is owed for a message that was sent."""
+
+    AT_LEAST_ONCE = "PUBACK is owed"
+    EXACTLY_ONCE = "PUBREC is owed"
+    RELEASED = "PUBCOMP is owed"
+
+
+#: The packets that carry things on, by state: (packet, whether it tells of a failure) -> state, None: done.
+SENT: Final[dict[Sent, dict[tuple[PacketType, bool], Sent | None]]] = {
+    Sent.AT_LEAST_ONCE: {(_P.PUBACK, False): None, (_P.PUBACK, True): None},
+    Sent.EXACTLY_ONCE: {(_P.PUBREC, False): Sent.RELEASED, (_P.PUBREC, True): None},
+    # PUBREC again: our PUBREL was lost with a connection, and the receiver answers the PUBLISH before it once more
+    Sent.RELEASED: {
+        (_P.PUBREC, False): Sent.RELEASED,
+        (_P.PUBCOMP, False): None,
+        (_P.PUBCOMP, True): None,
+    },
+}
+
+_BY_QOS: Final = {1: Sent.AT_LEAST_ONCE, 2: Sent.EXACTLY_ONCE}
+
+
+@dataclass(slots=True)
+class Acknowledged(Generic[T]):
+    """What acknowledgements bring about.
+
+    `settled`: the messages that are the receiver's now (or were refused, if they told of a failure), in the order of
+    the acknowledgements.  `release`: the packet ids for which PUBREL is to be sent.  `unknown`: those that are not in
+    use; PUBREC is answered with PUBREL and Packet Identifier not found, the others are not.
+    """
+
+    settled: list[T] = field(default_factory=list)
+    release: list[int] = field(default_factory=list)
+    unknown: list[int] = field(default_factory=list)
+
+
+class Outgoing(Generic[T]):
+    """Messages sent with QoS 1 or 2 and not done, in the order of sending; `T` is what the session knows them by."""
+
+    __slots__ = ("_again", "_ids", "_inflight", "_quota", "_receive_maximum")
+
+    def __init__(self, ids: PacketIds) -> None:
+        self._ids = ids
+        self._inflight: dict[int, tuple[Sent, T | None]] = {}
+        self._again: deque[int] = deque()  # what this connection has still to send again, in order
+        self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
+
+    def __len__(self) -> int:
+        return len(self._inflight)
+
+    def __iter__(self) -> Iterator[tuple[int, Sent, T | None]]:
+        """Packet id, state and message of each, in order of sending; a released one has no message any more."""
+        return ((packet_id, state, message) for packet_id, (state, message) in self._inflight.items())
+
+    @property
+    def quota(self) -> int:
+        """How many new messages may be sent now [MQTT-4.9.0-2]: none before all is sent again that has to be."""
+        return 0 if self._again else min(self._quota, PACKET_ID_MAX - len(self._ids))
+
+    def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
+        """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
+        assert 1 <= receive_maximum <= RECEIVE_MAXIMUM_DEFAULT
+        self._receive_maximum = self._quota = receive_maximum
+        self._again = deque(self._inflight)
+
+    def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
+        """A message that was on its way when the session was stored; in the order of sending."""
+        self._ids.use(packet_id)
+        self._inflight[packet_id] = state, message
+
+    def resend(self) -> list[tuple[int, Sent, T | None]]:
+        """What to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
+
+        PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for what was released, which costs no quota.  When the quota ends it
+        is to be called again after acknowledgements, until there is nothing.
+        """
+        found = []
+        while self._again:
+            packet_id = self._again[0]
+            state, message = self._inflight.get(packet_id, (None, None))
+            if state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):
+                if not self._quota:
+                    break
+                self._quota -= 1
+            self._again.popleft()
+            if state is not None:
+                found.append((packet_id, state, message))
+        return found
+
+    def send(self, messages: Sequence[T], qos: int) -> list[int]:
+        """Packet ids for new messages, which are on their way from now on; at most `quota` of them."""
+        assert len(messages) <= self.quota
+        packet_ids = self._ids.allocate(len(messages))
+        state = _BY_QOS[qos]
+        self._inflight.update(
+            {packet_id: (state, message) for packet_id, message in zip(packet_ids, messages, strict=True)}
+        )
+        self._quota -= len(messages)
+        return packet_ids
+
+    def acknowledge(self, packet: PacketType, packet_ids: Sequence[int], *, failed: bool = False) -> Acknowledged[T]:
+        """PUBACK, PUBREC or PUBCOMP came for these; `failed`: with a reason code of 0x80 or above.
+
+        Raises MqttError for one that does not fit what was sent.
+        """
+        outcome: Acknowledged[T] = Acknowledged()
+        inflight = self._inflight
+        done: list[int] = []
+        for packet_id in packet_ids:
+            found = inflight.get(packet_id)
+            if found is None:
+                outcome.unknown.append(packet_id)
+                continue
+            state, message = found
+            try:
+                following = SENT[state][packet, failed]
+            except KeyError:
+                raise violation(f"{packet.name} for packet identifier {packet_id}: {state.value}") from None
+            if message is not None:
+                outcome.settled.append(message)
+            if following is None:
+                del inflight[packet_id]
+                done.append(packet_id)
+            else:
+                inflight[packet_id] = following, None
+                outcome.release.append(packet_id)
+        self._ids.release(done)
+        self._quota = min(self._quota + len(done), self._receive_maximum)
+        return outcome
+
+
+class Received(Enum):
+    """What is owed for a message of QoS 2 that was received."""
+
+    RECEIVED = "PUBREL is owed"
+    COMPLETING = "PUBCOMP is owed"
+
+
+#: The packets that came or were sent and carry things on, by state, None: none or done.  What is not there is a fault:
+#: of the peer's for PUBLISH, ours for PUBREC and PUBCOMP; PUBREL for nothing gets an answer of its own.
+RECEIVED: Final[dict[Received | None, dict[PacketType, Received | None]]] = {
+    None: {_P.PUBLISH: Received.RECEIVED},
+    Received.RECEIVED: {
+        _P.PUBLISH: Received.RECEIVED,  # again [MQTT-4.3.3-10]
+        _P.PUBREC: None,  # with a failure; others change nothing
+        _P.PUBREL: Received.COMPLETING,
+    },
+    Received.COMPLETING: {
+        _P.PUBREL: Received.COMPLETING,  # again, after a reconnect
+        _P.PUBCOMP: None,
+    },
+}
+
+
+class Incoming:
+    """Messages received with QoS 1 or 2 and not done.
+
+    The session tells what it has sent: PUBACK, PUBREC with a failure, PUBCOMP.  A PUBREC of success changes nothing.
+    """
+
+    __slots__ = ("_at_least_once", "_exactly_once", "_receive_maximum")
+
+    def __init__(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
+        self._receive_maximum = receive_maximum
+        self._at_least_once = 0
+        self._exactly_once: dict[int, Received] = {}
+
+    def __len__(self) -> int:
+        return self._at_least_once + len(self._exactly_once)
+
+    def __iter__(self) -> Iterator[int]:
+        """The packet ids of QoS 2 that are not done: what a session has to store."""
+        return iter(self._exactly_once)
+
+    def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
+        """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
+        self._receive_maximum = receive_maximum
+        self._at_least_once = 0
+
+    def restore(self, packet_ids: Sequence[int]) -> None:
+        """What was received with QoS 2 when the session was stored."""
+        self._exactly_once.update(dict.fromkeys(packet_ids, Received.RECEIVED))
+
+    def receive(self, qos: int, packet_ids: Sequence[int]) -> list[int]:
+        """PUBLISH came with these: the positions of the repeated ones, which are not new messages [MQTT-4.3.3-10].
+
+        Every PUBLISH of QoS 1 is new [MQTT-4.3.2-5].  Raises MqttError for more than Receive Maximum at once, and for
+        a packet id that is used again before PUBCOMP.
+        """
+        repeated: list[int] = []
+        before = len(self)
+        if qos == 1:
+            self._at_least_once += len(packet_ids)
+        else:
+            for position, packet_id in enumerate(packet_ids):
+                if packet_id in self._exactly_once:
+                    repeated.append(position)
+                self._advance(packet_id, _P.PUBLISH)
+        if before < len(self) > self._receive_maximum:
+            sentence = f"more than {self._receive_maximum} messages of QoS 1 and 2 wait for an acknowledgement"
+            raise MqttError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, sentence, "MQTT-3.3.4-7")
+        return repeated
+
+    def acknowledged(self, count: int) -> None:
+        """So many PUBACKs were sent."""
+        assert count <= self._at_least_once
+        self._at_least_once -= count
+
+    def refused(self, packet_ids: Sequence[int]) -> None:
+        """PUBRECs with a failure were sent: these packet ids stand for new messages from now on [MQTT-4.3.3-9]."""
+        for packet_id in packet_ids:
+            self._advance(packet_id, _P.PUBREC)
+
+    def release(self, packet_ids: Sequence[int]) -> list[int]:
+        """PUBREL came for these: those that are unknown, for which PUBCOMP says Packet Identifier not found."""
+        known = self._exactly_once
+        for packet_id in packet_ids:
+            if packet_id in known:
+                self._advance(packet_id, _P.PUBREL)
+        return [packet_id for packet_id in packet_ids if packet_id not in known]
+
+    def completed(self, packet_ids: Sequence[int]) -> None:
+        """PUBCOMPs were sent: these packet ids stand for new messages from now on [MQTT-4.3.3-12]."""
+        for packet_id in packet_ids:
+            self._advance(packet_id, _P.PUBCOMP)
+
+    def _advance(self, packet_id: int, packet: PacketType) -> None:
+        state = self._exactly_once.get(packet_id)
+        try:
+            following = RECEIVED[state][packet]
+        except KeyError:
+            owed = "nothing is owed" if state is None else state.value
+            raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
+        if following is None:
+            del self._exactly_once[packet_id]
+        else:
+            self._exactly_once[packet_id] = following

@@ -1,0 +1,46 @@
+"""How much a peer may send, and what it may hold in memory by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: The least `packet_bytes_max`: a packet whose length takes one byte is then never too large.
+PACKET_BYTES_MIN: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Each is inclusive: as much as this is allowed, one more is an error.
+
+    In 5.0 the codec announces what the peer has to respect: Maximum Packet Size and Topic Alias Maximum.
+    Raises ValueError if `packet_bytes_max` is below `PACKET_BYTES_MIN`.
+    """
+
+    #: Bytes of a packet with its header.  A message of 10 MiB with its topic and properties: one journal entry has to
+    #: hold it, larger ones belong into a file store.
+    packet_bytes_max: int = (10 << 20) + (64 << 10)
+    #: Bytes of a packet before the client has been let in: all that is kept for a stranger.  The largest passwords,
+    #: which are tokens, fit several times.
+    connect_bytes_max: int = 16 << 10
+    #: Bytes of a client identifier.  It becomes a part of queue names; the cloud brokers allow 128 characters.
+    client_id_bytes_max: int = 256
+    #: Bytes of a topic name or topic filter.  It becomes an address, whose name may have as many.
+    topic_bytes_max: int = 1024
+    #: Levels of a topic name or topic filter, a bound on the work of matching.  Names in use have below 20.
+    topic_levels_max: int = 128
+    #: Topic filters of one SUBSCRIBE or UNSUBSCRIBE.  Clients that restore their subscriptions send hundreds.
+    filters_max: int = 1024
+    #: Bytes of one block of properties.  Traces and signatures take some hundreds.
+    properties_bytes_max: int = 64 << 10
+    #: User properties of one packet: each costs an object when it is read.
+    user_properties_max: int = 256
+    #: Topic aliases that a peer may define: each keeps a topic in memory for as long as the connection lasts.
+    topic_alias_max: int = 256
+    #: Whether text may have control characters and non-characters, which 5.0 lets a receiver refuse (1.5.4, 5.4.9).
+    #: Devices send them in user names and topics without meaning harm.
+    control_characters: bool = True
+
+    def __post_init__(self) -> None:
+        if self.packet_bytes_max < PACKET_BYTES_MIN:
+            raise ValueError(f"packet_bytes_max is at least {PACKET_BYTES_MIN}, not {self.packet_bytes_max}")

@@ -1,0 +1,202 @@
+"""The packets, as values.
+
+PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP are most of the traffic: they come in runs, one object for many packets in
+a row.  Which bytes each packet is stands in `layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from protocols.mqtt.codes import PacketType
+from protocols.mqtt.properties import NO_PROPERTIES, Properties
+from protocols.mqtt.topics import TopicFilter
+
+_P = PacketType
+
+
+@dataclass(slots=True)
+class Will:
+    """What to publish when the connection ends otherwise than by DISCONNECT."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Connect:
+    """CONNECT.  `keep_alive` is in seconds, 0: none.  `clean_start` is Clean Session before 5.0."""
+
+    type: ClassVar[PacketType] = _P.CONNECT
+    version: int
+    client_id: str
+    clean_start: bool = True
+    keep_alive: int = 0
+    user_name: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Connack:
+    """CONNACK.  `reason_code` is the return code before 5.0."""
+
+    type: ClassVar[PacketType] = _P.CONNACK
+    reason_code: int = 0
+    session_present: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+class Publish:
+    """PUBLISH packets in a row that agree in QoS, RETAIN, DUP and properties; a single one is a run of one.
+
+    `topics` and `payloads` have one item a packet, in order; so have `packet_ids` when the QoS is above 0.  Topic
+    aliases are resolved.
+    """
+
+    type: ClassVar[PacketType] = _P.PUBLISH
+    __slots__ = ("_buffer", "_start", "_stop", "dup", "packet_ids", "payloads", "properties", "qos", "retain", "topics")
+
+    def __init__(self, first: int, properties: Properties, topic: str, packet_id: int, payload: bytes) -> None:
+        """A run that begins with this packet; `first` is its first byte, `packet_id` 0 if it has none."""
+        self.qos = first >> 1 & 3
+        self.retain = first & 1 == 1
+        self.dup = first & 8 == 8
+        self.properties = properties
+        self.topics = [topic]
+        self.payloads = [payload]
+        self.packet_ids = [packet_id] if packet_id else []
+        self._buffer = b""
+        self._start = self._stop = 0
+
+    def came(self, buffer: bytes, start: int, stop: int) -> None:
+        """Remember which bytes these packets were."""
+        self._buffer = buffer
+        self._start = start
+        self._stop = stop
+
+    @property
+    def raw(self) -> bytes:
+        """The packets as they came.
+
+        To send them on like this is right if the QoS is 0, RETAIN may stay, and nothing in the properties speaks of
+        this connection (an alias) or of time that has passed (an expiry).
+        """
+        return self._buffer[self._start : self._stop]
+
+
+@dataclass(slots=True)
+class Ack:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets in a row that agree in all but the packet id."""
+
+    type: PacketType
+    packet_ids: list[int]
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A topic filter and what is wanted of it; all but `qos` only in 5.0 (3.8.3.1).
+
+    `retain_handling`: 0 retained messages are sent, 1 only for a new subscription, 2 not.
+    """
+
+    filter: TopicFilter
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+@dataclass(slots=True)
+class Subscribe:
+    """SUBSCRIBE."""
+
+    type: ClassVar[PacketType] = _P.SUBSCRIBE
+    packet_id: int
+    subscriptions: list[Subscription]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Suback:
+    """SUBACK: a reason code for each subscription, in their order; 0 to 2 are the QoS granted."""
+
+    type: ClassVar[PacketType] = _P.SUBACK
+    packet_id: int
+    reason_codes: list[int]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Unsubscribe:
+    """UNSUBSCRIBE."""
+
+    type: ClassVar[PacketType] = _P.UNSUBSCRIBE
+    packet_id: int
+    filters: list[TopicFilter]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Unsuback:
+    """UNSUBACK: a reason code for each topic filter, in their order; before 5.0 none."""
+
+    type: ClassVar[PacketType] = _P.UNSUBACK
+    packet_id: int
+    reason_codes: list[int] = field(default_factory=list)
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Pingreq:
+    """PINGREQ."""
+
+    type: ClassVar[PacketType] = _P.PINGREQ
+
+
+@dataclass(slots=True)
+class Pingresp:
+    """PINGRESP."""
+
+    type: ClassVar[PacketType] = _P.PINGRESP
+
+
+@dataclass(slots=True)
+class Disconnect:
+    """DISCONNECT."""
+
+    type: ClassVar[PacketType] = _P.DISCONNECT
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class Auth:
+    """AUTH, only in 5.0."""
+
+    type: ClassVar[PacketType] = _P.AUTH
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+Packet = (
+    Connect
+    | Connack
+    | Publish
+    | Ack
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+)

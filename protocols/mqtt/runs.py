@@ -1,0 +1,239 @@
+"""PUBLISH and its acknowledgements, read in runs: most of the traffic, with as little work a packet as there can be.
+
+The first packet of a run is read with all care and every check.  What follows belongs to the run if its first byte is
+the same, its properties are the same bytes, its topic is one that has been seen and found good, its packet id is not 0
+and it is complete; whatever is not so plainly right ends the run, and begins the next one, with all care.  So a packet
+of a run costs a look into a dictionary and the copy of its payload.
+
+Topics and blocks of properties that were found good are remembered for all connections that share a `Shared`, within
+bounds; of topics and properties that never come twice each is read with all care.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from typing import Final
+
+from protocols.mqtt.codes import V5, V31, PacketType, ReasonCode, Role
+from protocols.mqtt.errors import MqttError, malformed, violation
+from protocols.mqtt.fields import Context, check_text, read_binary, read_two_bytes, read_varint
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.packets import Ack, Publish
+from protocols.mqtt.properties import NO_PROPERTIES, TOPIC_ALIAS, Properties, decode_properties
+from protocols.mqtt.topics import check_topic_name
+
+#: How many topics and how many blocks of properties are remembered, and up to how many bytes each has: together at
+#: most some 5 MiB.
+TOPICS_REMEMBERED_MAX: Final = 8192
+BLOCKS_REMEMBERED_MAX: Final = 1024
+REMEMBERED_BYTES_MAX: Final = 256
+
+#: The largest length that two bytes can say.
+_TWO_BYTE_LENGTH_MAX: Final = 16_383
+
+_DEFAULT_LIMITS: Final = Limits()
+
+
+class Shared:
+    """What the connections of one side have in common: limits, and what was found good by them.
+
+    `role` is our side.
+    """
+
+    __slots__ = ("blocks", "contexts", "limits", "plain_bytes_max", "role", "topics")
+
+    def __init__(self, role: Role = Role.SERVER, limits: Limits = _DEFAULT_LIMITS) -> None:
+        self.role = role
+        self.limits = limits
+        self.contexts = {version: Context(version, role.peer, limits) for version in (3, 4, 5)}
+        self.topics: dict[bytes, str] = {}
+        self.blocks: dict[bytes, Properties] = {}
+        #: The length up to which no packet is too large and its length takes one or two bytes.
+        self.plain_bytes_max = min(_TWO_BYTE_LENGTH_MAX, limits.packet_bytes_max - 3)
+
+    def topic(self, raw: bytes) -> str:
+        """A topic name.  Raises MqttError."""
+        topic = self.topics.get(raw)
+        if topic is None:
+            topic = check_text(raw, self.limits)  # [MQTT-3.3.2-1]
+            check_topic_name(topic, self.limits)
+            if len(raw) <= REMEMBERED_BYTES_MAX:
+                if len(self.topics) >= TOPICS_REMEMBERED_MAX:
+                    self.topics.clear()
+                self.topics[raw] = topic
+        return topic
+
+    def properties(self, data: bytes, at: int, end: int) -> tuple[Properties, int]:
+        """The properties of a PUBLISH.  Raises MqttError."""
+        length, start = read_varint(data, at, end)
+        if not length:
+            return NO_PROPERTIES, start
+        block = data[start : start + length] if length <= end - start else b""
+        properties = self.blocks.get(block)
+        if properties is None:
+            properties, _ = decode_properties(data, at, end, PacketType.PUBLISH, self.contexts[V5])
+            if length <= REMEMBERED_BYTES_MAX:
+                if len(self.blocks) >= BLOCKS_REMEMBERED_MAX:
+                    self.blocks.clear()
+                self.blocks[block] = properties
+        return properties, start + length
+
+
+class TopicAliases:
+    """The topics that a peer has given numbers (3.3.2.3.4): of one connection, gone with it [MQTT-3.3.2-7]."""
+
+    __slots__ = ("_maximum", "_topics")
+
+    def __init__(self) -> None:
+        self._maximum = 0
+        self._topics: dict[int, str] = {}
+
+    def announce(self, maximum: int) -> None:
+        """We have told the peer our Topic Alias Maximum."""
+        self._maximum = maximum
+
+    def resolve(self, alias: int, topic: str) -> str:
+        """The topic of a PUBLISH with an alias, which has no topic or gives the alias a new one.  Raises MqttError."""
+        if alias > self._maximum:
+            sentence = f"the topic alias {alias} is above the maximum of {self._maximum}"
+            raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, sentence, "MQTT-3.3.2-9")
+        if topic:
+            self._topics[alias] = topic
+        elif alias in self._topics:
+            topic = self._topics[alias]
+        else:
+            raise violation(f"the topic alias {alias} stands for no topic yet")
+        return topic
+
+
+def read_publishes(
+    data: bytes, at: int, body: int, stop: int, version: int, shared: Shared, aliases: TopicAliases
+) -> tuple[Publish, int]:
+    """The run of PUBLISH packets that begins at `at` with one whose fields are `data[body:stop]`; where it ended.
+
+    Raises MqttError if the first is wrong.
+    """
+    first = data[at]
+    try:
+        run, block = _read_first(first, data, body, stop, version, shared, aliases)
+    except MqttError as error:
+        raise error.within("PUBLISH") from None
+    start, at = at, stop
+    qos, end = run.qos, len(data)
+    get, most = shared.topics.get, shared.plain_bytes_max
+    topics, payloads, packet_ids = run.topics.append, run.payloads.append, run.packet_ids.append
+    skipped = len(block) + (2 if qos else 0)
+    bare, told = block == b"\0", len(block) if len(block) > 1 else 0
+    if TOPIC_ALIAS in run.properties:
+        end = at  # each defines what the next one means
+    try:
+        while data[at] == first:
+            length = data[at + 1]
+            body = at + 2
+            if length > 127:
+                length = length & 127 | data[body] << 7
+                body += 1
+                if not 127 < length <= most:
+                    break
+            stop = body + length
+            topic_stop = body + 2 + (data[body] << 8 | data[body + 1])
+            payload_at = topic_stop + skipped
+            if not payload_at <= stop <= end:
+                break
+            topic = get(data[body + 2 : topic_stop])
+            if topic is None or (bare and data[payload_at - 1]):
+                break
+            if told and not data.startswith(block, payload_at - told):
+                break
+            if qos:
+                packet_id = data[topic_stop] << 8 | data[topic_stop + 1]
+                if not packet_id:
+                    break
+                packet_ids(packet_id)
+            topics(topic)
+            payloads(data[payload_at:stop])
+            at = stop
+    except IndexError:
+        pass  # the bytes end before those that the next packet needs
+    run.came(data, start, at)
+    return run, at
+
+
+def _read_first(
+    first: int, data: bytes, at: int, stop: int, version: int, shared: Shared, aliases: TopicAliases
+) -> tuple[Publish, bytes]:
+    """A PUBLISH alone, as a run of one, and the bytes of its properties with their length.  Raises MqttError."""
+    qos = first >> 1 & 3
+    if qos == 3:
+        raise malformed("QoS 3", "MQTT-3.3.1-4")
+    if not qos and first & 8 and version != V31:
+        raise malformed("DUP with QoS 0", "MQTT-3.3.1-2")
+    raw_topic, at = read_binary(data, at, stop)
+    packet_id = 0
+    if qos:
+        packet_id, at = read_two_bytes(data, at, stop)
+        if not packet_id:
+            raise violation("a packet identifier is not 0", "MQTT-2.2.1-3")
+    properties, block = NO_PROPERTIES, b""
+    if version == V5:
+        block_at = at
+        properties, at = shared.properties(data, at, stop)
+        block = data[block_at:at]
+    alias = properties.get(TOPIC_ALIAS)
+    if not raw_topic and version == V5:
+        if alias is None:
+            raise violation("neither a topic name nor a topic alias")
+        topic = aliases.resolve(alias, "")
+    else:
+        topic = shared.topic(raw_topic)
+        if alias is not None:
+            aliases.resolve(alias, topic)
+    return Publish(first, properties, topic, packet_id, data[at:stop]), block
+
+
+# -- acknowledgements --------------------------------------------------------------------------------------------------
+
+
+def _runs_of(first: int) -> dict[int, re.Pattern[bytes]]:
+    """Acknowledgements of success in a row, by their length: 5.0 may add the reason code 0, and no properties."""
+    forms = {2: rb"\x02..", 3: rb"\x03..\x00", 4: rb"\x04..\x00\x00"}
+    lead = re.escape(bytes([first]))
+    return {length: re.compile(rb"(?s:(?:%b%b)++)" % (lead, form)) for length, form in forms.items()}
+
+
+_RUNS: Final = {first: _runs_of(first) for first in (0x40, 0x50, 0x62, 0x70)}
+_SWAP: Final = sys.byteorder == "little"
+
+
+def read_acks(data: bytes, at: int, version: int) -> tuple[Ack, int] | None:
+    """The run of acknowledgements that begins at `at`, all of the same form; where it ended.
+
+    None if the one at `at` says more than a packet id, or is wrong: it has to be read by the table.
+    """
+    forms = _RUNS.get(data[at])
+    length = data[at + 1]
+    if forms is None or length not in forms or (version != V5 and length != 2):
+        return None
+    found = forms[length].match(data, at)
+    if found is None:
+        return None
+    run = found[0]
+    packet_ids = _packet_ids(run, length + 2)
+    if 0 in packet_ids:
+        packet_ids = packet_ids[: packet_ids.index(0)]
+        if not packet_ids:
+            return None
+    return Ack(PacketType(data[at] >> 4), packet_ids), at + len(packet_ids) * (length + 2)
+
+
+def _packet_ids(run: bytes, size: int) -> list[int]:
+    """The third and fourth byte of every `size` bytes."""
+    pairs = bytearray(len(run) // size * 2)
+    pairs[0::2] = run[2::size]
+    pairs[1::2] = run[3::size]
+    words = array("H", bytes(pairs))
+    if _SWAP:  # pragma: no branch
+        words.byteswap()
+    return words.tolist()
