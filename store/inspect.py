@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final
@@ -17,7 +18,7 @@ from store.errors import Corrupt
 from store.files import Files
 from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
 from store.recovery import RawRecord, Recovery, check_follows, raw_records, torn_bytes
-from store.retention import kept
+from store.retention import kept, read_manifests
 from store.segment import BadHeader, Scan, SegmentHeader, decode_header, scan, segment_name, segment_number
 
 #: How often a journal is listed again when segments vanish while it is read.
@@ -65,13 +66,18 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` found.  `missing` are segment numbers; `problems` are sentences for people, none if all is well."""
+    """What `verify` found.  `problems` are sentences for people, none if all is well; the other lists segment numbers.
+
+    `missing`: a broker needs them; `leftovers`: it removes them at its next start; `kept_missing`: the manifests of
+    retention list them and they are not there, which matters to audits alone.
+    """
 
     broker_id: str = ""
     closed: bool = False
     segments: list[SegmentReport] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
     leftovers: list[int] = field(default_factory=list)
+    kept_missing: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -154,8 +160,18 @@ def verify(files: Files, directory: str) -> Report:
             if attempt == ATTEMPTS_MAX:
                 raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
     for path in kept(files, directory):
-        _add(report, _check_kept(files, path))
+        with suppress(_Vanished):  # a limit took it
+            _add(report, _check_kept(files, path))
+    _miss_kept(files, directory, report)
     return report
+
+
+def _miss_kept(files: Files, directory: str, report: Report) -> None:
+    """Note kept segments that are not there.  Read last: what moves or goes meanwhile is in the manifests before."""
+    expected = read_manifests(files, directory).expected
+    there = {segment.number for segment in report.segments}.union(report.leftovers)
+    newest = max(there, default=0)
+    report.kept_missing = sorted(n for n in expected - there if n <= newest)
 
 
 def _verify(files: Files, directory: str) -> Report:
@@ -336,8 +352,9 @@ def stat(files: Files, directory: str) -> Stat:
         result.bytes += len(data)
         _count(result, source.path(number), number, data)
     for path in kept(files, directory):
-        result.kept_segments += 1
-        result.kept_bytes += files.size(path)
+        with suppress(FileNotFoundError):  # a limit took it
+            result.kept_bytes += files.size(path)
+            result.kept_segments += 1
     if "torn" in files.list_dir(directory):
         result.torn_copies = len(files.list_dir(f"{directory}/torn"))
     return result

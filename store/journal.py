@@ -183,6 +183,11 @@ class Journal:
         return not self._parts
 
     @property
+    def position(self) -> int:
+        """The position that the next record gets."""
+        return self._position + self._count
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that are not durable yet."""
         return self._submitted_bytes + self._nbytes

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from store.errors import LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
-from store.retention import RetentionSettings, enforce, retain
+from store.retention import Extent, RetentionSettings, discard, enforce, retain
 from store.segment import (
     SEGMENT_HEADER_BYTES,
     SPARE_SUFFIX,
@@ -177,6 +177,8 @@ class FileLog:
         self._durable = 0
         self._failure = ""
         self._to_trim: list[int] = []
+        # Of the segments that this run has written.
+        self._extents: dict[int, Extent] = {}
 
     @property
     def segment_bytes(self) -> int:
@@ -319,6 +321,7 @@ class FileLog:
         self._seed = decode_header(header).crc
         self._end = SEGMENT_HEADER_BYTES
         self._durable = first_position
+        self._extents[segment] = Extent(first_position)
 
     def _end_segment(self) -> None:
         """Give back what the current segment did not use.  Durable or not makes no difference: it is zeros."""
@@ -347,6 +350,7 @@ class FileLog:
         last = entries[-1]
         self._end += len(packed)
         self._durable = last.first + last.count
+        self._extents[self._segment].grow(entries)
         counters = self.counters
         counters.entries += len(entries)
         counters.bytes += len(packed)
@@ -380,23 +384,27 @@ class FileLog:
         """
         self._check()
         self._to_trim += segments
-        try:
-            while self._to_trim:
-                self._trim(self._to_trim[0])
-                del self._to_trim[0]
-            if self.settings.retention.enabled:
-                enforce(self._files, self.directory, self.settings.retention, self._now())
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise self._fail("trimming the journal", error) from error
+        for step in (self._trim_all, self._enforce):
+            try:
+                step()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise self._fail("trimming the journal", error) from error
 
-    def _trim(self, segment: int) -> None:
-        self.counters.segments_trimmed += 1
+    def _trim_all(self) -> None:
+        while self._to_trim:
+            segment = self._to_trim[0]
+            if self.settings.retention.enabled:
+                retain(self._files, self.directory, segment, self._extents.get(segment))
+            else:
+                discard(self._files, self.directory, segment)
+            del self._to_trim[0]
+            self._extents.pop(segment, None)
+            self.counters.segments_trimmed += 1
+
+    def _enforce(self) -> None:
         if self.settings.retention.enabled:
-            retain(self._files, self.directory, segment)
-        else:
-            self._files.remove(self.path(segment))
-            self._files.sync_dir(self.directory)
+            enforce(self._files, self.directory, self.settings.retention, self._now())
 
     # -- failure ---------------------------------------------------------------------------------------------------
 

@@ -131,19 +131,8 @@ class Recovery:
                 data, _, found = self._read(segment)
             later.add(segment)
             if found.entries:
-                return later | self._named(segment, data, found)
+                return later | named_segments(self._source.path(segment), segment, data, found)
         return later
-
-    def _named(self, segment: int, data: bytes, found: Scan) -> set[int]:
-        named: set[int] = set()
-        for index, raw in enumerate(raw_records(self._source.path(segment), segment, data, found)):
-            if index == 0 and raw[3] == RecordType.OPENED:
-                named.update(decode.decode_opened(data, raw[5]).segments)
-            elif index == 0:
-                raise Corrupt(self._source.path(segment), raw[5], "the first record is not OPENED")
-            elif raw[3] == RecordType.TRIMMED:
-                named.difference_update(decode.decode_trimmed(data, raw[5]).segments)
-        return named
 
     def records(self) -> Iterator[RawRecord]:
         """Every record in order of position.  Raises Corrupt.
@@ -158,6 +147,19 @@ class Recovery:
             check_follows(self._source.path(segment), segment, header.first_position, previous, position)
             yield from raw_records(self._source.path(segment), segment, data, found)
             position, previous = found.position, segment
+
+
+def named_segments(path: str, segment: int, data: bytes, found: Scan) -> set[int]:
+    """The older segments that a scanned one says are needed beside it.  Raises Corrupt."""
+    named: set[int] = set()
+    for index, raw in enumerate(raw_records(path, segment, data, found)):
+        if index == 0 and raw[3] == RecordType.OPENED:
+            named.update(decode.decode_opened(data, raw[5]).segments)
+        elif index == 0:
+            raise Corrupt(path, raw[5], "the first record is not OPENED")
+        elif raw[3] == RecordType.TRIMMED:
+            named.difference_update(decode.decode_trimmed(data, raw[5]).segments)
+    return named
 
 
 def check_follows(path: str, segment: int, first: int, previous: int, position: int) -> None:

@@ -1,20 +1,31 @@
 """Retention: segments that are no longer needed, kept for audits.
 
-A segment moves to `retention/date=YYYY-MM-DD/`, the UTC day on which it was created.  Two limits apply after each
-move, by age and by bytes; what exceeds them goes oldest first.
+A segment moves to `retention/date=YYYY-MM-DD/`, the UTC day on which it was created, and the manifest of that day says
+what is in it.  Two limits apply after each move, by age and by bytes; what exceeds them goes oldest first.  A day's
+directory goes with its last segment.
+
+An audit takes a segment for missing when it is neither in the journal nor kept although an older one is kept, and no
+manifest says why.  So a word is written, durably and before, whenever a segment above the oldest kept one goes: by a
+limit, because retention is off at the moment, or because the oldest kept one has just become older (a segment that was
+needed for long is trimmed, and newer ones went before it).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
 from typing import Final
 
-from store.files import Files
-from store.segment import SEGMENT_HEADER_BYTES, decode_header, segment_name, segment_number
+from store import manifest
+from store.files import NO_ROOM, Files
+from store.manifest import MANIFEST, KeptSegment, Manifest
+from store.segment import SEGMENT_HEADER_BYTES, Entry, decode_header, scan, segment_name, segment_number
 
 DIRECTORY: Final = "retention"
-_PREFIX: Final = "date="
+DAY_PREFIX: Final = "date="
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +37,208 @@ class RetentionSettings:
     bytes_max: int = -1
 
 
-def retain(files: Files, directory: str, segment: int) -> None:
-    """Move a segment out of the journal, durably.  Raises OSError."""
-    path = f"{directory}/{segment_name(segment)}"
-    header = decode_header(files.read_head(path, SEGMENT_HEADER_BYTES))
-    day = f"{directory}/{DIRECTORY}/{_PREFIX}{_day(header.created)}"
-    files.make_dir(day)
-    files.rename(path, f"{day}/{segment_name(segment)}")
-    files.sync_dir(day)
-    files.sync_dir(directory)
+@dataclass(slots=True)
+class Extent:
+    """How far a segment reaches: the position behind its last record, the lowest and highest time of its entries.
+
+    Whoever wrote the segment knows it without reading.  Times in ms since the epoch, 0: there are no entries.
+    """
+
+    next_position: int
+    first_time: int = 0
+    last_time: int = 0
+
+    def grow(self, entries: Sequence[Entry]) -> None:
+        """These entries were written."""
+        times = [entry.timestamp for entry in entries]  # a clock that is set back makes a later one lower
+        self.next_position = entries[-1].first + entries[-1].count
+        self.first_time = min(self.first_time or times[0], *times)
+        self.last_time = max(self.last_time, *times)
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def day_name(created: int) -> str:
+    """The name of the directory in which a segment is kept that was created then (ms since the epoch)."""
+    return f"{DAY_PREFIX}{_day(created)}"
 
 
 def _day(ms: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).date().isoformat()
 
 
+def _days(files: Files, directory: str) -> dict[str, list[str]]:
+    """The directories of the days, oldest first, each with the names in it.
+
+    Whoever looks beside a broker may find that a day went since its name was listed.
+    """
+    root = f"{directory}/{DIRECTORY}"
+    days: dict[str, list[str]] = {}
+    with suppress(FileNotFoundError):
+        for name in files.list_dir(root):
+            with suppress(FileNotFoundError):
+                if name.startswith(DAY_PREFIX):
+                    days[f"{root}/{name}"] = files.list_dir(f"{root}/{name}")
+    return days
+
+
 def kept(files: Files, directory: str) -> list[str]:
     """The paths of all kept segments, oldest first."""
-    root = f"{directory}/{DIRECTORY}"
-    try:
-        days = [name for name in files.list_dir(root) if name.startswith(_PREFIX)]
-    except FileNotFoundError:
+    return [f"{day}/{name}" for day, names in _days(files, directory).items() for name in names if segment_number(name)]
+
+
+def kept_numbers(files: Files, directory: str) -> list[int]:
+    """The numbers of all kept segments."""
+    return [segment_number(path.rpartition("/")[2]) for path in kept(files, directory)]
+
+
+def read_manifests(files: Files, directory: str) -> Manifest:
+    """What the manifests of all days say together.  Raises OSError."""
+    found = Manifest()
+    for day, names in _days(files, directory).items():
+        if MANIFEST in names:
+            with suppress(FileNotFoundError):
+                found.add(files.read(f"{day}/{MANIFEST}"))
+    return found
+
+
+# -- a segment is trimmed ----------------------------------------------------------------------------------------------
+
+
+def retain(files: Files, directory: str, segment: int, extent: Extent | None = None) -> None:
+    """Move a segment out of the journal, durably.  Without its `extent` it is read for it.  Raises OSError."""
+    path = f"{directory}/{segment_name(segment)}"
+    told = _describe(files, path, extent)
+    lines = [
+        manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
+        for gone in _gone_above(files, directory, segment)
+    ]
+    day = f"{directory}/{DIRECTORY}/{day_name(told.created)}"
+    files.make_dir(day)
+    manifest.append(files, day, [*lines, manifest.kept_line(told)])
+    files.rename(path, f"{day}/{segment_name(segment)}")
+    files.sync_dir(day)
+    files.sync_dir(directory)
+
+
+def _gone_above(files: Files, directory: str, segment: int) -> list[range]:
+    """Runs of segments that are nowhere, between this one and the oldest that is kept or the newest in the journal."""
+    there = {number for number in map(segment_number, files.list_dir(directory)) if number > segment}
+    oldest = min(kept_numbers(files, directory), default=max(there, default=0))
+    if oldest < segment:
         return []
-    return [f"{root}/{day}/{name}" for day in days for name in files.list_dir(f"{root}/{day}") if segment_number(name)]
+    there |= read_manifests(files, directory).expected
+    bounds = [segment, *sorted(number for number in there if segment < number < oldest), oldest]
+    return [range(low + 1, high) for low, high in pairwise(bounds) if high > low + 1]
+
+
+def _describe(files: Files, path: str, extent: Extent | None) -> KeptSegment:
+    data = files.read_head(path, SEGMENT_HEADER_BYTES)
+    header = decode_header(data)
+    if extent is None:
+        data = files.read(path)
+        found = scan(data, header)
+        times = [entry.timestamp for entry in found.entries]
+        extent = Extent(found.position, min(times, default=0), max(times, default=0))
+    return KeptSegment(
+        segment=header.number,
+        broker_id=header.broker_id.hex(),
+        first_position=header.first_position,
+        next_position=extent.next_position,
+        created=header.created,
+        first_time=extent.first_time,
+        last_time=extent.last_time,
+        bytes=files.size(path),
+    )
+
+
+def discard(files: Files, directory: str, segment: int) -> None:
+    """Remove a segment from the journal, durably, while retention is off.  Raises OSError."""
+    days = [*_days(files, directory)]
+
+    def remove() -> None:
+        files.remove(f"{directory}/{segment_name(segment)}")
+
+    if days:
+        _tell_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
+    else:
+        remove()
+    files.sync_dir(directory)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 def enforce(files: Files, directory: str, settings: RetentionSettings, now: int) -> None:
     """Remove kept segments that are too old or too many.  Raises OSError."""
-    paths = kept(files, directory)
-    sizes = {path: files.size(path) for path in paths}
+    days = {day: [name for name in names if segment_number(name)] for day, names in _days(files, directory).items()}
+    sizes = {f"{day}/{name}": files.size(f"{day}/{name}") for day, names in days.items() for name in names}
     total = sum(sizes.values())
     oldest = _day(now - (settings.age_days + 1) * 86_400_000) if settings.age_days >= 0 else ""
-    for path in paths:
-        day = path.rpartition("/")[0]
-        too_old = day.rpartition(_PREFIX)[2] <= oldest
-        if not too_old and not 0 <= settings.bytes_max < total:
+    old = {day for day in days if day.rpartition(DAY_PREFIX)[2] <= oldest}
+    going: list[str] = []
+    for path in sizes:
+        if path.rpartition("/")[0] not in old and not 0 <= settings.bytes_max < total:
             break
-        files.remove(path)
+        going.append(path)
         total -= sizes[path]
-        if not files.list_dir(day):
-            files.remove_dir(day)
-    # Not synced: a segment that comes back after a power cut is removed again.
+    if going:
+        _let_go(files, going, old, newest=[*days][-1])
+    staying = next((path.rpartition("/")[0] for path in [*sizes][len(going) :]), None)
+    for day in takewhile(lambda day: day != staying, days):
+        _clear(files, day, directory, too_old=day in old)
+
+
+def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest: str) -> None:
+    """Remove kept segments; those of the `old` days for their age."""
+    lines = []
+    for path in paths:
+        day, _, name = path.rpartition("/")
+        lines.append(manifest.removed_line(segment_number(name), manifest.AGE if day in old else manifest.BYTES))
+
+    def remove() -> None:
+        for path in paths:
+            files.remove(path)
+
+    _tell_and(remove, files, newest, lines)
+    for day in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+        files.sync_dir(day)  # the lines may go when the last day does: no segment must come back after that
+
+
+def _tell_and(remove: Callable[[], None], files: Files, day: str, lines: Sequence[bytes]) -> None:
+    """Say what is removed, then remove it.
+
+    On a full disk it is the other way round, as the removal makes the room; if there is none even then, an audit will
+    miss what the disk had no room to explain.
+    """
+    try:
+        manifest.append(files, day, lines)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        remove()
+        _append_if_room(files, day, lines)
+    else:
+        remove()
+
+
+def _append_if_room(files: Files, day: str, lines: Sequence[bytes]) -> None:
+    try:
+        manifest.append(files, day, lines)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+
+
+def _clear(files: Files, day: str, directory: str, *, too_old: bool) -> None:
+    """Remove the directory of a day without segments, unless its manifest misses one that no limit took."""
+    if MANIFEST in files.list_dir(day):
+        found = Manifest()
+        found.add(files.read(f"{day}/{MANIFEST}"))
+        if not too_old and found.kept.keys() & read_manifests(files, directory).expected:
+            return
+        files.remove(f"{day}/{MANIFEST}")
+    if not files.list_dir(day):
+        files.sync_dir(day)  # a name must not come back into a directory that is gone
+        files.remove_dir(day)

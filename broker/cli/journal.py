@@ -104,6 +104,9 @@ def _print_report(report: inspect.Report) -> None:
         click.echo("the newest segment has a torn tail: a broker writes it, or crashed; the next start cuts it off")
     if report.leftovers:
         click.echo("no longer needed, the next start removes them: " + ", ".join(map(str, report.leftovers)))
+    if report.kept_missing:
+        numbers = ", ".join(map(str, report.kept_missing))
+        click.echo(f"kept, but no longer there: {numbers}; a broker does not need them, an audit will miss them")
     if report.ok:
         click.echo("ok, closed cleanly" if report.closed else "ok")
 

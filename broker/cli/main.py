@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from broker import __version__
+from broker.cli.audit import audit
 from broker.cli.journal import journal
 from broker.cli.run import config, run
 from broker.cli.status import queue, status
@@ -15,7 +16,8 @@ from broker.cli.status import queue, status
 def cli() -> None:
     """A message broker that can account for every message it ever accepted.
 
-    Exit status: 0 ok, 1 a check failed, 2 usage or configuration, 3 unreachable, 4 denied, 5 partly done.
+    Exit status: 0 ok, 1 a check failed, 2 usage or configuration, 3 unreachable, 4 denied, 5 partly done; audits have
+    their own (bartleby audit --help).
     """
 
 
@@ -25,7 +27,7 @@ def version() -> None:
     click.echo(f"bartleby {__version__}")
 
 
-for _command in (run, config, status, queue, journal):
+for _command in (run, config, status, queue, journal, audit):
     cli.add_command(_command)
 
 

@@ -71,8 +71,11 @@ class Remote:
 
     def get(self, path: str, **parameters: str | int) -> Any:
         """The answer to a GET."""
-        query = urlencode({name: value for name, value in parameters.items() if value != ""})
-        return self._call("GET", f"{path}?{query}" if query else path)
+        return self._call("GET", _with_query(path, parameters))
+
+    def post(self, path: str, **parameters: str | int) -> Any:
+        """The answer to a POST."""
+        return self._call("POST", _with_query(path, parameters))
 
     def delete(self, path: str) -> Any:
         """The answer to a DELETE."""
@@ -114,6 +117,12 @@ class Remote:
         if status in (401, 403):
             return Failure(DENIED, f"{self._url} denied it: {detail}")
         return Failure(USAGE if status == 400 else CHECK_FAILED, detail)
+
+
+def _with_query(path: str, parameters: dict[str, str | int]) -> str:
+    """The path with those parameters that are given."""
+    query = urlencode({name: value for name, value in parameters.items() if value != ""})
+    return f"{path}?{query}" if query else path
 
 
 def connect(config: Path | None, data: Path | None, url: str | None, token_file: Path | None) -> Remote:

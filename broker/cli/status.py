@@ -1,8 +1,9 @@
-"""`bartleby status` and `bartleby queue`: the running broker, looked at and purged."""
+"""`bartleby status` and `bartleby queue`: the running broker, looked at, its messages moved and purged."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -22,6 +23,16 @@ from broker.log import cut
 
 #: Characters of a body in a table: what fits beside the other columns.
 BODY_CHARS: Final = 60
+
+#: Why messages stay where they are, in the broker's words and in a sentence.
+_REFUSALS: Final = {
+    "no-origin": "nothing says where they came from",
+    "no-queue": "no queue would keep them: theirs is gone and may not be made again, or a filter refuses them",
+    "onto-itself": "they came from this very queue",
+    "disk-full": "the journal has no room for them",
+}
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 _COUNTS: Final = ("messages", "ready", "scheduled", "delivering", "consumers")
 
@@ -66,7 +77,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
 
 @click.group()
 def queue() -> None:
-    """Look at the queues of the running broker, and purge them."""
+    """Look at the queues of the running broker, move their messages, and purge them."""
 
 
 @queue.command("list")
@@ -141,6 +152,78 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
             ]
         )
     print_table(columns, rows, right=["id", "failed", "bytes"])
+
+
+def selecting(command: Command) -> Command:
+    """Which messages of a queue: --filter, --id."""
+    chosen = click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
+    return chosen(
+        click.option("--id", "id", type=click.IntRange(min=1), help="Only the message with this id.")(command)
+    )
+
+
+@queue.command()
+@click.argument("name")
+@selecting
+@remote_options
+@output_option
+def retry(name: str, selector: str, id: int | None, output: OutputFormat, **where: Any) -> None:
+    """Bring messages of the queue NAME, a dead-letter queue say, back to the queues they came from.
+
+    Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
+    """
+    _move(connect(**where), f"{queue_path(name)}/messages:retry", output, filter=selector, id=id or "")
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("target")
+@selecting
+@remote_options
+@output_option
+def move(name: str, target: str, selector: str, id: int | None, output: OutputFormat, **where: Any) -> None:
+    """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
+
+    Exit status 5 if some stay: those that consumers hold, and those that no queue there takes.
+    """
+    _move(connect(**where), f"{queue_path(name)}/messages:move", output, to=target, filter=selector, id=id or "")
+
+
+def _move(remote: Remote, path: str, output: OutputFormat, **chosen: str | int) -> None:
+    """Call step by step until all messages were looked at, and print what became of them."""
+    if chosen["filter"] and chosen["id"]:
+        raise Failure(USAGE, "--id names one message: give no --filter with it")
+    total: dict[str, Any] = {"queue": "", "moved": 0, "refused": {}, "delivering": 0}
+    complete = False
+    while not complete:
+        try:
+            answer = remote.post(path, **chosen)
+        except Failure:
+            if total["queue"]:
+                click.echo(f"{total['moved']} messages were moved, then:", err=True)
+            raise
+        total |= {
+            "queue": answer["queue"],
+            "delivering": answer["delivering"],
+            "moved": total["moved"] + answer["moved"],
+        }
+        for reason, count in answer["refused"].items():
+            total["refused"][reason] = total["refused"].get(reason, 0) + count
+        chosen |= {"after": answer["last"], "below": answer["below"]}
+        complete = answer["complete"]
+    _print_moved(total, output, one=bool(chosen["id"]))
+
+
+def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> None:
+    if output == "json":
+        print_json(total)
+    else:
+        click.echo(f"{total['moved']} messages moved")
+    left = [f"{n} messages stay: {_REFUSALS.get(reason, reason)}" for reason, n in total["refused"].items()]
+    if total["delivering"] and not one:
+        left.append(f"{total['delivering']} messages are with consumers, were not looked at and stay")
+    if left:
+        raise Failure(PARTIAL, *left)
 
 
 @queue.command()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from store import segment
+from store import manifest, segment
+from store.manifest import KeptSegment, Manifest, kept_line
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from tests.store.test_record import EXAMPLES
 
@@ -44,3 +46,19 @@ def test_sizes_and_magic() -> None:
     assert segment.ENTRY_HEADER_BYTES == 48
     assert segment.ENTRY_MAGIC.hex(" ").upper() in TEXT
     assert segment.SEGMENT_MAGIC.decode() in TEXT
+
+
+def test_the_lines_of_a_manifest() -> None:
+    section = TEXT.partition("### The manifest")[2]
+    blocks = re.findall(r"^```json\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    found = Manifest()
+    for block in blocks:
+        found.add(block.encode())
+    assert found.unreadable == 0
+    (kept,) = found.kept.values()
+    assert kept_line(kept).decode() == blocks[0]
+    assert (found.why_removed(1), found.why_removed(4), found.why_removed(9)) == ("age", "gone", "gone")
+    members = {name for row in re.findall(r"^\| (`.*?`) +\|", section, re.MULTILINE) for name in row.split(", ")}
+    assert members == {f"`{each.name}`" for each in fields(KeptSegment)}
+    for why in (manifest.AGE, manifest.BYTES, manifest.OFF, manifest.GONE):
+        assert f"`{why}`" in section

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from store import inspect, record, segment
 from store.errors import Corrupt
 from store.inspect import Status
+from store.manifest import BYTES, append, removed_line
 from store.retention import RetentionSettings
 from store.segment import segment_name
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Script, Station
@@ -141,11 +144,79 @@ def test_damage_in_the_newest_that_was_durable(files: SimFiles) -> None:
 
 
 def test_damage_in_a_kept_segment(files: SimFiles) -> None:
-    path = next(p for p in files.paths() if "retention" in p)
+    path = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
     files.flip(path, 100, 1)
     report = inspect.verify(files, DIRECTORY)
     assert len(report.problems) == 1
     assert report.problems[0].startswith(path)
+
+
+def test_a_kept_segment_that_is_no_longer_there_is_told_and_no_problem(files: SimFiles) -> None:
+    gone, back, *_ = [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
+    assert inspect.verify(files, DIRECTORY).kept_missing == []
+    files.remove(gone)
+    files.put(f"{DIRECTORY}/{back[-18:]}", files.read(back))
+    files.remove(back)
+    report = inspect.verify(files, DIRECTORY)
+    assert report.kept_missing == [int(gone[-18:-8])], "one that is still in the journal is not missing"
+    assert report.ok
+
+
+def test_a_kept_segment_that_a_limit_takes_while_it_is_looked_at(files: SimFiles) -> None:
+    path, *others = [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
+
+    class Vanishing(SimFiles):
+        def read(self, path: str) -> bytes:
+            if path == gone:
+                files.remove(path)
+                day = path.rpartition("/")[0]
+                append(files, day, [removed_line(int(path[-18:-8]), BYTES)])
+                raise FileNotFoundError(path)
+            return files.read(path)
+
+        def size(self, path: str) -> int:
+            return len(self.read(path))
+
+        def __getattribute__(self, name: str) -> Any:
+            own = name in ("read", "size")
+            return object.__getattribute__(self, name) if own else getattr(files, name)
+
+    gone = path
+    report = inspect.verify(Vanishing(), DIRECTORY)
+    assert (report.problems, report.kept_missing) == ([], [])
+    assert path not in [segment.path for segment in report.segments]
+    gone = others[0]
+    assert inspect.stat(Vanishing(), DIRECTORY).kept_segments == len(others) - 1
+
+
+@pytest.mark.parametrize("listings", [0, 1, 2])
+def test_a_day_that_goes_while_it_is_looked_at(files: SimFiles, listings: int) -> None:
+    """`listings`: how often it is still there when it is listed."""
+    (day,) = {path.rpartition("/")[0] for path in files.paths() if "retention" in path}
+
+    class Vanishing(SimFiles):
+        listed = 0
+
+        def list_dir(self, path: str) -> list[str]:
+            names = files.list_dir(path)
+            if path == day:
+                self.listed += 1
+                if self.listed > listings:
+                    raise FileNotFoundError(path)
+            return names
+
+        def read(self, path: str) -> bytes:
+            if path.startswith(day) and self.listed >= listings:
+                raise FileNotFoundError(path)
+            return files.read(path)
+
+        def __getattribute__(self, name: str) -> Any:
+            own = name in ("read", "list_dir", "listed")
+            return object.__getattribute__(self, name) if own else getattr(files, name)
+
+    report = inspect.verify(Vanishing(), DIRECTORY)
+    assert (report.problems, report.kept_missing) == ([], [])
+    assert any(segment.kept for segment in report.segments) is (listings == 2)
 
 
 def test_a_missing_segment(files: SimFiles) -> None:
@@ -157,7 +228,7 @@ def test_a_missing_segment(files: SimFiles) -> None:
 
 
 def test_a_leftover(files: SimFiles) -> None:
-    kept = next(p for p in files.paths() if "retention" in p)
+    kept = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
     files.put(f"{DIRECTORY}/{kept[-18:]}", files.read(kept))
     report = inspect.verify(files, DIRECTORY)
     assert report.ok

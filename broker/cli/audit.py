@@ -1,0 +1,131 @@
+"""`bartleby audit`: the audits of spark_jobs, where a broker is configured.
+
+Here the JOURNAL may be left out, and a ledger can be compared with the running broker.  Everything else is
+spark_jobs.command's, which is only loaded when an audit is asked for: it needs the extra [spark].
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from broker.cli.failure import USAGE, Failure
+from broker.cli.remote import connect, remote_options
+from broker.cli.settings import data_directory
+
+#: What the extra installs and the audits cannot do without.
+_NEEDED: Final = ("pyspark", "pyarrow", "numpy", "matplotlib")
+
+
+def _theirs() -> click.Group:
+    """The audits as spark-submit knows them."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise Failure(
+            USAGE, f"audits need {' and '.join(missing)}, which is not installed: pip install 'bartleby[spark]'"
+        )
+    from spark_jobs.command import audit
+
+    return audit
+
+
+class _Audits(click.Group):
+    """Loads the audits when they are looked at."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return _theirs().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = _theirs().get_command(ctx, cmd_name)
+        if command is None:
+            return None
+        return _ledger(command) if cmd_name == "ledger" else _audit(command)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.epilog = _theirs().epilog
+        super().format_epilog(ctx, formatter)
+
+
+@click.group(cls=_Audits)
+def audit() -> None:
+    """Account for every message in a journal, with Spark.
+
+    JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
+    several of one broker are read as one.  Without it, the configured data directory is read.  The broker may be
+    running.
+    """
+
+
+def _audit(command: click.Command) -> click.Command:
+    """An audit that finds the journal by itself."""
+
+    @click.command(
+        command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
+    )
+    @click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="BARTLEBY_CONFIG",
+        help="The broker's configuration.",
+    )
+    @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory.")
+    @click.pass_context
+    def run(context: click.Context, /, config: Path | None, data: Path | None, **given: Any) -> None:
+        given["journal"] = _journal(given["journal"], config, data)
+        context.invoke(command, **given)
+
+    return run
+
+
+def _ledger(command: click.Command) -> click.Command:
+    """The ledger, which can be compared with the running broker as well."""
+
+    @click.command(
+        command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
+    )
+    @click.option("--compare", is_flag=True, help="Also compare each queue with the running broker's.")
+    @remote_options
+    @click.pass_context
+    def run(
+        context: click.Context,
+        /,
+        compare: bool,
+        config: Path | None,
+        data: Path | None,
+        url: str | None,
+        token_file: Path | None,
+        **given: Any,
+    ) -> None:
+        if compare:
+            given["balance"] = _balance(config, data, url, token_file)
+        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, ("url", "token_file")):
+            raise click.UsageError("--url and --token-file are for --compare")
+        given["journal"] = _journal(given["journal"], config, None if compare and given["journal"] else data)
+        context.invoke(command, **given)
+
+    return run
+
+
+def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> tuple[str, ...]:
+    if not given:
+        return (str(data_directory(config, data)),)
+    if data is not None:
+        raise click.UsageError("a JOURNAL and --data both say where the journal is: give one of them")
+    return given
+
+
+def _balance(config: Path | None, data: Path | None, url: str | None, token_file: Path | None) -> Any:
+    """What the running broker says is on its queues.
+
+    It is asked before the journal is looked at, so that the journal has all that the answer speaks of.  Statuses of the
+    other commands mean something else here: whatever fails is 2.
+    """
+    try:
+        return connect(config, data, url, token_file).get("/api/v1/balance")
+    except Failure as failure:
+        failure.exit_code = USAGE  # type: ignore[misc]  # click looks at the instance, whatever it declares
+        raise

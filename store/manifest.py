@@ -1,0 +1,132 @@
+"""The manifest of a day's kept segments: what an audit knows of them without opening one, and what was let go.
+
+`manifest.jsonl` lies beside the segments, one JSON object a line.  Every line counts, in whatever day's manifest it is:
+
+    {"segment": 7, "broker_id": ..., "first_position": ..., ...}      it is kept, and this is in it
+    {"segment": 7, "removed": "age"}                                  it was let go, and why
+    {"segment": 2, "through": 5, "removed": "gone"}                   all of these were
+
+1. A line is durable before what it tells is done.  So after a crash at any point a segment is where it was, or where
+   the line says; it is never gone without a word.  A segment that is there counts, whatever a line says.
+2. A line about segments that are let go is in the manifest of the newest day, so that it stays as long as anything
+   that is kept beside them.
+3. Lines are only appended.  What a power cut leaves of an unfinished one is no JSON: readers pass over it, and the
+   next line is written in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from store.files import Files, write_all
+
+MANIFEST: Final = "manifest.jsonl"
+
+#: Why a segment was let go: it was too old, all together were too large, retention was off; or it was gone already,
+#: for whatever reason, when an older one began to be kept.
+AGE: Final = "age"
+BYTES: Final = "bytes"
+OFF: Final = "off"
+GONE: Final = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSegment:
+    """What a manifest says about a segment that is kept.
+
+    Its positions are `first_position` to below `next_position`; `created`, and `first_time` and `last_time`, the
+    lowest and highest time of its entries, are in ms since the epoch (0: it has none); `bytes` is its size.
+    """
+
+    segment: int
+    broker_id: str
+    first_position: int
+    next_position: int
+    created: int
+    first_time: int
+    last_time: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Manifest:
+    """All that manifests say: segments that were kept, which were let go and why, and how many lines are no lines."""
+
+    kept: dict[int, KeptSegment] = field(default_factory=dict)
+    removed: dict[int, str] = field(default_factory=dict)
+    runs: list[tuple[range, str]] = field(default_factory=list)
+    unreadable: int = 0
+
+    @property
+    def expected(self) -> set[int]:
+        """The segments that must be kept, if they are not still in the journal."""
+        return {segment for segment in self.kept if not self.why_removed(segment)}
+
+    def why_removed(self, segment: int) -> str:
+        """Why a segment was let go, "" if no line says that it was."""
+        return self.removed.get(segment) or next((why for run, why in self.runs if segment in run), "")
+
+    def add(self, data: bytes) -> None:
+        """Take in the bytes of a manifest file."""
+        *lines, _unfinished = data.split(b"\n")
+        for line in lines:
+            try:
+                self._add(json.loads(line))
+            except (TypeError, ValueError):
+                self.unreadable += 1
+
+    def _add(self, told: Any) -> None:
+        """Members that this software does not know are ignored.  Raises TypeError, ValueError."""
+        if not isinstance(told, dict) or not isinstance(told.get("segment"), int):
+            raise ValueError("not about a segment")
+        if "removed" in told:
+            if "through" in told:
+                self.runs.append((range(told["segment"], int(told["through"]) + 1), str(told["removed"])))
+            else:
+                self.removed[told["segment"]] = str(told["removed"])
+            return
+        if not all(isinstance(told.get(name), type) for name, type in _TYPES.items()):
+            raise ValueError("not all that is known of a kept segment")
+        members: dict[str, Any] = {name: told[name] for name in _TYPES}
+        self.kept[told["segment"]] = KeptSegment(**members)
+
+
+_TYPES: Final = {each.name: str if each.name == "broker_id" else int for each in fields(KeptSegment)}
+
+
+def kept_line(kept: KeptSegment) -> bytes:
+    """The line about a segment that is kept."""
+    return _line(asdict(kept))
+
+
+def removed_line(segment: int, why: str, *, through: int = 0) -> bytes:
+    """The line about a segment that is let go, or about all `through` another one."""
+    return _line({"segment": segment, "removed": why} | ({"through": through} if through > segment else {}))
+
+
+def _line(members: dict[str, Any]) -> bytes:
+    return json.dumps(members).encode() + b"\n"
+
+
+def append(files: Files, day: str, lines: Iterable[bytes]) -> None:
+    """Add lines to the manifest in a day's directory; they are durable when this returns.  Raises OSError."""
+    path = f"{day}/{MANIFEST}"
+    try:
+        written = files.read(path)
+        file = files.open(path)
+    except FileNotFoundError:
+        written = b""
+        file = files.create(path)
+    whole = written.rfind(b"\n") + 1
+    try:
+        if whole < len(written):
+            file.truncate(whole)
+            file.sync()
+        write_all(file, b"".join(lines), whole)
+        file.sync()
+    finally:
+        file.close()
+    files.sync_dir(day)
