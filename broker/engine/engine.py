@@ -282,7 +282,7 @@ class Engine:
             redelivery.reject(self.core, self.router, consumer.queue, messages, text, consumer)
 
     def undeliverable(self, consumer: Consumer, message: Message, why: str, *, too_large: bool) -> None:
-        """A delivery cannot be made to this consumer, nor could it ever be: a dead letter.  It must hold the message."""
+        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter."""
         reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.DECODE_ERROR
         messages = consumer.settle([message.id])
         redelivery.reject(self.core, self.router, consumer.queue, messages, why, consumer, reason)

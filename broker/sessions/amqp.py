@@ -37,9 +37,7 @@ from protocols.amqp.errors import (
 from protocols.amqp.events import (
     Aborted,
     Attached,
-    Available,
     Began,
-    Connected,
     Credit,
     Detached,
     Dispositions,
@@ -140,7 +138,6 @@ class AmqpSession:
         self._handlers: Final[dict[type, Callable[[Any], None]]] = {
             SaslInit: self._on_sasl,
             SaslResponse: self._on_sasl,
-            Connected: lambda event: None,
             Open: self._on_open,
             Close: self._on_close,
             Began: lambda event: event.session.send_begin(),
@@ -153,7 +150,6 @@ class AmqpSession:
             Aborted: self._on_aborted,
             Dispositions: self._on_dispositions,
             Credit: self._on_credit,
-            Available: lambda event: None,
             WindowOpened: self._on_window_opened,
         }
 
@@ -193,7 +189,9 @@ class AmqpSession:
         try:
             while not self._lost and (events := codec.events()):
                 for event in events:
-                    handlers[type(event)](event)
+                    handler = handlers.get(type(event))
+                    if handler is not None:  # else it asks for nothing
+                        handler(event)
         except AmqpError as error:
             self._fail(error)
         self._publish()
@@ -243,8 +241,9 @@ class AmqpSession:
     def timed_out(self) -> None:
         """The peer fell silent for longer than its idle-time-out allows."""
         self.engine.core.report("connection.silent", connection=self._id, remote=self.remote)
-        silent = connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
-        self._codec.send_close(silent)
+        self._codec.send_close(
+            connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
+        )
         self._turn.touch(self._outlet)
         self._end(redelivery.LOST)
 
@@ -299,9 +298,8 @@ class AmqpSession:
         self.established = True
 
     def _send_open(self, properties: dict[str, object]) -> None:
-        half = self.options.idle_timeout // 2
         self._codec.send_open(
-            idle_time_out=half or None,
+            idle_time_out=self.options.idle_timeout // 2 or None,
             offered_capabilities=OFFERED,
             properties={"product": "bartleby", "version": self.options.version} | properties,
         )
@@ -394,7 +392,10 @@ class AmqpSession:
     def detach(self, link: Sender, error: Error) -> None:
         """The broker ends a link: its queue was deleted."""
         self._drop(link, closed=False)
-        link.send_detach(error=error)
+        try:
+            link.send_detach(error=error)
+        except AmqpError as too_large:
+            self._fail(too_large)
         self._turn.touch(self._outlet)
 
     # -- messages in -----------------------------------------------------------------------------------------------
@@ -487,8 +488,6 @@ class AmqpSession:
                 self._draining[link] = None
         if self._draining:  # there is more to send first: look again after the next tick
             self._turn.touch(self._outlet)
-
-    # -- answers ---------------------------------------------------------------------------------------------------
 
     def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""

@@ -17,6 +17,7 @@ other frame is decoded and goes the way of its channel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from protocols.amqp import dispositions, transfers
@@ -114,11 +115,12 @@ class AmqpConnection:
         self.state = ConnectionState.START
         self.peer: Open | None = None
         self._limits = limits
+        self._body_limits = replace(limits, values_max=limits.performative_values_max)
         self._container_id = container_id
         self._transport = Transport(limits)
         self._input = Input()
         self._handshake = Handshake(
-            limits,
+            self._body_limits,
             self._transport.out,
             server=server,
             mechanisms=mechanisms,
@@ -260,7 +262,7 @@ class AmqpConnection:
         body, end = at + 4 * doff, at + size
         if body == end and self.peer is not None:
             return
-        performative, stop = decode_body(buffer, at, body, end, self._limits)
+        performative, stop = decode_body(buffer, at, body, end, self._body_limits)
         if stop < end and not isinstance(performative, Transfer):
             raise DecodeError(stop - at, f"{end - stop} bytes after {performative.NAME}")
         kind = type(performative)

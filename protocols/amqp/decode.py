@@ -65,6 +65,12 @@ _LAST_CHARACTER: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
+#: The values of one byte, so that they cost nothing each.
+_UBYTES: Final = [UByte(number) for number in range(256)]
+_UINTS: Final = [UInt(number) for number in range(256)]
+_ULONGS: Final = [ULong(number) for number in range(256)]
+
+
 def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
 
@@ -105,13 +111,13 @@ _READERS: Final[dict[int, Callable[[bytes, int], object]]] = {
     0x40: lambda buffer, at: None,
     0x41: lambda buffer, at: True,
     0x42: lambda buffer, at: False,
-    0x43: lambda buffer, at: UInt(0),
-    0x44: lambda buffer, at: ULong(0),
+    0x43: lambda buffer, at: _UINTS[0],
+    0x44: lambda buffer, at: _ULONGS[0],
     0x45: lambda buffer, at: [],
-    0x50: lambda buffer, at: UByte(buffer[at]),
+    0x50: lambda buffer, at: _UBYTES[buffer[at]],
     0x51: lambda buffer, at: Byte(_signed(buffer[at])),
-    0x52: lambda buffer, at: UInt(buffer[at]),
-    0x53: lambda buffer, at: ULong(buffer[at]),
+    0x52: lambda buffer, at: _UINTS[buffer[at]],
+    0x53: lambda buffer, at: _ULONGS[buffer[at]],
     0x54: lambda buffer, at: Int(_signed(buffer[at])),
     0x55: lambda buffer, at: _signed(buffer[at]),
     0x56: _boolean,

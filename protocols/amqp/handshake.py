@@ -7,7 +7,7 @@ all), AMQP where SASL is asked for.
     client  AMQP 3.1.0.0                 init              AMQP 0.1.0.0    open ...
     server               AMQP 3.1.0.0 mechanisms    outcome              AMQP 0.1.0.0
 
-Nothing but the framing and the order of a SASL exchange is known here; what the mechanisms say is in `sasl`.
+Nothing but the framing and the order of a SASL exchange is known here; what the mechanisms say is none of its business.
 """
 
 from __future__ import annotations
@@ -140,9 +140,7 @@ class Handshake:
         if header == AMQP_HEADER:
             return connection_error(UNAUTHORIZED_ACCESS, "A login is needed: begin with the SASL protocol header.")
         if header == SASL_HEADER:
-            return connection_error(
-                NOT_ALLOWED, "SASL comes once." if self._mechanisms else "There is no SASL here."
-            )
+            return connection_error(NOT_ALLOWED, "SASL comes once." if self._mechanisms else "There is no SASL here.")
         version = f"{header[5]}.{header[6]}.{header[7]} (protocol id {header[4]})"
         return connection_error(NOT_IMPLEMENTED, f"What is spoken here is AMQP 1.0.0, not {version}.")
 

@@ -22,8 +22,8 @@ class Limits:
     channel_max: int = 1023
     #: Highest handle, announced as handle-max: one less than the links of one session.
     handle_max: int = 1023
-    #: Links of one connection over all its sessions.  Each costs some kilobytes.
-    links_max: int = 4096
+    #: Links of one connection over all its sessions.  Each keeps its ATTACH, some kilobytes.
+    links_max: int = 2048
     #: TRANSFER frames that a peer may send on one session before it hears from us again: two thousand of the largest
     #: messages' worth of frames would fit, so that credit rules and not this.
     incoming_window: int = 16384
@@ -36,6 +36,9 @@ class Limits:
     unsettled_max: int = 1 << 16
     #: Nesting of lists, maps, arrays and described types in one value.  Real messages have three or four.
     depth_max: int = 32
-    #: Values in one value, itself and all that it holds.  Each costs some tens of bytes of memory, many times the one
-    #: byte that it may cost on the wire.
+    #: Values in a section of a message, itself and all that it holds.  Each costs some tens of bytes of memory, many
+    #: times the one byte that it may cost on the wire.
     values_max: int = 1 << 16
+    #: The same in a frame body: fields, and what the maps in them hold.  They are kept as long as the link or session;
+    #: the largest are the unsettled deliveries of an ATTACH, two to four values each.
+    performative_values_max: int = 1 << 13

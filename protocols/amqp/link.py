@@ -13,6 +13,8 @@ has ended, goes nowhere.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from protocols.amqp.errors import AmqpError
@@ -46,7 +48,7 @@ def error_of(error: AmqpError | Error | None) -> Error | None:
     return Error(error.condition, error.description) if isinstance(error, AmqpError) else error
 
 
-class Link:
+class Link(ABC):
     """Our end of a link.  `role` is ours, `attach` the peer's ATTACH, `local` our own."""
 
     role: ClassVar[bool]
@@ -83,7 +85,7 @@ class Link:
         target: Target | Coordinator | Described | None = None,
         snd_settle_mode: int = SenderSettleMode.MIXED,
         rcv_settle_mode: int = ReceiverSettleMode.FIRST,
-        unsettled: dict[bytes, DeliveryState | None] | None = None,
+        unsettled: Mapping[bytes, DeliveryState | None] | None = None,
         incomplete_unsettled: bool = False,
         max_message_size: int | None = None,
         offered_capabilities: tuple[str, ...] = (),
@@ -106,7 +108,7 @@ class Link:
             rcv_settle_mode,
             source,
             target,
-            unsettled,
+            None if unsettled is None else dict(unsettled),
             incomplete_unsettled,
             self.delivery_count if self.role is SENDER else None,
             max_message_size,
@@ -143,10 +145,11 @@ class Link:
         self.clear()
         events.append(Detached(self, detach.closed, detach.error))
 
+    @abstractmethod
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
         """The peer's FLOW with this link's handle."""
-        raise NotImplementedError
 
+    @abstractmethod
     def clear(self) -> None:
         """Forget what has come in part."""
 

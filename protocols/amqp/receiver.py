@@ -37,8 +37,7 @@ class Receiver(Link):
     def __init__(self, session: Session, name: str) -> None:
         super().__init__(session, name)
         self._progress = DeliveryState.NOT_RCVD
-        self._parts: list[bytes] = []
-        self._bytes = 0
+        self._body = bytearray()  # what has come of a message in several frames
         self._first = Transfer(0)  # the first frame of the delivery that is being received
         self._settled = False
 
@@ -123,9 +122,9 @@ class Receiver(Link):
             events.append(Aborted(self, first.delivery_id, first.delivery_tag))
             self.clear()
             return
-        self._append(payload)
+        payload = self._append(payload)
         if self._progress is DeliveryState.RECEIVED:
-            self._complete(transfer, events)
+            self._complete(payload, events)
 
     def _begin(self, transfer: Transfer) -> None:
         session = self.session
@@ -160,24 +159,28 @@ class Receiver(Link):
         if transfer.state is not None:
             first.state = transfer.state
 
-    def _append(self, payload: bytes) -> None:
+    def _append(self, payload: bytes) -> bytes:
+        """More of the message; all of it if it is complete."""
         transport = self.session.transport
         limits = transport.limits
-        self._parts.append(payload)
-        self._bytes += len(payload)
-        transport.partial_bytes += len(payload)
-        if self._bytes > limits.message_bytes_max:
+        body = self._body
+        if len(body) + len(payload) > limits.message_bytes_max:
             most = limits.message_bytes_max
             raise link_error(MESSAGE_SIZE_EXCEEDED, f"transfer: a message may have {most} bytes, this one has more.")
-        if transport.partial_bytes > limits.partial_bytes_max:
+        complete = self._progress is DeliveryState.RECEIVED
+        if complete and not body:
+            return payload
+        if transport.partial_bytes + len(payload) > limits.partial_bytes_max:
             text = f"The messages that have not come whole may have {limits.partial_bytes_max} bytes together."
             raise connection_error(RESOURCE_LIMIT_EXCEEDED, text)
+        body += payload
+        transport.partial_bytes += len(payload)
+        return bytes(body) if complete else b""
 
-    def _complete(self, transfer: Transfer, events: list[Event]) -> None:
+    def _complete(self, payload: bytes, events: list[Event]) -> None:
         first = self._first
         assert first.delivery_id is not None
         assert first.delivery_tag is not None
-        payload = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         if self._settled and not first.settled:
             self.session.incoming.take(first.delivery_id, 1)
         settled = self._settled
@@ -198,7 +201,6 @@ class Receiver(Link):
 
     def clear(self) -> None:
         """Forget what has come in part."""
-        self.session.transport.partial_bytes -= self._bytes
-        self._parts = []
-        self._bytes = 0
+        self.session.transport.partial_bytes -= len(self._body)
+        self._body = bytearray()
         self._progress = DeliveryState.NOT_RCVD

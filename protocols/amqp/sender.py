@@ -54,6 +54,9 @@ class Sender(Link):
         self.drain = flow.drain
         events.append(Credit(self, flow.properties))
 
+    def clear(self) -> None:
+        """Nothing comes to a sender."""
+
     def send_drained(self) -> None:
         """FLOW: there is nothing more to send, so all credit is used (drain)."""
         if self.stalled:

@@ -1,0 +1,357 @@
+"""Messages: where their sections are, what they say, and forwarding the bare message untouched."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import proton
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocols.amqp.composite import Composite
+from protocols.amqp.decode import decode
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.limits import Limits
+from protocols.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Message,
+    encode_annotations,
+    encode_application_properties,
+    encode_section,
+)
+from protocols.amqp.performatives import Header, Properties
+from protocols.amqp.types import Described, Pairs, Symbol, UInt, ULong
+from tests.protocols.amqp.composites import instances
+from tests.protocols.amqp.values import SIMPLE, simple, typed, values
+
+noted: st.SearchStrategy[dict[object, object]] = st.dictionaries(
+    SIMPLE["symbol"] | SIMPLE["ulong"], values, min_size=1, max_size=3
+)
+properties = st.dictionaries(SIMPLE["string"], simple, min_size=1, max_size=3)
+bodies: st.SearchStrategy[tuple[int, list[Any]]] = st.one_of(
+    st.tuples(st.just(DATA), st.lists(SIMPLE["binary"], min_size=1, max_size=3)),
+    st.tuples(st.just(AMQP_SEQUENCE), st.lists(st.lists(values, max_size=3), min_size=1, max_size=3)),
+    st.tuples(st.just(AMQP_VALUE), st.lists(values, min_size=1, max_size=1)),
+)
+
+
+def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Maybe none."""
+    return st.none() | strategy
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[dict[int, Any], int, list[object]]:
+    """The sections of a message before its body and after it by their codes, and its body."""
+    sections = {
+        HEADER: draw(optional(instances(Header))),
+        DELIVERY_ANNOTATIONS: draw(optional(noted)),
+        MESSAGE_ANNOTATIONS: draw(optional(noted)),
+        PROPERTIES: draw(optional(instances(Properties))),
+        APPLICATION_PROPERTIES: draw(optional(properties)),
+        FOOTER: draw(optional(noted)),
+    }
+    kind, body = draw(bodies)
+    return {code: held for code, held in sections.items() if held is not None}, kind, body
+
+
+def section(code: int, held: object) -> bytes:
+    """A section, encoded by what it says."""
+    return held.encode() if isinstance(held, Header | Properties) else encode(Described(ULong(code), held))
+
+
+def encoded(sections: dict[int, Any], kind: int, body: list[object]) -> dict[int, bytes]:
+    """The sections of a message in their order, encoded."""
+    raw = {code: section(code, held) for code, held in sections.items()} | {
+        kind: b"".join([section(kind, held) for held in body])
+    }
+    return dict(sorted(raw.items()))
+
+
+@settings(max_examples=50)
+@given(messages())
+def test_sections(made: tuple[dict[int, Any], int, list[object]]) -> None:
+    sections, kind, body = made
+    raw = encoded(sections, kind, body)
+    message = Message(b"".join(raw.values()))
+    for code in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES):
+        assert message.section(code) == raw.get(code, b"")
+    assert message.body_at == sum(len(part) for code, part in raw.items() if code < DATA)
+    assert message.bare == b"".join([part for code, part in raw.items() if code >= PROPERTIES])
+    assert message.bare_at == len(message.payload) - len(message.bare)
+    assert message.header == sections.get(HEADER, Header())
+    assert message.properties == sections.get(PROPERTIES, Properties())
+    assert typed(message.delivery_annotations) == typed(sections.get(DELIVERY_ANNOTATIONS, {}))
+    assert typed(message.message_annotations) == typed(sections.get(MESSAGE_ANNOTATIONS, {}))
+    assert typed(message.application_properties) == typed(sections.get(APPLICATION_PROPERTIES, {}))
+    assert typed(list(message.body())) == typed([kind, body])
+    assert typed(message.footer) == typed(sections.get(FOOTER, {}))
+
+
+@settings(max_examples=50)
+@given(messages(), instances(Header), noted)
+def test_forwarding(
+    made: tuple[dict[int, Any], int, list[object]], header: Composite, notes: dict[object, object]
+) -> None:
+    raw = encoded(*made)
+    message = Message(b"".join(raw.values()))
+    bare = b"".join([part for code, part in raw.items() if code >= PROPERTIES])
+    assert message.forward(header.encode()) == header.encode() + raw.get(MESSAGE_ANNOTATIONS, b"") + bare
+    new = encode_annotations(MESSAGE_ANNOTATIONS, notes)
+    assert message.forward(b"", new) == new + bare
+    again = Message(message.forward(header.encode(), new))
+    assert again.header == header
+    assert typed(again.message_annotations) == typed(notes)
+    assert again.delivery_annotations == {}
+    assert again.bare == message.bare
+
+
+@settings(max_examples=50)
+@given(messages(), st.data())
+def test_cut_short(made: tuple[dict[int, Any], int, list[object]], data: st.DataObject) -> None:
+    payload = b"".join(encoded(*made).values())
+    cut = payload[: data.draw(st.integers(0, len(payload) - 1))]
+    message = Message(cut)
+    offset = 0
+    try:
+        assert message.forward(b"").endswith(cut[message.bare_at :])
+        _ = message.header, message.properties, message.application_properties, message.properties_count
+        message.body()
+    except DecodeError as error:
+        offset = error.offset
+    assert 0 <= offset <= len(cut)
+
+
+# -- proton as the oracle ----------------------------------------------------------------------------------------------
+
+
+def by_proton() -> proton.Message:
+    """A message of proton's with something everywhere."""
+    message = proton.Message(body={"a": [1, "b"]}, durable=True, priority=7, ttl=5.0, delivery_count=3)
+    message.id = "id"
+    message.user_id = b"user"
+    message.address = "to"
+    message.subject = "subject"
+    message.reply_to = "reply"
+    message.correlation_id = UUID(int=5)
+    message.content_type = "text/plain"
+    message.content_encoding = "gzip"
+    message.expiry_time = 1.5
+    message.creation_time = 2.5
+    message.group_id = "group"
+    message.group_sequence = 9
+    message.reply_to_group_id = "other"
+    message.instructions = {proton.symbol("x-opt-delivery"): 1}
+    message.annotations = {proton.symbol("x-opt-message"): "v"}
+    vars(message)["properties"] = {"p": 1.5, "q": None}
+    return message
+
+
+PROPERTIES_BY_HAND = Properties(
+    "id", b"user", "to", "subject", "reply", UUID(int=5), "text/plain", "gzip", 1500, 2500, "group", 9, "other"
+)
+
+
+def test_what_proton_writes() -> None:
+    message = Message(bytes(by_proton().encode()))
+    assert message.header == Header(True, 7, 5000, False, 3)
+    assert message.properties == PROPERTIES_BY_HAND
+    assert message.properties_count == 13
+    assert typed(message.delivery_annotations) == typed({Symbol("x-opt-delivery"): 1})
+    assert typed(message.message_annotations) == typed({Symbol("x-opt-message"): "v"})
+    assert typed(message.application_properties) == typed({"p": 1.5, "q": None})
+    assert message.body() == (AMQP_VALUE, [{"a": [1, "b"]}])
+
+
+def test_what_proton_reads() -> None:
+    message = proton.Message()
+    message.decode(
+        Header(True, 7, 5000, False, 3).encode()
+        + encode_annotations(DELIVERY_ANNOTATIONS, {"x-opt-delivery": 1})
+        + encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-message": "v", ULong(5): 6})
+        + PROPERTIES_BY_HAND.encode()
+        + encode_application_properties({"p": 1.5, "q": None})
+        + encode_section(AMQP_VALUE, {"a": [1, "b"]})
+        + encode_annotations(FOOTER, {"x-opt-hash": b"h"})
+    )
+    theirs = by_proton()
+    for name in ("id", "user_id", "address", "subject", "reply_to", "correlation_id", "content_type", "body", "ttl"):
+        assert getattr(message, name) == getattr(theirs, name)
+    assert vars(message)["properties"] == vars(theirs)["properties"]
+    assert message.annotations == {proton.symbol("x-opt-message"): "v", proton.ulong(5): 6}
+    assert message.instructions == theirs.instructions
+    assert (message.durable, message.priority, message.delivery_count) == (True, 7, 3)
+    assert (message.group_id, message.group_sequence, message.reply_to_group_id) == ("group", 9, "other")
+    assert (message.expiry_time, message.creation_time) == (1.5, 2.5)
+
+
+@pytest.mark.parametrize("body", [b"data", "text", [1, "a"], {"k": 1}, 5, True, proton.timestamp(7)])
+def test_bodies_of_proton(body: Any) -> None:
+    message = proton.Message(body=body, inferred=True)
+    kinds: dict[type, int] = {bytes: DATA, list: AMQP_SEQUENCE}
+    assert Message(bytes(message.encode())).body() == (kinds.get(type(body), AMQP_VALUE), [body])
+
+
+def test_proton_sends_no_body_for_none() -> None:
+    assert Message(bytes(proton.Message().encode())).body() == (0, [])
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_message() -> None:
+    message = Message(b"")
+    assert (message.bare_at, message.body_at, message.bare, message.section(HEADER)) == (0, 0, b"", b"")
+    assert (message.header, message.properties, message.properties_count) == (Header(), Properties(), 0)
+    assert message.body() == (0, [])
+    assert message.footer == {}
+    assert message.forward(b"h") == b"h"
+
+
+def test_other_encodings_of_sections() -> None:
+    raw = (
+        b"\x00\x80" + HEADER.to_bytes(8) + b"\xc0\x02\x01\x41"
+        + encode(Described(Symbol("amqp:message-annotations:map"), {Symbol("a"): 1}))
+        + b"\x00\x53\x73" + b"\xd0\x00\x00\x00\x07\x00\x00\x00\x01\xa1\x01i"
+        + encode(Described(Symbol("amqp:amqp-value:*"), "v"))
+    )  # fmt: skip
+    message = Message(raw)
+    assert message.header == Header(True)
+    assert message.message_annotations == {"a": 1}
+    assert message.properties == Properties("i")
+    assert message.properties_count == 1
+    assert message.body() == (AMQP_VALUE, ["v"])
+    assert message.bare == raw[message.bare_at :]
+
+
+def test_the_number_of_properties() -> None:
+    for value, count in (
+        (Properties(), 0),
+        (Properties("id"), 1),
+        (Properties(absolute_expiry_time=5), 9),
+        (Properties(group_id="g"), 11),
+        (Properties(reply_to_group_id="g" * 300), 13),
+    ):
+        assert Message(value.encode()).properties_count == count
+    for raw in b"\x00\x53\x73\x40", b"\x00\x53\x73\xc0\x00", b"\x00\x53\x73\xd0\x00\x00\x00\x03abc":
+        with pytest.raises(DecodeError, match="properties is a list of fields"):
+            _ = Message(raw).properties_count
+
+
+def test_maps_with_keys_that_python_cannot_hold_apart() -> None:
+    same = Pairs([("a", 1), (Symbol("a"), 2)])
+    for code in DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES:
+        message = Message(encode_section(code, same))
+        maps = message.delivery_annotations, message.message_annotations, message.application_properties
+        assert sorted(maps, key=len) == [{}, {}, {"a": 2}]
+    assert Message(encode_section(FOOTER, Pairs([([1], 1)]))).footer == {}
+
+
+MALFORMED = [
+    (b"\x40", 0, "a section begins with its descriptor"),
+    (b"\x00", 1, "the end, where a value should begin"),
+    (b"\x00\x53", 2, "1 bytes are needed, 0 are there"),
+    (b"\x00\x53\x70", 3, "the end, where a value should begin"),
+    (b"\x00\x53\x70\xc0", 4, "1 bytes are needed, 0 are there"),
+    (b"\x00\x53\x70\xc0\x05\x01\x40", 5, "5 bytes are needed, 2 are there"),
+    (b"\x00\x53\x6f\x45", 0, "no section of a message: '111'"),
+    (b"\x00\x53\x79\x45", 0, "no section of a message: '121'"),
+    (b"\x00\x55\x70\x45", 0, "no section of a message: '112'"),
+    (encode(Described(Symbol("amqp:open:list"), [])), 0, "no section of a message: 'amqp:open:list'"),
+    (b"\x00\x45\x45", 0, "no section of a message: '[]'"),
+    (Properties().encode() + Header().encode(), 4, "header after properties"),
+    (Header().encode() * 2, 4, "header after header"),
+    (encode_application_properties({"a": 1}) + Properties().encode(), 11, "properties after application-properties"),
+]
+
+
+@pytest.mark.parametrize(("raw", "offset", "reason"), MALFORMED, ids=[row[2] for row in MALFORMED])
+def test_malformed_sections(raw: bytes, offset: int, reason: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        _ = Message(raw).body_at
+    assert (caught.value.offset, caught.value.reason) == (offset, reason)
+
+
+BODY = encode_section(DATA, b"x")
+MALFORMED_BODIES = [
+    (BODY + Header().encode(), 6, "header does not belong there"),
+    (BODY + encode_section(AMQP_VALUE, 1), 6, "amqp-value does not belong there"),
+    (BODY + encode_section(AMQP_SEQUENCE, [1]), 6, "amqp-sequence does not belong there"),
+    (encode_section(AMQP_VALUE, 1) * 2, 5, "amqp-value does not belong there"),
+    (encode_section(FOOTER, {1: 2}) + BODY, 10, "data does not belong there"),
+    (encode_section(FOOTER, {1: 2}) * 2, 10, "footer does not belong there"),
+    (encode_section(DATA, "x"), 0, "data cannot be a str"),
+    (encode_section(AMQP_SEQUENCE, 5), 0, "amqp-sequence cannot be a int"),
+    (encode_section(FOOTER, [1]), 0, "footer is a map"),
+    (BODY + b"\x00\x53\x75\xa0\x05x", 11, "5 bytes are needed, 1 are there"),
+]
+
+
+@pytest.mark.parametrize(("raw", "offset", "reason"), MALFORMED_BODIES, ids=[row[2] for row in MALFORMED_BODIES])
+def test_malformed_bodies(raw: bytes, offset: int, reason: str) -> None:
+    message = Message(raw)
+    for ask in message.body, lambda: message.footer:
+        with pytest.raises(DecodeError) as caught:
+            ask()
+        assert (caught.value.offset, caught.value.reason) == (offset, reason)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (HEADER, "header is a list of fields, not of type long"),
+        (PROPERTIES, "properties is a list of fields, not of type long"),
+        (DELIVERY_ANNOTATIONS, "delivery-annotations is a map"),
+        (MESSAGE_ANNOTATIONS, "message-annotations is a map"),
+        (APPLICATION_PROPERTIES, "application-properties is a map"),
+    ],
+)
+def test_sections_of_the_wrong_type(code: int, reason: str) -> None:
+    prefix = Header().encode() if code > HEADER else b""
+    message = Message(prefix + encode_section(code, 500))
+    with pytest.raises(DecodeError) as caught:
+        _ = (
+            message.header,
+            message.delivery_annotations,
+            message.message_annotations,
+            message.properties,
+            message.application_properties,
+        )
+    assert (caught.value.offset, caught.value.reason) == (len(prefix), reason)
+
+
+def test_what_is_not_asked_for_is_not_looked_at() -> None:
+    raw = Header(True).encode() + b"\x00\x53\x74\xc1\x03\xff\xff\xff" + BODY
+    message = Message(raw)
+    assert message.header == Header(True)
+    assert message.body() == (DATA, [b"x"])
+    assert message.forward(b"") == raw[message.bare_at :]
+    with pytest.raises(DecodeError):
+        _ = message.application_properties
+
+
+def test_limits() -> None:
+    raw = encode_application_properties({str(at): at for at in range(10)})
+    assert len(Message(raw, Limits(values_max=21)).application_properties) == 10
+    with pytest.raises(DecodeError, match="too many values in one"):
+        _ = Message(raw, Limits(values_max=20)).application_properties
+
+
+def test_sections_of_nothing() -> None:
+    assert encode_annotations(MESSAGE_ANNOTATIONS, {}) == b""
+    assert encode_application_properties({}) == b""
+    assert encode_section(AMQP_VALUE, None) == b"\x00\x53\x77\x40"
+    assert typed(decode(encode_annotations(FOOTER, {"a": UInt(1)}))) == typed(
+        Described(ULong(FOOTER), {Symbol("a"): UInt(1)})
+    )

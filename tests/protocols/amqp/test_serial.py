@@ -1,0 +1,34 @@
+"""Serial number arithmetic (RFC 1982)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp.serial import HALF, MASK, add, difference, span
+
+numbers = st.integers(0, MASK)
+
+
+@given(numbers, st.integers(-HALF + 1, HALF - 1))
+def test_adding_and_comparing(number: int, increment: int) -> None:
+    later = add(number, increment)
+    assert 0 <= later <= MASK
+    assert difference(later, number) == increment
+    assert difference(number, later) == -increment
+    assert span(number, later) == increment + 1
+
+
+def test_wrapping_around() -> None:
+    assert add(MASK, 1) == 0
+    assert add(0, -1) == MASK
+    assert difference(0, MASK) == 1
+    assert difference(MASK, 0) == -1
+    assert span(MASK, 0) == 2
+    assert span(5, 5) == 1
+    assert span(5, 4) == 0
+
+
+@given(numbers)
+def test_what_is_half_the_circle_apart_has_no_order(number: int) -> None:
+    assert difference(add(number, HALF), number) == difference(number, add(number, HALF)) == -HALF

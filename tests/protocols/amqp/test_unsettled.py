@@ -1,0 +1,95 @@
+"""The unsettled deliveries of a session, against a dictionary."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp.serial import HALF, MASK, add
+from protocols.amqp.unsettled import Run, Unsettled
+
+firsts = st.sampled_from([0, 5, MASK - 3, HALF - 2, HALF + 1])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(1, 700)),
+        st.tuples(st.just("skip"), st.just(""), st.integers(1, 3)),
+        st.tuples(st.sampled_from(["take", "look"]), st.integers(-20, 900), st.integers(1, 900)),
+        st.tuples(st.just("forget"), st.sampled_from("abc"), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+def flat(runs: list[Run[str]]) -> list[tuple[int, str, object]]:
+    """Id, link and context of each delivery of some runs."""
+    return [(add(run.first, at), run.owner, context) for run in runs for at, context in enumerate(run.contexts)]
+
+
+@given(firsts, steps)
+def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    model: dict[int, tuple[str, object]] = {}
+    following = first
+    for verb, subject, count in script:
+        if verb == "add":
+            contexts: list[object] = [f"{following}+{at}" for at in range(count)]
+            unsettled.add(subject, following, contexts)
+            model |= {add(following, at): (subject, context) for at, context in enumerate(contexts)}
+            following = add(following, count)
+        elif verb == "skip":
+            following = add(following, count)
+        elif verb == "forget":
+            unsettled.forget(subject)
+            model = {number: held for number, held in model.items() if held[0] != subject}
+        else:
+            begin = add(first, int(subject))
+            numbers = [add(begin, at) for at in range(count)]
+            expected = [(number, *model[number]) for number in numbers if number in model]
+            if verb == "take":
+                assert flat(unsettled.take(begin, count)) == expected
+                for number, _, _ in expected:
+                    del model[number]
+            else:
+                assert flat(unsettled.look(begin, count)) == expected
+        assert unsettled.count == len(model)
+        assert unsettled.room(following) == HALF - ((following - next(iter(model), following)) & MASK)
+    for owner in "abc":
+        assert flat(unsettled.of(owner)) == [(n, *held) for n, held in model.items() if held[0] == owner]
+    assert flat(unsettled.take(first, HALF - 1)) == [(n, *held) for n, held in model.items()]
+    assert unsettled.count == 0
+
+
+def test_in_order_one_by_one() -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    unsettled.add("a", MASK, list(range(1000)))
+    for number in range(1000):
+        assert flat(unsettled.take(add(MASK, number), 1)) == [(add(MASK, number), "a", number)]
+    assert unsettled.take(0, 100) == []
+    assert unsettled.count == 0
+
+
+def test_messages_one_by_one_are_one_run() -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    for number in range(1000):
+        unsettled.add("a", number, [number])
+    assert [len(run.contexts) for run in unsettled.of("a")] == [512, 488]
+    [run, _] = unsettled.look(0, 1000)
+    assert run.contexts == list(range(512))
+
+
+def test_any_range_costs_no_more_than_the_runs() -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    unsettled.add("a", 10, ["x"])
+    for first in (0, 11, HALF, MASK):
+        assert flat(unsettled.look(first, HALF - 1)) == ([(10, "a", "x")] if first in (0, MASK) else [])
+
+
+def test_room_for_ids() -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    assert unsettled.room(5) == HALF
+    unsettled.add("a", 5, ["x", "y"])
+    assert unsettled.room(7) == HALF - 2
+    assert unsettled.room(add(5, HALF - 1)) == 1
+    assert unsettled.room(add(5, HALF)) == 0
+    unsettled.take(5, 1)
+    assert unsettled.room(add(5, HALF)) == 1
