@@ -1,6 +1,7 @@
 # The broker as an ordinary user that owns one directory; everything else may be read-only.
 #
-#   docker build -t bartleby .
+#   docker build -t bartleby .                                      the broker
+#   docker build -t bartleby-audit --target audit .                 the audits of its journal, with Spark and Java
 #   docker run --read-only -v bartleby:/var/lib/bartleby -p 127.0.0.1:61613:61613 -e BARTLEBY_USERS__ORDERS__PASSWORD=... bartleby
 #
 # STOMP listens on all of the container's addresses, so at least one user is needed.  HTTP stays within the container,
@@ -11,23 +12,43 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY broker ./broker
 COPY protocols ./protocols
+COPY spark_jobs ./spark_jobs
 COPY store ./store
 RUN python -m venv /opt/bartleby \
  && /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check .
 
-FROM python:3.11-slim
+# Java comes from a package too; java/bin/java starts it as Spark needs it (spark_jobs/java.py).
+FROM build AS build-audit
+RUN /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check '.[spark]' \
+ && /opt/bartleby/bin/python -c 'from pathlib import Path; from spark_jobs.java import find_java, spark_home_of; \
+    spark_home_of(find_java({}), Path("/opt/bartleby/java"))'
+COPY etc/nightly-audit.sh /opt/bartleby/bin/nightly-audit
+
+FROM python:3.11-slim AS base
 RUN groupadd --system --gid 10001 bartleby \
  && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/bartleby --no-create-home --shell /usr/sbin/nologin bartleby \
- && install -d -o 10001 -g 10001 -m 0750 /var/lib/bartleby
-COPY --from=build /opt/bartleby /opt/bartleby
+ && install -d -o 10001 -g 10001 -m 0750 /var/lib/bartleby /var/lib/bartleby-audit
 COPY etc/broker.toml /etc/bartleby/broker.toml
 ENV PATH=/opt/bartleby/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # So that `bartleby status` and the like find the broker without options.
 ENV BARTLEBY_CONFIG=/etc/bartleby/broker.toml BARTLEBY_BROKER__DATA_DIRECTORY=/var/lib/bartleby
 USER 10001:10001
+
+# Started with another command it is a Spark master or worker: docker-compose.yml.
+FROM base AS audit
+COPY --from=build-audit /opt/bartleby /opt/bartleby
+# Matplotlib remembers fonts there; the user's home is the broker's.
+ENV JAVA_HOME=/opt/bartleby/java MPLCONFIGDIR=/tmp/matplotlib
+WORKDIR /var/lib/bartleby-audit
+VOLUME ["/var/lib/bartleby-audit"]
+ENTRYPOINT ["nightly-audit"]
+CMD ["/var/lib/bartleby", "/var/lib/bartleby-audit"]
+
+FROM base
+COPY --from=build /opt/bartleby /opt/bartleby
 WORKDIR /var/lib/bartleby
 VOLUME ["/var/lib/bartleby"]
-EXPOSE 61613 8161
+EXPOSE 61613 5672 8161
 STOPSIGNAL SIGTERM
 # Recovering a large journal takes a while, in which the container is starting, not unhealthy.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \

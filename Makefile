@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test check demo storm bench reference clean
+.PHONY: run test check demo storm bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -23,7 +23,7 @@ check: $(TESTING)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Orders, poison messages, messages that expire, a SIGKILL in the middle, and what became of every message.
+# Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
 demo: $(TESTING)
 	$(BIN)/python -m demo
 
@@ -38,6 +38,10 @@ bench: $(TESTING)
 # etc/broker.toml and the tables of docs/configuration.md, written anew from the models.
 reference: $(TESTING)
 	$(BIN)/python -m tests.support.reference
+
+# The audits' code for the executors of a Spark cluster: docs/audits.md.
+pyfiles: $(RUNNING)
+	$(BIN)/python -m spark_jobs.pyfiles dist/bartleby-audit.zip
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -74,9 +74,9 @@ CODES: Final[dict[str, Code]] = {
     "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
     "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
     "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
-    "queue.moved": Code("warning", "An operator moved messages of a queue to another address."),
+    "queue.moved": Code("info", "An operator moved messages of a queue to another address."),
     "queue.purged": Code("warning", "An operator removed the messages of a queue."),
-    "queue.retried": Code("warning", "An operator moved messages of a queue back to where they came from."),
+    "queue.retried": Code("info", "An operator moved messages of a queue back to where they came from."),
     "ready": Code("info", "The start is complete; clients may come."),
     "reload.done": Code(
         "info", "A changed configuration is in force; restart_needed_for names what was not taken over."

@@ -13,11 +13,15 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from demo.audits import Audits, Json, print_dead_letters, print_expired, print_ledger
 from demo.broker import Broker
 from demo.orders import Client, Order, story
 
 #: The order that is in the worker's hands when the broker is killed.
 IN_HAND: Final = 6
+
+#: The order that dies, and whose reason to die is mended.
+MENDED: Final = 3
 
 PLACES: Final = ("orders", "offers", "archive", "DLQ", "ExpiryQueue")
 
@@ -38,11 +42,15 @@ def main() -> int:
         try:
             _first_life(broker, orders)
             _second_life(broker, orders)
+            _bring_back(broker, orders[MENDED - 1])
+            say("The work is done. What became of each message:")
             places = _places(broker)
+            _print_fates(orders, places)
+            balanced = _print_balance(orders, places)
+            proved = _audit(Audits(broker.data, Path(directory)), orders)
         finally:
             broker.end(signal.SIGTERM)
-    _print_fates(orders, places)
-    return _print_balance(orders, places)
+    return 0 if balanced and proved else 1
 
 
 def _first_life(broker: Broker, orders: list[Order]) -> None:
@@ -88,7 +96,25 @@ def _second_life(broker: Broker, orders: list[Order]) -> None:
     deadline = time.monotonic() + 5
     while _numbers(broker, "ExpiryQueue") != late and time.monotonic() < deadline:
         time.sleep(0.05)
-    say("The work is done. What became of each message:")
+
+
+def _bring_back(broker: Broker, order: Order) -> None:
+    """What it died of is mended, so it is moved back, and handled."""
+    say(f"Order {order.number} ({order.what}) is dead: {order.trouble}. The customer signs up, so it is brought back:")
+    order.trouble = ""
+    order.brought_back = True
+    selector = f"order = '{order.number}'"
+    console.print(f'  bartleby queue retry DLQ --filter "{selector}"')
+    assert broker.command("queue", "retry", "DLQ", "--filter", selector)["moved"] == 1
+    client = Client(broker.port)
+    client.work_on("orders")
+    frame = client.take()
+    assert frame.headers["order"] == str(order.number)
+    again = "yes" if frame.headers["redelivered"] == "true" else "no"
+    order.deliveries.append("brought back")
+    say(f"Order {order.number} comes like a new one (redelivered: {again}), and still says why it died.")
+    client.handle(frame, order)
+    client.leave()
 
 
 def _next(client: Client, orders: list[Order]) -> tuple[Any, Order]:
@@ -131,15 +157,16 @@ def _fate(order: Order, where: list[tuple[str, dict[str, Any]]]) -> tuple[str, s
     if len(where) + order.consumed != 1:
         return ("LOST" if not where else "DOUBLED"), "bold red"
     if order.consumed:
-        return ("consumed" if len(order.deliveries) == 1 else "consumed, after the crash"), "green"
+        how = ", brought back" if order.brought_back else ", after the crash" if len(order.deliveries) > 1 else ""
+        return f"consumed{how}", "green"
     name, facts = where[0]
     if name == "DLQ":
         return f"dead letter: {facts['_AMQ_DL_REASON']}", "yellow"
     return ("expired", "yellow") if name == "ExpiryQueue" else ("waiting", "blue")
 
 
-def _print_balance(orders: list[Order], places: dict[int, list[tuple[str, dict[str, Any]]]]) -> int:
-    """The closing balance; 0 if each message is in exactly one place."""
+def _print_balance(orders: list[Order], places: dict[int, list[tuple[str, dict[str, Any]]]]) -> bool:
+    """The closing balance; true if each message is in exactly one place."""
     fates = [_fate(order, places.get(order.number, []))[0].split()[0].rstrip(",:") for order in orders]
     consumed, dead, expired, waiting = (fates.count(fate) for fate in ("consumed", "dead", "expired", "waiting"))
     total = consumed + dead + expired + waiting
@@ -147,7 +174,31 @@ def _print_balance(orders: list[Order], places: dict[int, list[tuple[str, dict[s
     line = f"{len(orders)} sent = {consumed} consumed + {dead} dead letters + {expired} expired + {waiting} waiting"
     console.print(f"[bold {'green' if right else 'red'}]{line if right else line.replace('=', '≠')}[/]")
     console.print("The books balance." if right else "THE BOOKS DO NOT BALANCE.", style="bold")
-    return 0 if right else 1
+    return right
+
+
+def _audit(audits: Audits, orders: list[Order]) -> bool:
+    """The same from the journal, by Spark, which knows nothing of the story; true if it proves it."""
+    say("Does the journal say the same? Spark reads it (that takes a while), and proves it for every queue:")
+    with audits.started():
+        console.print("  bartleby audit ledger --compare")
+        ledger = audits.run("ledger", "--compare")
+        print_ledger(console, ledger)
+        console.print("  bartleby audit dlq")
+        print_dead_letters(console, audits.run("dlq"))
+        console.print("  bartleby audit expiry")
+        print_expired(console, audits.run("expiry"))
+    return _agrees(ledger, orders)
+
+
+def _agrees(ledger: Json, orders: list[Order]) -> bool:
+    """Whether the ledger is balanced and has as many consumed and present messages as the story."""
+    consumed = sum(order.consumed for order in orders)
+    summary = ledger["summary"]
+    right = ledger["status"] == 0 and (summary["consumed"], summary["present"]) == (consumed, len(orders) - consumed)
+    if not right:
+        console.print("THE JOURNAL SAYS SOMETHING ELSE.", style="bold red")
+    return right
 
 
 if __name__ == "__main__":

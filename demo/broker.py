@@ -35,7 +35,7 @@ class Broker:
     """`python -m broker run` with the settings above."""
 
     def __init__(self, directory: Path) -> None:
-        self._data = directory / "data"
+        self.data = directory / "data"
         self._config = directory / "broker.toml"
         self._config.write_text(SETTINGS)
         self._process: subprocess.Popen[str] | None = None
@@ -43,7 +43,7 @@ class Broker:
 
     def start(self) -> None:
         """Start, and wait until it is ready.  Raises RuntimeError with what it said instead."""
-        command = [sys.executable, "-m", "broker", "run", "--config", str(self._config), "--data", str(self._data)]
+        command = [sys.executable, "-m", "broker", "run", "--config", str(self._config), "--data", str(self.data)]
         command += ["--listen", "stomp=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
         process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -76,9 +76,18 @@ class Broker:
         assert self._process is not None
         return self._process.pid
 
+    def command(self, *arguments: str) -> dict[str, Any]:
+        """`bartleby ARGUMENTS -o json`.  Raises RuntimeError with what it said if it fails."""
+        command = [sys.executable, "-m", "broker", *arguments, "--data", str(self.data), "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"bartleby {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
     def messages(self, queue: str) -> list[dict[str, Any]]:
         """What is on a queue, without taking it."""
-        token = (self._data / "management.token").read_text().strip()
+        token = (self.data / "management.token").read_text().strip()
         url = f"http://127.0.0.1:{self._ports['http']}/api/v1/queues/{quote(queue, safe='')}/messages"
         with urlopen(Request(url, headers={"Authorization": f"Bearer {token}"})) as answer:
             found: list[dict[str, Any]] = json.load(answer)["messages"]

@@ -24,6 +24,7 @@ class Order:
     hopeless: bool = False  # refused for good at the first time
     lives_ms: int = 0  # 0: does not expire
     consumed: bool = False
+    brought_back: bool = False  # after it had died
     deliveries: list[str] = field(default_factory=list)
 
 

@@ -32,6 +32,7 @@ def main(kills: int, seed: int | None) -> None:
             console.print(str(wrong), style="red", markup=False)
             sys.exit(1)
     console.print("nothing that was confirmed is lost, nothing that was acknowledged came back", style="green")
+    console.print("every message is accounted for: the ledger of the journal balances", style="green")
     console.print(_table(figures))
 
 

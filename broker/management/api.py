@@ -7,6 +7,9 @@
     GET    /api/v1/queues/NAME
     GET    /api/v1/queues/NAME/messages?filter=&page=&size=
     DELETE /api/v1/queues/NAME/messages             answers when the removal is durable
+    POST   /api/v1/queues/NAME/messages:retry?filter=&id=&after=&below=       back to where they came from; so do these
+    POST   /api/v1/queues/NAME/messages:move?to=&filter=&id=&after=&below=    to another address or queue
+    GET    /api/v1/balance                          what the journal has of each queue, when all of that is durable
 
 Names are percent-encoded: they may hold `/`, `::`, `#` and anything else, so paths are routed before they are decoded.
 Each call is a few engine verbs in one tick, without an `await` between them.  Errors are `{"error": CODE, "detail":
@@ -29,15 +32,24 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from broker.engine.errors import EngineError, NotFound
+from broker.engine.errors import AlreadyInUse, EngineError, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView
 from broker.engine.queue import Queue
 from broker.engine.subscribe import parse_selector
+from broker.engine.transfer import Selection
 from broker.log import report
 from broker.management.metrics import Metrics, render
 from broker.management.ports import Broker
-from broker.management.views import Json, message_view, queue_counts, queue_view, status_view
+from broker.management.views import (
+    Json,
+    balance_view,
+    message_view,
+    queue_counts,
+    queue_view,
+    status_view,
+    step_view,
+)
 
 #: Queues on a page, and the most that may be asked for: a page is made within some ms.
 QUEUES_PER_PAGE: Final = 100
@@ -47,6 +59,9 @@ PAGE_SIZE_MAX: Final = 1_000
 #: every client waits.  Whoever asks for what lies beyond is told that it was not looked at.
 LOOKED_AT_MAX: Final = 200_000
 FILTERED_MAX: Final = 5_000
+
+#: The largest message id.
+ID_MAX: Final = (1 << 63) - 1
 
 #: Bytes of a request's body: no call has one, so a client that sends more is in error.
 BODY_BYTES_MAX: Final = 64 << 10
@@ -100,6 +115,9 @@ class Api:
                 Route(queue, self._guarded(self.queue)),
                 Route(f"{queue}/messages", self._guarded(self.browse), methods=["GET"]),
                 Route(f"{queue}/messages", self._guarded(self.purge), methods=["DELETE"]),
+                Route(f"{queue}/messages:retry", self._guarded(self.retry), methods=["POST"]),
+                Route(f"{queue}/messages:move", self._guarded(self.move), methods=["POST"]),
+                Route("/api/v1/balance", self._guarded(self.balance)),
             ],
             exception_handlers={
                 Refused: _on_refused,
@@ -195,11 +213,46 @@ class Api:
         engine = self._broker.engine
         self._broker.turn.enter()
         purged = engine.purge(queue)
+        await self._durable()
+        return JSONResponse({"queue": queue.name, "purged": purged, "delivering": queue.delivering})
+
+    async def retry(self, request: Request) -> Response:
+        """Move messages back to where they came from, one step; answered when that is on disk."""
+        queue, selection = self._named(request), _selection(request)
+        self._broker.turn.enter()
+        step = self._broker.engine.retry(queue, selection)
+        report("queue.retried", queue=queue.name, messages=step.moved, refused=sum(step.refused.values()))
+        await self._durable()
+        return JSONResponse(step_view(step, queue))
+
+    async def move(self, request: Request) -> Response:
+        """Move messages to another address or queue, one step; answered when that is on disk."""
+        queue, selection, target = self._named(request), _selection(request), request.query_params.get("to", "")
+        if not target:
+            raise Refused(400, "invalid-parameter", "to is the address or queue that gets the messages")
+        self._broker.turn.enter()
+        step = self._broker.engine.move(queue, target, selection)
+        refused = sum(step.refused.values())
+        report("queue.moved", queue=queue.name, target=target, messages=step.moved, refused=refused)
+        await self._durable()
+        return JSONResponse(step_view(step, queue))
+
+    async def balance(self, request: Request) -> Response:
+        """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
+        engine = self._broker.engine
+        self._broker.turn.enter()
+        position, counts = engine.balance()
+        await self._durable()
+        # Beside the event loop: of 100,000 queues this takes a third of a second.
+        broker_id = engine.core.journal.broker_id
+        return await asyncio.to_thread(lambda: JSONResponse(balance_view(broker_id, position, counts)))
+
+    async def _durable(self) -> None:
+        """Return when everything done so far is on disk."""
         waiter = _Durable()
-        waiter.number = engine.confirmation(waiter)
+        waiter.number = self._broker.engine.confirmation(waiter)
         if waiter.number:
             await waiter.done
-        return JSONResponse({"queue": queue.name, "purged": purged, "delivering": queue.delivering})
 
     def _named(self, request: Request) -> Queue:
         try:
@@ -221,9 +274,19 @@ def _number(request: Request, name: str, default: int, largest: int) -> int:
     value = request.query_params.get(name, "")
     if not value:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 10 and 1 <= int(value) <= largest):
+    digits = value.isascii() and value.isdigit() and len(value) <= len(str(largest))
+    if not (digits and 1 <= int(value) <= largest):
         raise Refused(400, "invalid-parameter", f"{name} is a number from 1 to {largest}")
     return int(value)
+
+
+def _selection(request: Request) -> Selection:
+    """Which messages a call is about."""
+    filter = parse_selector(request.query_params.get("filter", ""))
+    id, after, below = (_number(request, name, 0, ID_MAX) for name in ("id", "after", "below"))
+    if id and (filter or after or below):
+        raise Refused(400, "invalid-parameter", "id names one message: give nothing else")
+    return Selection(filter, id, after, below)
 
 
 def _browse(
@@ -253,7 +316,8 @@ def _on_refused(request: Request, error: Exception) -> Response:
 
 def _on_engine_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, EngineError)
-    return _error(404 if isinstance(error, NotFound) else 400, error.code, str(error))
+    status = {NotFound: 404, AlreadyInUse: 409}.get(type(error), 400)
+    return _error(status, error.code, str(error))
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -36,6 +36,7 @@ _QUEUE_COUNTERS: Final = {
     "dead_lettered": "Messages that were moved to a dead-letter address.",
     "killed": "Messages that died without a dead-letter address.",
     "purged": "Messages that an operator removed.",
+    "moved": "Messages that an operator moved or brought back.",
 }
 _ADDRESS_COUNTERS: Final = {
     "received": "Messages that senders and the broker itself put on addresses.",

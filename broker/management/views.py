@@ -17,6 +17,7 @@ from typing import Final
 from broker.engine.consumer import Consumer
 from broker.engine.message import Message, Value
 from broker.engine.queue import Queue
+from broker.engine.transfer import Step
 from broker.log import cut
 from broker.management.ports import AcceptorState, Broker
 
@@ -162,6 +163,37 @@ def status_view(broker: Broker, now: int) -> Json:
         "memory_bytes_max": engine.core.usage.bytes_max,
         "acceptors": _acceptors(broker.acceptors()),
         "journal": _journal(broker),
+    }
+
+
+def step_view(step: Step, queue: Queue) -> Json:
+    """What a retry or a move has done, and where the next one goes on."""
+    return {
+        "queue": queue.name,
+        "moved": step.moved,
+        "refused": step.refused,
+        "delivering": queue.delivering,
+        "complete": step.complete,
+        "last": step.last,
+        "below": step.below,
+    }
+
+
+def balance_view(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, int]]) -> Json:
+    """How many messages the journal has of each queue, before a position.  What it reads of a queue never changes."""
+    return {
+        "broker_id": broker_id.hex(),
+        "position": position,
+        "queues": [
+            {
+                "id": queue.id,
+                "name": queue.name,
+                "address": queue.address.name,
+                "durable": queue.durable,
+                "journalled": count,
+            }
+            for queue, count in counts
+        ],
     }
 
 

@@ -69,6 +69,7 @@ from protocols.amqp.session import Session
 #: Bytes of messages that wait for the operating system to take them, over all links, above which none are delivered.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
+
 class Containers:
     """The container ids of which there must be one connection only, over all acceptors."""
 

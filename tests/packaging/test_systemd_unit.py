@@ -19,11 +19,11 @@ from broker.config import load
 UNIT: Final = Path(__file__).parents[2] / "etc" / "bartleby.service"
 
 
-def _sections() -> dict[str, dict[str, list[str]]]:
+def sections_of(unit: Path) -> dict[str, dict[str, list[str]]]:
     """Of each section the values of each key; unlike in other such files a key may stand several times."""
     sections: dict[str, dict[str, list[str]]] = {}
     keys: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in unit.read_text().splitlines():
         if line.startswith("["):
             keys = sections.setdefault(line.strip("[]"), {})
         elif line and not line.startswith("#"):
@@ -33,7 +33,7 @@ def _sections() -> dict[str, dict[str, list[str]]]:
     return sections
 
 
-SECTIONS: Final = _sections()
+SECTIONS: Final = sections_of(UNIT)
 SERVICE: Final = SECTIONS["Service"]
 
 

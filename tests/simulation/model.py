@@ -31,7 +31,10 @@ class Place(Enum):
 
 @dataclass(slots=True)
 class Copy:
-    """A message on a queue.  Times in ms; `by` is who has it, `tx` in which transaction it was settled."""
+    """A message on a queue.  Times in ms; `by` is who has it, `tx` in which transaction it was settled.
+
+    `asked` is the time for which its producer scheduled it, `origin` the queue from which it was moved here.
+    """
 
     key: Key
     seq: int
@@ -44,6 +47,9 @@ class Copy:
     place: Place = Place.READY
     by: Sub | None = None
     tx: str = ""
+    asked: int = 0
+    origin: str = ""
+    died: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +219,12 @@ class Model:
     def _moves(self, queue: QueueModel, copy: Copy, target: str) -> None:
         del queue.copies[copy.key]
         if target:
-            moved = replace(copy, expires=0, due=0, failures=0, by=None, tx="")
-            self._enter(self.queues[target], moved)
+            self._arrives(queue, replace(copy, asked=0, died=True), target)
+
+    def _arrives(self, queue: QueueModel, copy: Copy, target: str) -> None:
+        key = copy.key if copy.died else (copy.key[0], target)
+        moved = replace(copy, key=key, expires=0, due=copy.asked, failures=0, by=None, tx="", origin=queue.name)
+        self._enter(self.queues[target], moved)
 
     # -- the ends of subscriptions and transactions -------------------------------------------------------------------
 
@@ -294,6 +304,37 @@ class Model:
         for key in gone:
             del queue.copies[key]
         return len(gone)
+
+    def move(self, queue_name: str, target: str, selector: str, order: list[Key]) -> int:
+        """Ready and scheduled messages that fit go to another queue; only a producer's schedule goes with them."""
+        queue = self.queues[queue_name]
+        gone = [copy for copy in (queue.copies[key] for key in order) if wants(selector, copy)]
+        for copy in gone:
+            del queue.copies[copy.key]
+            self._arrives(queue, copy, target)
+        return len(gone)
+
+    def retry(self, queue_name: str, selector: str, order: list[Key]) -> dict[str, int]:
+        """Ready and scheduled messages that fit go back, or stay for a reason; how many of each ("": went back)."""
+        queue = self.queues[queue_name]
+        outcomes: dict[str, int] = {}
+        for copy in (queue.copies[key] for key in order):
+            if not wants(selector, copy):
+                continue
+            outcome = self._refusal(queue, copy)
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            if not outcome:
+                del queue.copies[copy.key]
+                self._arrives(queue, copy, copy.origin)
+        return outcomes
+
+    def _refusal(self, queue: QueueModel, copy: Copy) -> str:
+        if not copy.origin:
+            return "no-origin"
+        home = self.queues.get(copy.origin)
+        if home is None or not wants(home.selector, copy) or (copy.durable and not home.durable):
+            return "no-queue"
+        return "onto-itself" if home is queue else ""
 
     def stop(self) -> None:
         """A stop in good order: transactions are rolled back, deliveries go back unblamed."""

@@ -15,6 +15,8 @@ from typing import Final
 import pytest
 
 from broker.config import Config
+from broker.engine.filter import compile_filter
+from broker.engine.transfer import Selection, Step
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -111,6 +113,8 @@ class Workload:
         self.subscription(sender, taker)
         self.attic(sender, taker)
         taker.drop()
+        self.retry()
+        self.move()
         self.purge()
         sender.drop()
         broker.advance(60_000)
@@ -184,6 +188,34 @@ class Workload:
         self.sure(taker, "SUBSCRIBE", {"destination": "/queue/lost", "id": "l", "ack": "client"})
         self.settle(taker, taker.messages()[-1], "attic", requeue="false")
 
+    def retry(self) -> None:
+        """What was rejected goes back to where it died."""
+        selection = Selection(filter=compile_filter("_AMQ_DL_REASON = 'rejected'"))
+        rejected = [body for body in held(self.broker, "DLQ") if body in (b"order 0", b"order 6")]
+        for body in rejected:
+            self.oracle.may(body, "orders")
+        self.broker.parts.turn.enter()
+        step = self.broker.engine.retry(self.broker.engine.queue("DLQ"), selection)
+        self.broker.run()
+        self.done(rejected, "orders", step)
+
+    def move(self) -> None:
+        """What expired is moved to a queue that has to be made."""
+        expired = held(self.broker, "ExpiryQueue")
+        for body in expired:
+            self.oracle.may(body, "again")
+        self.broker.parts.turn.enter()
+        step = self.broker.engine.move(self.broker.engine.queue("ExpiryQueue"), "again", Selection())
+        self.broker.run()
+        self.done(expired, "again", step)
+
+    def done(self, bodies: list[bytes], place: str, step: Step) -> None:
+        """It is on the disk, unless the disk was full or failed."""
+        assert step.moved + step.refused.get("disk-full", 0) == len(bodies)
+        if self.broker.failure is None and step.moved == len(bodies):
+            for body in bodies:
+                self.oracle.must(body, place)
+
     def purge(self) -> None:
         doomed = held(self.broker, "later")
         for body in doomed:
@@ -238,9 +270,9 @@ def operations() -> int:
     oracle = attempt(files, config())
     assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
     assert Counter(place for places in oracle.places.values() for place in places) == {
-        "orders": 7,
-        "DLQ": 3,
-        "ExpiryQueue": 3,
+        "orders": 9,
+        "DLQ": 1,
+        "again": 3,
         "attic": 1,
         "strict": 1,
         "gone": 9,
@@ -262,6 +294,37 @@ def test_crash_at_every_operation(disk: int) -> None:
         oracle.must(b"after", "orders")
         restarted_again = broker.restart()
         oracle.check(restarted_again)
+
+
+@pytest.mark.parametrize("disk", range(DISKS))
+def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
+    """Many at once: whatever part of them reaches the disk, each message is on one queue and not on two or none."""
+    bodies = [b"%d" % n * 40 for n in range(40)]
+    at = partly = 0
+    while True:
+        at += 1
+        files = SimFiles(disk * 1_000_003 + at)
+        broker = SimBroker(config(), files=files)
+        client = broker.connect()
+        for body in bodies:
+            client.send("/queue/orders", body, persistent="true")
+        client.subscribe("/queue/orders", id="o", ack="client-individual")
+        for message in client.messages():
+            client.nack(message, requeue="false")
+        client.drop()
+        files.plan(at, Fault.CRASH)
+        with suppress(Crash):
+            broker.parts.turn.enter()
+            broker.engine.retry(broker.engine.queue("DLQ"), Selection())
+            broker.run()
+        if not files.faults:
+            break
+        files.crash()
+        again = SimBroker(config(), files=files, seed=1)
+        check_accounts(again)
+        assert everything(again) == Counter(bodies)
+        partly += 0 < len(held(again, "orders")) < len(bodies)
+    assert partly, "the power went while some were done"
 
 
 @pytest.mark.parametrize("retained", [False, True])

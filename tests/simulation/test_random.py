@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from broker.engine.filter import compile_filter
+from broker.engine.transfer import Selection
 from tests.simulation.model import (
     DLQ,
     EXPIRY,
@@ -48,6 +50,8 @@ _ACTIONS: Final[dict[str, float]] = {
     "connect": 5,
     "advance": 8,
     "purge": 1,
+    "retry": 2,
+    "move": 1,
     "restart": 1.5,
 }
 
@@ -146,6 +150,7 @@ class Sim:
             held = sum(copy.place in (Place.HELD, Place.IN_TRANSACTION) for copy in queue.copies.values())
             assert real.delivering == held
             assert real.message_count == len(queue.copies)
+            assert real.stored == (sum(copy.durable for copy in queue.copies.values()) if queue.durable else 0)
             c = real.counters
             gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
@@ -181,7 +186,7 @@ class Sim:
         colour = random.choice(("red", "blue"))
         expires = self.broker.now + random.randrange(1, 2000) if random.random() < 0.25 else 0
         due = self.broker.now + random.randrange(1, 1000) if random.random() < 0.2 else 0
-        copy = Copy((b"m%d" % self.numbers, ""), 0, durable, priority, colour, expires, due)
+        copy = Copy((b"m%d" % self.numbers, ""), 0, durable, priority, colour, expires, due, asked=due)
         target = random.choice(("plain", "plain", "slow", "slow", "deadly", "news"))
         headers = {"persistent": str(durable).lower(), "priority": str(priority), "colour": colour}
         if expires:
@@ -340,6 +345,33 @@ class Sim:
         name = self.random.choice(_QUEUES)
         self.broker.parts.turn.enter()
         assert self.broker.engine.purge(self.broker.engine.queue(name)) == self.model.purge(name)
+        self.broker.run()
+
+    def waiting(self, name: str) -> list[Key]:
+        """What an operator may move, in the order in which it came: that of several dead letters the model is told."""
+        found = sorted(self.broker.engine.browse(self.broker.engine.queue(name)), key=lambda place: place[0].id)
+        return [self.key_of(m.body, m.facts.annotations, name) for m, place in found if place != "delivering"]
+
+    def do_retry(self) -> None:
+        name, selector = self.random.choice((DLQ, DLQ, DLQ, EXPIRY, "plain", "slow")), self.random.choice(_SELECTORS)
+        expected = self.model.retry(name, selector, self.waiting(name))
+        self.broker.parts.turn.enter()
+        selection = Selection(filter=compile_filter(selector))
+        step = self.broker.engine.retry(self.broker.engine.queue(name), selection)
+        assert step.complete
+        assert (step.moved, step.refused) == (expected.pop("", 0), expected)
+        self.broker.run()
+
+    def do_move(self) -> None:
+        source, target = self.random.choice(_QUEUES), self.random.choice(("plain", "slow", "deadly"))
+        if source == target:
+            return
+        selector = self.random.choice(_SELECTORS)
+        expected = self.model.move(source, target, selector, self.waiting(source))
+        self.broker.parts.turn.enter()
+        selection = Selection(filter=compile_filter(selector))
+        step = self.broker.engine.move(self.broker.engine.queue(source), target, selection)
+        assert (step.moved, step.refused, step.complete) == (expected, {}, True)
         self.broker.run()
 
     def do_restart(self) -> None:

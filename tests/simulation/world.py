@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.config import Config
+from spark_jobs.audits.books import SegmentData, books_of
+from spark_jobs.results import Verdict
 from store import decode
 from store.record import RecordType, RemovalReason
 from store.recovery import raw_records
@@ -81,13 +83,14 @@ class Account:
         return set() if self.deleted else self.entered - self.left.keys()
 
 
-def accounts(files: SimFiles, directory: str) -> dict[int, Account]:
+def accounts(files: SimFiles, directory: str, below: int | None = None) -> dict[int, Account]:
     """The account of every queue that ever was, by its id, recounted from all segments there are.
 
-    A message that enters a queue twice or leaves it twice is an error (promise P3).
+    With `below` only what lies before this position counts.  A message that enters a queue twice or leaves it twice is
+    an error (promise P3).
     """
     queues: dict[int, Account] = defaultdict(Account)
-    for type, record in typed_records(files, directory):
+    for type, record in typed_records(files, directory, below):
         if isinstance(record, decode.Message):
             for queue_id in record.facts.queue_ids:
                 assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
@@ -110,15 +113,19 @@ def journal_records(broker: SimBroker) -> list[decode.Record]:
     return [record for _, record in typed_records(broker.files, journal_directory(broker.config))]
 
 
-def typed_records(files: SimFiles, directory: str) -> Iterator[tuple[int, decode.Record]]:
-    """Every record of every segment, retained ones too, in the order of their positions."""
+def segment_paths(files: SimFiles, directory: str) -> dict[int, str]:
+    """Where each segment lies, kept ones too, by number."""
     paths = [f"{directory}/{name}" for name in files.list_dir(directory) if segment_number(name)]
-    by_number = {segment_number(path.rpartition("/")[2]): path for path in [*kept(files, directory), *paths]}
-    for number in sorted(n for n in by_number if n):
-        path = by_number[number]
+    return {segment_number(path.rpartition("/")[2]): path for path in [*kept(files, directory), *paths]}
+
+
+def typed_records(files: SimFiles, directory: str, below: int | None = None) -> Iterator[tuple[int, decode.Record]]:
+    """Every record of every segment, retained ones too, in the order of their positions."""
+    for number, path in sorted(segment_paths(files, directory).items()):
         data = files.read(path)
-        for _, _, _, type, buffer, offset in raw_records(path, number, data, scan(data, decode_header(data))):
-            yield type, decode.decode(buffer, offset)
+        for _, position, _, type, buffer, offset in raw_records(path, number, data, scan(data, decode_header(data))):
+            if below is None or position < below:
+                yield type, decode.decode(buffer, offset)
 
 
 def check_accounts(broker: SimBroker) -> dict[str, Account]:
@@ -134,11 +141,27 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
         account = found[queue.id]
         stored = {message.id for message, _ in broker.engine.browse(queue) if message.segment}
         assert stored == account.present, f"{queue.name}: memory and journal disagree"
+        assert queue.stored == len(stored), f"{queue.name}: {queue.stored} are counted, the journal has {len(stored)}"
         assert not account.deleted
     # What an open transaction held of a deleted queue went with the queue: nobody is left to say so by name.
     for id, account in found.items():
         assert account.deleted or id in router.queues_by_id, f"{account.name} is gone"
+    check_books(broker, found)
     return {account.name: account for account in found.values() if not account.deleted}
+
+
+def check_books(broker: SimBroker, found: dict[int, Account]) -> None:
+    """The audits' ledger of the same journal balances, and has the same messages on each queue."""
+    directory = journal_directory(broker.config)
+    paths = segment_paths(broker.files, directory)
+    newest = max(paths, default=0)
+    ledger = books_of(
+        SegmentData(number, broker.files.read(path), newest=number == newest, path=path)
+        for number, path in sorted(paths.items())
+    )
+    assert ledger.verdict is Verdict.BALANCED, (ledger.faults, ledger.damage, ledger.books)
+    for id, account in found.items():
+        assert ledger.present.get(id, set()) == account.present, f"{account.name}: the ledger differs"
 
 
 def reasons(account: Account) -> Counter[RemovalReason]:
