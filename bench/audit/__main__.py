@@ -1,0 +1,92 @@
+"""Command line: `python -m bench.audit decode`, `python -m bench.audit generate DIR`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench.audit import decode as decoding
+from bench.audit.books import Books, load
+from bench.audit.generate import generate as generate_journal
+
+FAILED = 1  # exit status: with --check, a target was missed
+
+
+@click.group()
+def main() -> None:
+    """Measures how fast a journal is audited, on a generated one."""
+
+
+def _made(directory: Path, records: int, seed: int, segment_mib: int) -> Books:
+    start = time.perf_counter()
+    books = generate_journal(directory, records, seed, segment_mib << 20)
+    took = time.perf_counter() - start
+    click.echo(
+        f"{books.records:,} records, {books.messages:,} messages, {books.bytes / 1e6:,.0f} MB in {books.segments} "
+        f"segments, made in {took:.0f} s ({books.records / took / 1e6:.2f} million records/s)"
+    )
+    return books
+
+
+@contextmanager
+def _journal(directory: Path | None, records: int, seed: int, segment_mib: int) -> Iterator[tuple[Path, Books]]:
+    """The journal in a directory, made there if there is none; without a directory in a temporary one."""
+    if directory is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary)
+            yield path, _made(path, records, seed, segment_mib)
+        return
+    try:
+        books = load(directory)
+    except FileNotFoundError:
+        books = _made(directory, records, seed, segment_mib)
+    yield directory, books
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--records", type=int, default=2_000_000, show_default=True, help="Records, at least.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
+@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+def generate(directory: Path, records: int, seed: int, segment_mib: int) -> None:
+    """Makes a journal in DIRECTORY, with its true totals in books.json."""
+    if directory.exists() and any(directory.iterdir()):
+        raise click.UsageError(f"{directory} is not empty")
+    _made(directory, records, seed, segment_mib)
+
+
+@main.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the journal is; made there if there is none. Default: a temporary directory.",
+)
+@click.option("--records", type=int, default=2_000_000, show_default=True, help="Records to make, at least.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
+@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@click.option("--rounds", type=int, default=3, show_default=True, help="The best of so many counts.")
+@click.option("--check", is_flag=True, help="Exit status 1 when a target is missed.")
+def decode(
+    directory: Path | None, records: int, seed: int, segment_mib: int, rounds: int, check: bool
+) -> None:  # fmt: skip
+    """Measures the decoder on one core: plain reading, walking, the views."""
+    with _journal(directory, records, seed, segment_mib) as (path, books):
+        rows = decoding.measure(path, books, rounds)
+    Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
+    problems = decoding.missed(rows)
+    for problem in problems:
+        click.echo(f"missed: {problem}")
+    if check and problems:
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

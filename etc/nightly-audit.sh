@@ -1,0 +1,112 @@
+#!/bin/sh
+# The three audits of a journal, once or every night; their reports, and the balance with which the next night opens.
+#
+#   nightly-audit [--at HH:MM] [--compare] JOURNAL STATE [OPTION...]
+#
+# --at HH:MM   every night at this time (UTC), until it is stopped; without it once, and the exit status is the audits'
+# --compare    compare with the running broker, if one runs on the data directory JOURNAL
+# JOURNAL      the broker's data directory, a directory of segments, or a URI
+# STATE        where this writes:
+#                reports/NIGHT/{ledger,dlq,expiry}.html
+#                balances/NIGHT     what was on the queues at the end of each night
+#                opening            a link to the balance with which the next ledger begins
+# OPTION...    for each audit, --master for instance
+#
+# `opening` moves on only when the ledger balances (status 0, or 5: more than --fail-over).  After a night that does not, the next one begins where the last
+# good one ended, and says the same again until somebody has dealt with it and set `opening` to a later balance:
+#
+#   ln -sfn balances/NIGHT STATE/opening
+#
+# BARTLEBY_AUDIT_KEEP nights are kept (90 unless set).
+
+set -u
+
+usage() {
+    echo "usage: nightly-audit [--at HH:MM] [--compare] JOURNAL STATE [OPTION...]" >&2
+    exit 2
+}
+
+at=
+compare=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --at)
+            case ${2:-} in
+                [01][0-9]:[0-5][0-9] | 2[0-3]:[0-5][0-9]) at=$2 ;;
+                *) usage ;;
+            esac
+            shift 2
+            ;;
+        --compare)
+            compare=yes
+            shift
+            ;;
+        -*) usage ;;
+        *) break ;;
+    esac
+done
+[ $# -ge 2 ] || usage
+journal=$1
+state=$2
+shift 2
+keep=${BARTLEBY_AUDIT_KEEP:-90}
+
+# One audit; its report goes beside the others of this night.
+report() {
+    audit=$1
+    shift
+    bartleby audit "$audit" "$journal" --format html --out "$state/reports/$night/$audit.html" "$@"
+}
+
+ledger() {
+    if [ -n "$compare" ] && bartleby status --data "$journal" >/dev/null 2>&1; then
+        set -- --compare --data "$journal" "$@"
+    fi
+    if [ -e "$state/opening" ]; then
+        set -- --opening "$state/opening" "$@"
+    fi
+    report ledger --save-balance "$state/balances/$night" "$@"
+}
+
+# Names of nights sort by time: all but the youngest go, and never the balance that is in use.
+forget() {
+    used=$(readlink "$state/opening" || :)
+    for old in $(cd "$state" && ls -d "$1"/* 2>/dev/null | head -n "-$keep"); do
+        [ "$old" = "$used" ] || rm -rf "${state:?}/$old"
+    done
+}
+
+audits() {
+    night=$(date -u +%Y-%m-%dT%H-%M-%SZ)
+    mkdir -p "$state/reports/$night" "$state/balances" || return 1
+    ledger "$@"
+    worst=$?
+    case $worst in
+        0 | 5) ln -sf "balances/$night" "$state/.opening" && mv -T "$state/.opening" "$state/opening" || worst=1 ;;
+    esac
+    for audit in dlq expiry; do
+        report "$audit" "$@"
+        status=$?
+        [ "$worst" -ne 0 ] || worst=$status
+    done
+    forget reports
+    forget balances
+    return "$worst"
+}
+
+if [ -z "$at" ]; then
+    audits "$@"
+    exit $?
+fi
+
+# To be stopped while it sleeps, not after.
+trap 'kill "$sleeping" 2>/dev/null; exit 0' TERM INT
+while :; do
+    now=$(date -u +%s)
+    next=$(date -u -d "$at" +%s)
+    [ "$next" -gt "$now" ] || next=$(date -u -d "tomorrow $at" +%s)
+    sleep $((next - now)) &
+    sleeping=$!
+    wait "$sleeping"
+    audits "$@" || echo "nightly-audit: status $?, see the reports in $state/reports/$night" >&2
+done

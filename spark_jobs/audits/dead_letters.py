@@ -1,0 +1,307 @@
+"""The dead-letter audit: who died, where, why, after how long, and what became of the dead letters.
+
+It reads three things, each once:
+
+1. deaths (DEAD_LETTERED), and the messages that something moved: what came of a death, and what was brought back;
+2. departures, of those messages only;
+3. the headers of what died, and the hashes of its bodies, to find what dies again and again.
+
+A killed message (no dead-letter address) is a death without a dead letter.  A dead letter whose message record cannot
+be found (out of the range, or lost) counts as `unknown`; none is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from spark_jobs.audits import poison
+from spark_jobs.audits.fates import MOVED, UNKNOWN, WAITING, afterlives, fates
+from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
+from spark_jobs.audits.options import Options
+from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
+from spark_jobs.audits.tables import section
+from spark_jobs.results import Chart, Coverage, Result, Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark_jobs.journal.snapshot import Snapshot
+
+_COLUMNS: Final = (
+    *DAMAGE_COLUMNS,
+    "time",
+    "message_id",
+    "new_message_id",
+    "origin_message_id",
+    "queue_id",
+    "queue_ids",
+    "queue",
+    "address",
+    "user",
+    "client",
+    "remote",
+    "reason",
+    "attempts",
+    "first_failure",
+    "annotations",
+)
+
+KILLED: Final = "killed"
+
+#: How something that came back has died again.
+_DIED: Final = ("dead-lettered", KILLED)
+
+#: Hours that are shown, the latest ones: a month.
+HOURS_MAX: Final = 24 * 31
+
+#: Numbers of deliveries that have a row of their own; larger ones share the last.
+ATTEMPTS_MAX: Final = 50
+
+#: How long a death took: bounds in ms, the upper one not included, as people say them.
+DURATIONS: Final = (
+    (0, "under 1 s"),
+    (1_000, "1 s to 10 s"),
+    (10_000, "10 s to 1 min"),
+    (60_000, "1 min to 10 min"),
+    (600_000, "10 min to 1 h"),
+    (3_600_000, "1 h to 1 day"),
+    (86_400_000, "1 day and more"),
+)
+
+#: Words of the reasons (store.record.DeadLetterReason), in their order.
+REASONS: Final = (
+    "max-deliveries",
+    "rejected",
+    "expired",
+    "queue-full",
+    "too-large",
+    "no-route",
+    "not-authorised",
+    "put-disabled",
+    "admin",
+    "link-hops",
+    "decode-error",
+)
+
+DEATHS: Final = "dead letters"
+
+_GROUPINGS: Final = {
+    "all": (),
+    "places": ("address", "queue"),
+    "reasons": ("reason",),
+    "senders": ("user",),
+    "consumers": ("client", "remote"),
+    "hours": ("hour",),
+    "attempts": ("deliveries",),
+    "durations": ("band",),
+    "addresses": ("address",),
+    "fates": ("fate",),
+    "afterlives": ("afterlife",),
+}
+
+#: The figures at the head, and how they are called there.
+_SUMMARY: Final = {
+    DEATHS: "dead letters and killed",
+    KILLED: KILLED,
+    WAITING: "still waiting",
+    "brought back": "brought back",
+    "then consumed": "brought back and consumed",
+    "died again": "brought back and died again",
+    "unknown fate": "with unknown fate",
+}
+
+_TIMED: Final = "Of those whose first failure is known."
+
+#: Where the id stands under which a message died first.
+_FIRST_ID: Final = "$._AMQ_DL_FIRST_MESSAGE_ID"
+
+
+def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
+    """The audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin."""
+    with Journal(spark, snapshot, options) as journal:
+        read = journal.keep(_read(journal))
+        deaths = journal.keep(_deaths(journal, read))
+        return _result(journal, deaths, journal.coverage(read))
+
+
+def _read(journal: Journal) -> DataFrame:
+    """Deaths, moved messages, deleted queues and damage."""
+    return journal.records(("dead-lettered", "message", "queue-deleted"), _COLUMNS, moved=True)
+
+
+def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
+    """One row a death: what became of it (`fate`, `afterlife`), how long it took (ms), and its first id (`root`)."""
+    moved = read.where(F.col("record_type") == "message").select(
+        "message_id",
+        "origin_message_id",
+        "queue_ids",
+        F.get_json_object("annotations", _FIRST_ID).try_cast("bigint").alias("first"),
+    )
+    gone = read.where(F.col("record_type") == "queue-deleted")
+    removed = journal.records(("removed",), ("record_type", "message_id", "queue_id", "position", "reason"))
+    known = journal.keep(fates(moved, removed.where(F.col("record_type") == "removed"), gone))
+    back = afterlives(journal, known.where(F.col("fate") == MOVED), moved, known)
+    roots = moved.select("message_id", "first")
+    deaths = journal.addressed(read.where(F.col("record_type") == "dead-lettered")).drop(
+        "origin_message_id", "queue_ids", "annotations", "record_type", "count", "text", "offset"
+    )
+    return (
+        deaths.join(known.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
+        .join(back.drop("heir").withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
+        .join(roots.toDF("new_message_id", "first_by_new"), "new_message_id", "left")
+        .join(roots.toDF("message_id", "first_by_old"), "message_id", "left")
+        .withColumn("root", F.coalesce("first_by_new", "first_by_old", "message_id"))
+        .withColumn("took", elapsed("first_failure", "time"))
+        .withColumn("fate", _fate())
+        .drop("first_by_new", "first_by_old")
+    )
+
+
+def _fate() -> Column:
+    known = F.coalesce("fate", F.lit(UNKNOWN))
+    return F.when(F.col("new_message_id").isNull(), KILLED).otherwise(known)
+
+
+def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
+    options, top = journal.options, journal.options.top
+    found = grouped(
+        deaths.withColumn("hour", hour("time"))
+        .withColumn("deliveries", F.least("attempts", F.lit(ATTEMPTS_MAX)))
+        .withColumn("band", _band()),
+        _GROUPINGS,
+        _measures(),
+        {name: top for name in _GROUPINGS}
+        | {"hours": HOURS_MAX, "attempts": ATTEMPTS_MAX + 1, "durations": len(DURATIONS)},
+    )
+    row = {_SUMMARY[name]: number for name, number in whole(found["all"], list(_SUMMARY)).items()}
+    sections = (
+        _places(found["places"]),
+        _oldest(deaths, top, coverage),
+        _counted(found["reasons"], "reasons", "Reasons"),
+        _counted(found["senders"], "senders", "Senders", note="Empty: the sender had no user."),
+        _counted(found["consumers"], "consumers", "Last consumers", note="Empty: nobody held it."),
+        _hours(found["hours"]),
+        _attempts(found["attempts"]),
+        _durations(found["durations"]),
+        _durations_by_address(found["addresses"]),
+        _counted(found["fates"], "fates", "What became of the dead letters"),
+        _afterlives(found["afterlives"]),
+        poison.section_of(journal, deaths),
+    )
+    exceeded = options.exceeded(row[_SUMMARY[DEATHS]])
+    summary: dict[str, int | str] = {**row}
+    for oldest in found["all"].table["oldest waiting"].drop_null().to_pylist():
+        summary["oldest waiting since"] = oldest.isoformat(timespec="milliseconds")
+        summary["oldest waiting for (s)"] = (coverage.last_time - round(oldest.timestamp() * 1000)) // 1000
+    return Result("dlq", coverage, summary, sections, None, _problems(row), exceeded, options.described())
+
+
+def _measures() -> list[Column]:
+    """All that any section tells of a group."""
+    fate = F.col("fate")
+    return [
+        F.count("*").alias(DEATHS),
+        count_if(fate == KILLED, KILLED),
+        count_if(fate == WAITING, WAITING),
+        count_if(fate == MOVED, "brought back"),
+        count_if(F.col("afterlife") == "consumed", "then consumed"),
+        count_if(F.col("afterlife").isin(*_DIED), "died again"),
+        count_if(fate == UNKNOWN, "unknown fate"),
+        F.min("attempts").alias("attempts min"),
+        F.round(F.avg("attempts"), 2).alias("attempts mean"),
+        F.max("attempts").alias("attempts max"),
+        F.min("time").alias("first death"),
+        F.max("time").alias("last death"),
+        F.min(F.when(fate == WAITING, F.col("time"))).alias("oldest waiting"),
+        F.count("took").alias("timed"),
+        *quantiles("took"),
+        *[count_if(F.col("reason") == reason, reason) for reason in REASONS],
+    ]
+
+
+def _band() -> Column:
+    """Which of DURATIONS it is."""
+    band = F.lit(None).cast("int")
+    for number, (low, _) in enumerate(DURATIONS):
+        band = F.when(F.col("took") >= low, number).otherwise(band)
+    return band
+
+
+def _problems(row: dict[str, int]) -> tuple[str, ...]:
+    said = {
+        "died again": "{} of the dead letters that were brought back have died again",
+        "unknown fate": "{} dead letters cannot be followed: their message is not in what was read",
+        KILLED: "{} messages were killed: they died where there is no dead-letter address, and are gone",
+    }
+    return tuple(text.format(f"{row[_SUMMARY[name]]:,}") for name, text in said.items() if row[_SUMMARY[name]])
+
+
+def _places(found: Groups) -> Section:
+    columns = ["address", "queue", DEATHS, KILLED, WAITING, "brought back", "attempts min", "attempts mean"]
+    columns += ["attempts max", "first death", "last death", "oldest waiting"]
+    chart = Chart("bars", "address", (DEATHS,), "Dead letters by address of origin")
+    return section("places", "Where they died", found.table.select(columns), beyond=found.beyond, chart=chart)
+
+
+def _oldest(deaths: DataFrame, top: int, coverage: Coverage) -> Section:
+    waiting = deaths.where(F.col("fate") == WAITING).select(
+        F.col("new_message_id").alias("message"),
+        F.col("message_id").alias("was"),
+        "address",
+        "queue",
+        "reason",
+        "attempts",
+        F.col("time").alias("died"),
+        F.round((F.lit(coverage.last_time) - F.unix_millis("time")) / 1000, 3).alias("age (s)"),
+    )
+    table, beyond = most(waiting, [F.asc("died"), F.asc("message")], top)
+    note = "The age is counted to the last record read."
+    return section("oldest", "The oldest that still wait", table, beyond=beyond, note=note)
+
+
+def _counted(found: Groups, name: str, title: str, *, note: str = "") -> Section:
+    """Deaths by something, the most frequent first."""
+    by = list(_GROUPINGS[name])
+    table = found.table.select([*by, DEATHS, "first death", "last death"])
+    chart = Chart("bars", by[0], (DEATHS,), title)
+    return section(name, title, table, beyond=found.beyond, note=note, chart=chart)
+
+
+def _hours(found: Groups) -> Section:
+    """By hour, a column a reason that occurs."""
+    table = found.table.sort_by("hour")
+    reasons = [reason for reason in REASONS if pc.any(pc.greater(table[reason], 0)).as_py()]
+    chart = Chart("stacked", "hour", tuple(reasons), "Dead letters by hour (UTC)")
+    shown = table.select(["hour", DEATHS, *reasons])
+    return section("hours", "When they died", shown, beyond=found.beyond, chart=chart)
+
+
+def _attempts(found: Groups) -> Section:
+    table = found.table.select(["deliveries", DEATHS]).sort_by("deliveries")
+    note = f"{ATTEMPTS_MAX} stands for {ATTEMPTS_MAX} and more."
+    chart = Chart("bars", "deliveries", (DEATHS,), "Deliveries before death")
+    return section("attempts", "How often they had been delivered", table, note=note, chart=chart)
+
+
+def _durations(found: Groups) -> Section:
+    timed = found.table.filter(pc.field("band").is_valid()).sort_by("band")
+    words = pa.array([DURATIONS[band][1] for band in timed["band"].to_pylist()], pa.string())
+    table = pa.table({"time to death": words, DEATHS: timed[DEATHS]})
+    chart = Chart("bars", "time to death", (DEATHS,), "From the first failure to death")
+    return section("durations", "From the first failure to death", table, note=_TIMED, chart=chart)
+
+
+def _durations_by_address(found: Groups) -> Section:
+    names = ["min (s)", "median (s)", "p95 (s)", "max (s)"]
+    table = found.table.filter(pc.field("timed") > 0).select(["address", "timed", *names])
+    table = table.rename_columns(["address", DEATHS, *names])
+    return section("durations-by-address", "The same by address", table, beyond=found.beyond, note=_TIMED)
+
+
+def _afterlives(found: Groups) -> Section:
+    brought = Groups(found.table.filter(pc.field("afterlife").is_valid()), found.beyond)
+    return _counted(brought, "afterlives", "What became of those that were brought back")

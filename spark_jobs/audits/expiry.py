@@ -1,0 +1,205 @@
+"""The expiry audit: what nobody read in time, how long it had lain there, who set the time, who could have read it.
+
+Two scans: one for what expired (EXPIRED) and where it went, one for what is past its expiration and still there.  A
+message expires on each of its queues by itself, so it is counted once for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.audits.dead_letters import HOURS_MAX
+from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
+from spark_jobs.audits.options import Options
+from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal, coverage
+from spark_jobs.audits.tables import section
+from spark_jobs.results import Chart, Coverage, Result, Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark_jobs.journal.snapshot import Snapshot
+
+_COLUMNS: Final = (
+    *DAMAGE_COLUMNS,
+    "time",
+    "message_id",
+    "new_message_id",
+    "origin_message_id",
+    "queue_id",
+    "queue",
+    "address",
+    "expiration",
+    "expiry_source",
+    "attempts",
+    "enqueued",
+    "consumers",
+)
+
+NEVER: Final = "never delivered"
+BEFORE: Final = "delivered before"
+REMOVED: Final = "removed"
+NOBODY: Final = "with no consumer"
+SOMEBODY: Final = "consumers present"
+UNKNOWN: Final = "unknown"
+EXPIRED: Final = "expired"
+KEPT: Final = "kept on an expiry address"
+
+_GROUPINGS: Final = {
+    "all": (),
+    "places": ("address", "queue"),
+    "sources": ("source",),
+    "consumers": ("consumers",),
+    "destinations": ("went to",),
+    "hours": ("hour",),
+    "addresses": ("address",),
+}
+
+_TIMES: Final = {
+    "waited": "From when the broker took the message until the expiry was noticed.",
+    "late": "From the expiration until the broker noticed it; message-expiry-scan-period bounds it.",
+}
+
+
+def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
+    """The audit.  More expired messages than `fail_over` exceed the threshold."""
+    with Journal(spark, snapshot, options) as journal:
+        end = coverage(journal.snapshot, options).last_time
+        types = ("expired", "message", "queue-deleted")
+        read = journal.keep(journal.records(types, _COLUMNS, moved=True, expires_by=end))
+        expired = journal.keep(_expired(journal, read))
+        overdue = journal.keep(_overdue(journal, read, end))
+        return _result(journal, expired, overdue, journal.coverage(read))
+
+
+def _expired(journal: Journal, read: DataFrame) -> DataFrame:
+    """One row for each: how long it `waited` until it was noticed, how `late` that was (ms), where it went."""
+    targets = read.where(F.col("record_type") == "message").select(
+        F.col("message_id").alias("new_message_id"), F.col("address").alias("target")
+    )
+    gone_to = F.when(F.col("new_message_id").isNull(), REMOVED).otherwise(F.coalesce("target", F.lit(UNKNOWN)))
+    return (
+        journal.addressed(read.where(F.col("record_type") == "expired"))
+        .join(targets, "new_message_id", "left")
+        .withColumn("went to", gone_to)
+        .withColumn("waited", elapsed("enqueued", "time"))
+        .withColumn("late", elapsed("expiration", "time"))
+        .withColumn("unread", F.when(F.coalesce("attempts", F.lit(0)) == 0, NEVER).otherwise(BEFORE))
+        .withColumn("consumers", F.when(F.coalesce("consumers", F.lit(0)) == 0, NOBODY).otherwise(SOMEBODY))
+        .withColumnRenamed("expiry_source", "source")
+        .select(
+            "message_id",
+            "queue",
+            "address",
+            "time",
+            "source",
+            "went to",
+            "waited",
+            "late",
+            "unread",
+            "consumers",
+        )
+    )
+
+
+def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
+    """Messages that are on a queue although their time was over at the end of what was read."""
+    brief = read.where((F.col("record_type") == "message") & (F.col("expiration") <= F.timestamp_millis(F.lit(end))))
+    brief = journal.addressed(brief).select("message_id", "address", "expiration")
+    moved = journal.ledger(keep_below=0)
+    present = (
+        moved.where(F.col("kind") == "open")
+        .groupBy("queue_id", "message_id")
+        .agg(F.sum("entered").alias("entered"), F.sum("left").alias("left"))
+        .where((F.col("entered") > 0) & (F.col("left") == 0))
+    )
+    gone = read.where(F.col("record_type") == "queue-deleted").select("queue_id").distinct()
+    return (
+        present.join(brief, "message_id")
+        .join(gone, "queue_id", "left_anti")
+        .withColumn("overdue", F.lit(end) - F.unix_millis("expiration"))
+    )
+
+
+def _result(journal: Journal, expired: DataFrame, overdue: DataFrame, covered: Coverage) -> Result:
+    options, top = journal.options, journal.options.top
+    found = grouped(
+        expired.withColumn("hour", hour("time")),
+        _GROUPINGS,
+        _measures(),
+        {name: top for name in _GROUPINGS} | {"hours": HOURS_MAX},
+    )
+    row = whole(found["all"], [EXPIRED, NEVER, BEFORE, NOBODY, REMOVED, KEPT])
+    row["past their time and still there"] = late = overdue.count()
+    sections = (
+        _places(found["places"]),
+        _counted(found["sources"], "sources", "What set the expiration"),
+        _counted(found["consumers"], "consumers", "Who could have read them"),
+        _counted(found["destinations"], "destinations", "Where they went"),
+        _hours(found["hours"]),
+        _times(found["addresses"], "waited", "waiting", "How long they had waited"),
+        _times(found["addresses"], "late", "lateness", "How late it was noticed"),
+        _still_there(overdue, top),
+    )
+    problems = (f"{late:,} messages are past their expiration and still on a queue",) if late else ()
+    exceeded = options.exceeded(row[EXPIRED])
+    return Result("expiry", covered, {**row}, sections, None, problems, exceeded, options.described())
+
+
+def _measures() -> list[Column]:
+    """All that any section tells of a group."""
+    return [
+        F.count("*").alias(EXPIRED),
+        count_if(F.col("unread") == NEVER, NEVER),
+        count_if(F.col("unread") == BEFORE, BEFORE),
+        count_if(F.col("consumers") == NOBODY, NOBODY),
+        count_if(F.col("went to") == REMOVED, REMOVED),
+        count_if(F.col("went to") != REMOVED, KEPT),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+        *[each for name in _TIMES for each in quantiles(name, f"{name} ")],
+    ]
+
+
+def _places(found: Groups) -> Section:
+    table = found.table.select(["address", "queue", EXPIRED, NEVER, BEFORE, NOBODY, "first", "last"])
+    chart = Chart("stacked", "address", (NEVER, BEFORE), "Expired messages by address")
+    return section("places", "Where they expired", table, beyond=found.beyond, chart=chart)
+
+
+def _counted(found: Groups, name: str, title: str) -> Section:
+    (by,) = _GROUPINGS[name]
+    table = found.table.select([by, EXPIRED, "first", "last"])
+    return section(name, title, table, beyond=found.beyond, chart=Chart("bars", by, (EXPIRED,), title))
+
+
+def _hours(found: Groups) -> Section:
+    table = found.table.select(["hour", EXPIRED, NEVER, BEFORE]).sort_by("hour")
+    chart = Chart("stacked", "hour", (NEVER, BEFORE), "Expired messages by hour (UTC)")
+    return section("hours", "When they expired", table, beyond=found.beyond, chart=chart)
+
+
+def _times(found: Groups, which: str, name: str, title: str) -> Section:
+    """Quantiles of a time, by address."""
+    names = ["min (s)", "median (s)", "p95 (s)", "max (s)"]
+    table = found.table.select(["address", EXPIRED, *[f"{which} {each}" for each in names]])
+    table = table.rename_columns(["address", EXPIRED, *names])
+    return section(name, title, table, beyond=found.beyond, note=_TIMES[which])
+
+
+def _still_there(overdue: DataFrame, top: int) -> Section:
+    listed = overdue.select(
+        F.col("message_id").alias("message"),
+        "address",
+        F.col("queue_id").alias("queue id"),
+        "expiration",
+        F.round(F.col("overdue") / 1000, 3).alias("overdue (s)"),
+    )
+    table, beyond = most(listed, [F.asc("expiration"), F.asc("message"), F.asc("queue id")], top)
+    note = (
+        "On a queue at the end of what was read, with an expiration before it: not noticed yet, scheduled, or in the "
+        "hands of a consumer."
+    )
+    return section("overdue", "Past their expiration and still there", table, beyond=beyond, note=note)

@@ -1,0 +1,78 @@
+"""What became of messages: still waiting, or how they left; and for those moved, what became of what came back.
+
+A message may be on several queues, and so has several ends: it waits as long as it is on one of them, and else its fate
+is how it left last.  A message whose queue was deleted without a word about it was deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.audits.reading import Journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WAITING: Final = "waiting"
+DELETED: Final = "deleted"
+MOVED: Final = "moved"
+UNKNOWN: Final = "unknown"
+
+#: Moves that are followed from one message to the next: nobody moves a message so often by hand, and a rule that moves
+#: messages in a circle must not keep an audit busy for ever.
+HOPS_MAX: Final = 16
+
+
+def fates(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame:
+    """(message_id, fate) of messages (message_id, queue_ids).
+
+    `removed` has the departures (message_id, queue_id, position, reason), of other messages too; `gone` the deleted
+    queues (queue_id).
+    """
+    pairs = messages.select("message_id", F.explode("queue_ids").alias("queue_id"))
+    left = (
+        removed.join(pairs, ["message_id", "queue_id"])
+        .groupBy("message_id", "queue_id")
+        .agg(F.max("position").alias("position"), F.max_by("reason", "position").alias("reason"))
+    )
+    deleted = gone.select("queue_id").distinct().withColumn("deleted", F.lit(True))
+    ends = pairs.join(left, ["message_id", "queue_id"], "left").join(deleted, "queue_id", "left")
+    waits = F.col("position").isNull() & F.col("deleted").isNull()
+    return (
+        ends.groupBy("message_id")
+        .agg(F.bool_or(waits).alias("waits"), F.max_by("reason", "position").alias("reason"))
+        .select(
+            "message_id",
+            F.when(F.col("waits"), WAITING).otherwise(F.coalesce("reason", F.lit(DELETED))).alias("fate"),
+        )
+    )
+
+
+def afterlives(journal: Journal, moved: DataFrame, links: DataFrame, known: DataFrame) -> DataFrame:
+    """(message_id, afterlife, heir) of messages that were moved (message_id): the fate of what they became.
+
+    `links` (message_id, origin_message_id) say what became what, `known` (message_id, fate) what became of it.  What
+    was moved again is followed on.
+    """
+    reached = moved.select("message_id", F.col("message_id").alias("heir"), F.lit(MOVED).alias("afterlife"))
+    if reached.isEmpty():
+        return reached
+    heirs = links.groupBy("origin_message_id").agg(F.max("message_id").alias("next"))
+    fates_of = known.select(F.col("message_id").alias("next"), F.col("fate").alias("next_fate"))
+    step = journal.keep(heirs.join(fates_of, "next", "left"))
+    for _ in range(HOPS_MAX):
+        on = (reached["heir"] == step["origin_message_id"]) & (reached["afterlife"] == MOVED)
+        reached = journal.keep(
+            reached.join(step, on, "left").select(
+                "message_id",
+                F.coalesce("next", "heir").alias("heir"),
+                F.when(F.col("afterlife") != MOVED, F.col("afterlife"))
+                .otherwise(F.coalesce("next_fate", F.lit(UNKNOWN)))
+                .alias("afterlife"),
+            )
+        )
+        if reached.where(F.col("afterlife") == MOVED).isEmpty():
+            break
+    return reached

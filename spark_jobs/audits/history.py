@@ -1,0 +1,186 @@
+"""The records about a few messages, in order, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from spark_jobs.audits.frames import collect
+from spark_jobs.audits.reading import Journal
+from spark_jobs.audits.tables import UTC
+from spark_jobs.journal.schema import DAMAGE
+
+#: Records that are shown, the first ones: a message that is delivered over and over has one a delivery.
+ROWS_MAX: Final = 10_000
+
+#: Records that speak of messages.
+TYPES: Final = ("message", "removed", "counts", "delivering", "scheduled", "dead-lettered", "expired")
+
+COLUMNS: Final = (
+    "record_type",
+    "segment",
+    "offset",
+    "position",
+    "time",
+    "message_id",
+    "new_message_id",
+    "origin_message_id",
+    "queue_id",
+    "queue_ids",
+    "queue",
+    "address",
+    "user",
+    "protocol",
+    "size",
+    "expiration",
+    "scheduled",
+    "reason",
+    "text",
+    "attempts",
+    "consumers",
+    "client",
+    "remote",
+    "consumer_id",
+)
+
+#: Those that move it.
+_MOVING: Final = ("message", "removed", "dead-lettered", "expired")
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("time", UTC),
+        ("position", pa.int64()),
+        ("message", pa.int64()),
+        ("queue", pa.string()),
+        ("what happened", pa.string()),
+        ("where", pa.string()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class History:
+    """Records about some messages (COLUMNS), in order, and how many more there are."""
+
+    rows: list[dict[str, Any]]
+    beyond: int
+
+    def places(self) -> dict[tuple[int, int], list[str]]:
+        """Where each message entered and left each queue, and what was told of that: (queue, message) -> places."""
+        found: dict[tuple[int, int], list[str]] = {}
+        for row in self.rows:
+            for queue_id in row["queue_ids"] or [row["queue_id"]]:
+                if row["record_type"] in _MOVING:
+                    found.setdefault((queue_id, row["message_id"]), []).append(_where(row))
+        return found
+
+    def movements(self, queue_id: int, message_id: int) -> tuple[list[int], list[int]]:
+        """The positions at which a message entered a queue, and those at which it left."""
+        own = [row for row in self.rows if row["message_id"] == message_id]
+        entered = [row["position"] for row in own if queue_id in (row["queue_ids"] or ())]
+        left = [row["position"] for row in own if row["record_type"] == "removed" and row["queue_id"] == queue_id]
+        return entered, left
+
+    def table(self, names: Mapping[int, str]) -> pa.Table:
+        """For people; `names` of queues by id."""
+        return pa.Table.from_pylist(
+            [
+                {
+                    "time": row["time"],
+                    "position": row["position"],
+                    "message": row["message_id"],
+                    "queue": ", ".join(_queues(row, names)),
+                    "what happened": _TELL[row["record_type"]](row),
+                    "where": _where(row),
+                }
+                for row in self.rows
+            ],
+            schema=_SCHEMA,
+        )
+
+
+def of(journal: Journal, ids: Iterable[int]) -> History:
+    """The history of some messages, at most ROWS_MAX records."""
+    kept = journal.keep(journal.records(TYPES, COLUMNS, ids=ids).where(F.col("record_type") != DAMAGE))
+    rows = collect(kept.orderBy("position", "message_id").limit(ROWS_MAX)).to_pylist()
+    return History(rows, max(0, kept.count() - ROWS_MAX))
+
+
+def queue_names(journal: Journal, rows: list[dict[str, Any]]) -> dict[int, str]:
+    """Names of the queues that some rows mention; looked up among the definitions if the rows do not tell them."""
+    names = {row["queue_id"]: row["queue"] for row in rows if row["queue"]}
+    mentioned = {id for row in rows for id in (row["queue_ids"] or ())} | {row["queue_id"] for row in rows}
+    unnamed = sorted(id for id in mentioned - names.keys() if id is not None)
+    if unnamed:
+        defined = journal.records(("queue",), ("record_type", "queue_id", "queue"))
+        table = collect(
+            defined.where(F.col("queue_id").isin(unnamed)).groupBy("queue_id").agg(F.max("queue").alias("queue"))
+        )
+        names |= {row["queue_id"]: row["queue"] for row in table.to_pylist() if row["queue"]}
+    return names
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return f"{row['segment']}:{row['offset']}"
+
+
+def _queues(row: Mapping[str, Any], names: Mapping[int, str]) -> list[str]:
+    ids = row["queue_ids"] or ([] if row["queue_id"] is None else [row["queue_id"]])
+    return [names.get(id) or f"queue {id}" for id in ids]
+
+
+def _stored(row: dict[str, Any]) -> str:
+    parts = [f"stored on {row['address']}, {row['size']:,} bytes"]
+    if row["protocol"]:
+        parts[0] += f" by {row['protocol']}"
+    if row["user"]:
+        parts.append(f"from {row['user']}")
+    if row["origin_message_id"]:
+        parts.append(f"it was {row['origin_message_id']} before")
+    if row["scheduled"]:
+        parts.append(f"not before {_time(row['scheduled'])}")
+    if row["expiration"]:
+        parts.append(f"expires {_time(row['expiration'])}")
+    return "; ".join(parts)
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat(timespec="milliseconds")
+
+
+def _scheduled(row: dict[str, Any]) -> str:
+    return f"waits until {_time(row['scheduled'])}" if row["scheduled"] else "waits no longer"
+
+
+def _dead(row: dict[str, Any]) -> str:
+    said = f"died after {row['attempts'] or 0} deliveries: {row['reason']}"
+    if row["text"]:
+        said += f" ({row['text']})"
+    if row["client"] or row["remote"]:
+        said += f", last held by {row['client'] or row['remote']}"
+    return f"{said}; {_heir(row)}"
+
+
+def _expired(row: dict[str, Any]) -> str:
+    readers = row["consumers"] or 0
+    return f"expired ({_time(row['expiration'])}), {readers} consumers on the queue; {_heir(row)}"
+
+
+def _heir(row: dict[str, Any]) -> str:
+    return f"lives on as {row['new_message_id']}" if row["new_message_id"] else "nothing is left of it"
+
+
+_TELL: Final = {
+    "message": _stored,
+    "removed": lambda row: f"left: {row['reason']}",
+    "counts": lambda row: f"came back, delivered {row['attempts'] or 0} times so far",
+    "delivering": lambda row: f"about to leave for consumer {row['consumer_id']}",
+    "scheduled": _scheduled,
+    "dead-lettered": _dead,
+    "expired": _expired,
+}

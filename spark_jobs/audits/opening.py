@@ -1,0 +1,184 @@
+"""Balances on disk: what was on each queue at a position, so that a later ledger needs nothing from before it.
+
+    DIR/present-POSITION.parquet   queue_id, message_id, position, time: one row for each message on each queue
+    DIR/balance.json               broker id, position, time, the queues with their names and counts, the file above
+
+The head takes the place of the old one in one step, when its messages are all there, and names their file: a reader
+finds the old balance or the new one.  DIR is a local path or the URI of anything that pyarrow opens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from spark_jobs.audits.tables import UTC
+from spark_jobs.journal.files import location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+HEAD: Final = "balance.json"
+_PRESENT: Final = "present-"
+_TEMPORARY: Final = ".part"
+_VERSION: Final = 1
+
+SCHEMA: Final = pa.schema(
+    [("queue_id", pa.int64()), ("message_id", pa.int64()), ("position", pa.int64()), ("time", UTC)]
+)
+
+
+class BadBalance(Exception):
+    """A balance that cannot be opened with; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePresent:
+    """How many messages were on a queue."""
+
+    queue_id: int
+    name: str
+    address: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The head of a balance.  `position` follows the last record it covers; `time` in ms since the epoch.
+
+    `below`: all messages in it have lower ids.  `verdict` is that of the ledger that wrote it.
+    """
+
+    broker_id: str
+    position: int
+    time: int
+    messages: int
+    below: int
+    verdict: str
+    queues: tuple[QueuePresent, ...]
+
+    @property
+    def file(self) -> str:
+        """The name of the file with the messages."""
+        return f"present-{self.position}.parquet"
+
+
+def read(directory: str) -> Balance:
+    """The head of the balance in a directory.  Raises BadBalance."""
+    filesystem, path = _open(directory)
+    try:
+        with filesystem.open_input_stream(f"{path}/{HEAD}") as stream:
+            head = json.loads(stream.read())
+        if head["version"] != _VERSION:
+            raise BadBalance(f"{directory}: a balance of version {head['version']}, this software reads {_VERSION}")
+        queues = tuple(QueuePresent(**queue) for queue in head["queues"])
+        fields = ("broker_id", "position", "time", "messages", "below", "verdict")
+        balance = Balance(**{name: head[name] for name in fields}, queues=queues)
+        rows = pq.ParquetFile(filesystem.open_input_file(f"{path}/{balance.file}")).metadata.num_rows
+    except FileNotFoundError as gone:
+        raise BadBalance(f"{directory}: no balance there; --save-balance writes one ({gone})") from gone
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BadBalance(f"{directory}: the balance cannot be read: {error}") from error
+    if rows != balance.messages:
+        raise BadBalance(f"{directory}: {HEAD} speaks of {balance.messages} messages, {balance.file} has {rows}")
+    return balance
+
+
+def frame(spark: SparkSession, directory: str, balance: Balance) -> DataFrame:
+    """The messages of a balance (SCHEMA), read by the executors."""
+    spark.dataSource.register(BalanceSource)
+    return spark.read.format(BalanceSource.name()).load(f"{directory.rstrip('/')}/{balance.file}")
+
+
+class BalanceSource(DataSource):
+    """A file of messages for Spark.  Its own Parquet reader would need the file systems of Hadoop for an object store,
+    with other credentials than those by which everything else here is read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "bartleby-balance"
+
+    def schema(self) -> str:
+        """As Spark writes it."""
+        return "queue_id bigint, message_id bigint, position bigint, time timestamp"
+
+    def reader(self, schema: StructType) -> BalanceReader:
+        """For `spark.read`."""
+        return BalanceReader(self.options["path"])
+
+
+class BalanceReader(DataSourceReader):
+    """Reads row groups, each of them a task."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def _file(self) -> pq.ParquetFile:
+        filesystem, path = _open(self._place)
+        return pq.ParquetFile(filesystem.open_input_file(path))
+
+    def partitions(self) -> list[InputPartition]:
+        """The row groups."""
+        with self._file() as file:
+            return [InputPartition(group) for group in range(file.metadata.num_row_groups)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a row group.  Spark stands a partition of None for a file without any."""
+        if partition.value is not None:
+            with self._file() as file:
+                yield from file.read_row_group(partition.value, list(SCHEMA.names)).cast(SCHEMA).to_batches()
+
+
+def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None:
+    """Write a balance: the messages (SCHEMA) as they come, then the head.  Raises OSError, BadBalance."""
+    filesystem, path = _open(directory)
+    filesystem.create_dir(path, recursive=True)
+    present, head = f"{path}/{balance.file}", f"{path}/{HEAD}"
+    old = [info.path for info in filesystem.get_file_info(pafs.FileSelector(path)) if _PRESENT in info.base_name]
+    with (
+        filesystem.open_output_stream(present + _TEMPORARY) as stream,
+        pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in batches:
+            writer.write_table(batch.cast(SCHEMA))
+    filesystem.move(present + _TEMPORARY, present)
+    with filesystem.open_output_stream(head + _TEMPORARY) as stream:
+        stream.write(_encode(balance))
+    filesystem.move(head + _TEMPORARY, head)
+    for gone in set(old) - {present}:
+        filesystem.delete_file(gone)
+
+
+def _encode(balance: Balance) -> bytes:
+    head = {
+        "version": _VERSION,
+        "broker_id": balance.broker_id,
+        "position": balance.position,
+        "time": balance.time,
+        "messages": balance.messages,
+        "below": balance.below,
+        "verdict": balance.verdict,
+        "queues": [
+            {"queue_id": q.queue_id, "name": q.name, "address": q.address, "messages": q.messages}
+            for q in balance.queues
+        ],
+    }
+    return json.dumps(head, indent=1).encode()
+
+
+def _open(directory: str) -> tuple[pafs.FileSystem, str]:
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(location(directory))
+    except (ValueError, pa.ArrowInvalid) as error:
+        raise BadBalance(f"{directory}: {error}") from error
+    return filesystem, path.rstrip("/")

@@ -1,0 +1,113 @@
+"""What part of the journal an audit looks at, and how much of it is listed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+#: Rows of a list that are shown: a screen or two; the number beyond is told.
+TOP: Final = 20
+
+#: The most rows of one list: what a driver holds and a browser shows without effort.
+TOP_MAX: Final = 10_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CALENDAR_MS: Final = 253_402_300_800_000  # the year 10000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The same for all audits.
+
+    Positions and times (ms since the epoch) are half-open ranges, None: no bound.  `addresses` are patterns, of which
+    one must match; none: all addresses.  `top`: rows of each list, 1 to TOP_MAX.  `fail_over`: more than this exceeds
+    the threshold; each audit says of what.
+
+    Raises ValueError.
+    """
+
+    from_position: int | None = None
+    to_position: int | None = None
+    from_time: int | None = None
+    to_time: int | None = None
+    addresses: tuple[str, ...] = ()
+    top: int = TOP
+    fail_over: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= TOP_MAX:
+            raise ValueError(f"top: {self.top} rows; 1 to {TOP_MAX} are possible")
+        for low, high, what in (
+            (self.from_position, self.to_position, "position"),
+            (self.from_time, self.to_time, "time"),
+        ):
+            if low is not None and high is not None and low >= high:
+                raise ValueError(f"the range of {what}s is empty: it begins at {low} and ends before {high}")
+        if self.fail_over is not None and self.fail_over < 0:
+            raise ValueError("fail-over: a threshold is not negative")
+        for pattern in self.addresses:
+            compile_pattern(pattern)
+
+    def exceeded(self, number: int) -> bool:
+        """Whether so many are more than allowed."""
+        return self.fail_over is not None and number > self.fail_over
+
+    def described(self) -> dict[str, str]:
+        """What was asked, for the head of a report."""
+        said = {
+            "from position": self.from_position,
+            "to position": self.to_position,
+            "from time": _said(self.from_time),
+            "to time": _said(self.to_time),
+            "addresses": ", ".join(self.addresses) or None,
+            "fail over": self.fail_over,
+        }
+        return {name: str(value) for name, value in said.items() if value is not None} | {"top": str(self.top)}
+
+    @property
+    def address_regex(self) -> str:
+        """One expression for all patterns, for Java and Python alike; "" if every address is wanted."""
+        return "|".join(f"(?:{compile_pattern(pattern)})" for pattern in self.addresses)
+
+    def wants(self, address: str | None) -> bool:
+        """Whether an address is among those asked for; None: its name is not known."""
+        regex = self.address_regex
+        return not regex or (address is not None and re.fullmatch(regex, address, re.DOTALL) is not None)
+
+
+def _said(ms: int | None) -> str | None:
+    """A time as people read it.  One that no calendar has stays a number."""
+    if ms is None or not 0 <= ms < _CALENDAR_MS:
+        return None if ms is None else str(ms)
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+
+
+def compile_pattern(pattern: str) -> str:
+    """A regular expression, to be matched in full, for an address pattern as in address settings.
+
+    Words are parted by `.`; `*` is one word, `#` any number of words, none too, as in ActiveMQ Artemis ("Wildcard
+    Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError when a wildcard is only a part of a word.
+    """
+    words = pattern.split(".")
+    for word in words:
+        if word not in ("*", "#") and ("*" in word or "#" in word or not word):
+            raise ValueError(f"address pattern {pattern!r}: {word!r} is neither a word nor a wildcard (* or #)")
+    return _of(words)
+
+
+def _of(words: list[str]) -> str:
+    """Every word brings the dot that parts it from what is before; the first one has none."""
+    parts: list[str] = []
+    for index, word in enumerate(words):
+        one = r"[^.]+" if word == "*" else re.escape(word)
+        if word != "#":
+            parts.append(one if index == 0 else rf"\.{one}")
+        elif index:
+            parts.append(r"(?:\.[^.]+)*")
+        elif len(words) == 1:
+            parts.append(r"(?s:.*)")
+        else:
+            return rf"(?:[^.]+\.)*{_of(words[1:])}"
+    return "".join(parts)

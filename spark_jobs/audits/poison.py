@@ -1,0 +1,92 @@
+"""Poison: what dies again and again, under one id or under many.
+
+A candidate is anything that two or more deaths have in common: the body, a key that its sender gave it, or one message
+that died more than once, because it was brought back or was on several queues.  It is a hint and no proof: messages of
+one group may die of different things.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.audits.frames import most
+from spark_jobs.audits.tables import section
+from spark_jobs.results import Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from spark_jobs.audits.reading import Journal
+
+#: The keys, and the headers in which senders write them; the first that is there counts.
+KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "duplicate id": ("_AMQ_DUPL_ID",),
+    "correlation id": ("JMSCorrelationID", "correlation-id"),
+    "message id": ("message-id", "JMSMessageID"),
+    "group": ("JMSXGroupID", "_AMQ_GROUP_ID"),
+}
+BODY: Final = "body"
+CHAIN: Final = "same message"
+
+#: Deaths that make a candidate.
+DEATHS_MIN: Final = 2
+
+#: Killed messages of which the content is looked up.  That of dead letters is always: their copies are few beside all
+#: messages, and told from them at a glance; a killed message looks like any other.
+KILLED_MAX: Final = 10_000
+
+#: Characters of a key that are shown; a client chose it.
+KEY_CHARACTERS_MAX: Final = 100
+
+
+def section_of(journal: Journal, deaths: DataFrame) -> Section:
+    """The candidates.  `deaths` has message_id, new_message_id, root, address, reason and time."""
+    columns = ("record_type", "message_id", "body_bytes", "body_hash", "properties")
+    contents = journal.records(("message",), columns, moved=True, ids=_killed(deaths))
+    # A dead letter has the body and headers of what died, and is there even if that is not.
+    body = F.coalesce("new_message_id", "message_id").alias("content_id")
+    died = deaths.select(body, "root", "address", "reason", "time")
+    found = contents.where(F.col("record_type") == "message").withColumnRenamed("message_id", "content_id")
+    keys = F.array(_key(CHAIN, F.col("root").cast("string")), _body(), *[_header(*key) for key in KEYS.items()])
+    keyed = died.join(found, "content_id", "left").select(F.inline(keys), "root", "address", "reason", "time")
+    counted = (
+        keyed.where(F.col("value").isNotNull())
+        .groupBy("key", "value")
+        .agg(
+            F.count("*").alias("deaths"),
+            F.count_distinct("root").alias("messages"),
+            F.min("address").alias("address"),
+            F.count_distinct("address").alias("addresses"),
+            F.min("time").alias("first death"),
+            F.max("time").alias("last death"),
+            F.max_by("reason", "time").alias("last reason"),
+        )
+        .where(F.col("deaths") >= DEATHS_MIN)
+    )
+    order = [F.desc("deaths"), F.desc("last death"), F.asc("key"), F.asc("value")]
+    table, beyond = most(counted, order, journal.options.top)
+    note = "What two or more deaths have in common; bodies by their hash, messages that came back by their first id."
+    return section("poison", "Poison candidates", table, beyond=beyond, note=note)
+
+
+def _killed(deaths: DataFrame) -> list[int]:
+    """The last messages that were killed: no copy has their content."""
+    killed = deaths.where(F.col("new_message_id").isNull()).orderBy(F.desc("time"), F.desc("message_id"))
+    found: list[int] = killed.limit(KILLED_MAX).select("message_id").toArrow()["message_id"].to_pylist()
+    return found
+
+
+def _key(key: str, value: Column) -> Column:
+    shown = F.substring(value, 1, KEY_CHARACTERS_MAX)
+    return F.struct(F.lit(key).alias("key"), F.when(shown != "", shown).alias("value"))
+
+
+def _body() -> Column:
+    """An empty body says nothing about what it is."""
+    return _key(BODY, F.when(F.col("body_bytes") > 0, F.col("body_hash")))
+
+
+def _header(key: str, names: tuple[str, ...]) -> Column:
+    return _key(key, F.coalesce(*[F.col("properties")[name] for name in names]))

@@ -1,0 +1,139 @@
+"""The part of a journal that an audit reads, as data frames, and what of it could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import pyarrow as pa
+from pyspark.storagelevel import StorageLevel
+
+from spark_jobs.audits.options import Options
+from spark_jobs.audits.sieve import Bounds, Sieve, ledger, records
+from spark_jobs.journal.schema import DAMAGE
+from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
+from spark_jobs.results import Coverage, Damage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Damaged places that a report lists; the number beyond is told.
+DAMAGE_MAX: Final = 1000
+
+
+class Journal:
+    """A pinned snapshot within the bounds of the options; every frame of it reads the same records.
+
+    As a context it lets go of the frames that were kept.
+    """
+
+    def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options) -> None:
+        self.spark = spark
+        self.options = options
+        self.snapshot = snapshot.bounded(**asdict(bounds(options)))
+        self._first = snapshot.segments[0] if snapshot.segments else None
+        self._kept: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    @property
+    def begins_within(self) -> bool:
+        """Whether the range leaves out something of the snapshot's beginning."""
+        first, options = self._first, self.options
+        if first is None or (options.from_position is None and options.from_time is None):
+            return False
+        if first not in self.snapshot.segments:
+            return True
+        later = options.from_position is not None and options.from_position > first.first_position
+        return later or (options.from_time is not None and options.from_time > first.created)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Compute a frame now, for several uses: what is small beside the journal.  Spills to disk."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(kept)
+        kept.count()  # so that what uses it knows its size, and chooses its joins by it
+        return kept
+
+    def records(
+        self,
+        types: Sequence[str],
+        columns: Sequence[str],
+        *,
+        moved: bool = False,
+        expires_by: int | None = None,
+        ids: Iterable[int] | None = None,
+    ) -> DataFrame:
+        """Records of some types that pass a sieve (see there), with `damage` rows among them."""
+        sieve = Sieve(tuple(columns), tuple(types), moved, expires_by, None if ids is None else tuple(ids))
+        return records(self.spark, self.snapshot, sieve, bounds(self.options))
+
+    def ledger(self, *, keep_below: int) -> DataFrame:
+        """Who entered and left which queue, and what does not agree (sieve.LEDGER)."""
+        return ledger(self.spark, self.snapshot, bounds(self.options), keep_below=keep_below)
+
+    def addressed(self, frame: DataFrame, column: str = "address") -> DataFrame:
+        """The rows whose address is among those asked for."""
+        regex = self.options.address_regex
+        return frame.where(frame[column].rlike(rf"\A(?:{regex})\z")) if regex else frame
+
+    def coverage(self, frame: DataFrame) -> Coverage:
+        """What was read.  `frame` has the damage rows of a scan over all of it (columns of DAMAGE_COLUMNS)."""
+        rows = frame.where(frame["record_type"] == DAMAGE).select(*DAMAGE_COLUMNS)
+        found = rows.distinct().orderBy("segment", "offset").limit(DAMAGE_MAX).toArrow()
+        return coverage(self.snapshot, self.options, damage_rows(self.snapshot, found))
+
+
+#: What a frame must have so that its damage can be told.
+DAMAGE_COLUMNS: Final = ("record_type", "segment", "offset", "position", "count", "text")
+
+
+def bounds(options: Options) -> Bounds:
+    """The bounds of an audit."""
+    return Bounds(options.from_position, options.to_position, options.from_time, options.to_time)
+
+
+def damage_rows(snapshot: Snapshot, rows: pa.Table) -> list[Damage]:
+    """Damage as a scan tells it (segment, offset, position, count, text), with the paths of the segments."""
+    paths = {ref.number: ref.uri for ref in snapshot.segments}
+    return [
+        Damage(
+            path=paths.get(row["segment"], f"segment {row['segment']}"),
+            offset=row["offset"] or 0,
+            first_position=UNKNOWN if row["position"] is None else row["position"],
+            records=UNKNOWN if row["count"] is None else row["count"],
+            what=row["text"] or "",
+        )
+        for row in rows.to_pylist()
+    ]
+
+
+def coverage(snapshot: Snapshot, options: Options, damage: Sequence[Damage] = ()) -> Coverage:
+    """What a snapshot covers within the bounds, holes included."""
+    refs = snapshot.segments
+    holes = [Damage(gap.uri, 0, gap.first_position, gap.records, gap.what) for gap in snapshot.missing]
+    first = min((ref.first_position for ref in refs if ref.first_position != UNKNOWN), default=0)
+    last = [ref.last_time or ref.created for ref in refs]
+    first_time = min((ref.first_time or ref.created for ref in refs if ref.created), default=0)
+    end, last_time = snapshot.next_position, max(last, default=0)
+    return Coverage(
+        broker_id=snapshot.broker_id,
+        paths=snapshot.journals,
+        segments=len(refs),
+        bytes=sum(ref.limit for ref in refs),
+        first_position=max(first, options.from_position or first),
+        next_position=end if options.to_position is None else min(end, options.to_position),
+        first_time=max(first_time, options.from_time or first_time),
+        last_time=last_time if options.to_time is None else min(last_time, options.to_time),
+        trimmed_records=sum(gap.records for gap in snapshot.trimmed if gap.records != UNKNOWN),
+        torn_bytes=snapshot.torn_bytes,
+        damage=(*holes, *damage),
+    )

@@ -1,0 +1,258 @@
+"""The rules of the ledger: what each message may do, and when the books of a queue balance.
+
+Books are kept of durable messages on durable queues: only those are in the journal.  For each queue
+
+    opening + from before + enqueued  =  consumed + expired + ... + killed  +  with its queue  +  present
+
+and each message of a queue enters it once, and leaves it at most once, after it entered.  Left and right are computed
+from different things: the flows count records, `present` counts messages of which each was judged by itself.
+
+    state                    entered  left                     is
+    -----------------------  -------  ----  -------------------------------------------------------------------------
+    present                  1        0     on the queue
+    gone                     1        1     settled
+    from before              0        1     it entered in a segment that the broker gave up, or before the range
+    entered twice            2..      any   a fault, whatever was lost
+    left twice               any      2..   a fault, whatever was lost
+    left before it entered   1        1     a fault, whatever was lost
+    left without entering    0        1     a fault, unless records are lost: the missing one may be among them
+
+`entered` includes the opening balance.  Which queue a message is on when its queue is deleted is answered as recovery
+does it: on none.  Mostly its removal says so (`deleted`); what a transaction held that never ended leaves without a
+word, and is counted as gone with its queue.
+
+A message that died or expired lives on as another, or not at all; both sides are written in one entry (promise P2),
+and so three things must agree, by message:
+
+    died without a record      it left as dead-lettered, expired or killed, and no record says why
+    record without a death     such a record, and the message did not leave so
+    died without a successor   the record names a new message, and none with that id entered anywhere
+
+The rules are written over columns by name.  Columns of Spark and arrays of numpy understand the same operators, so both
+ways to compute a ledger share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from spark_jobs.results import Verdict
+
+#: Ways out of a queue, in the order in which they are shown (store.record.RemovalReason).
+WAYS: Final = (
+    "consumed",
+    "expired",
+    "dead-lettered",
+    "replaced",
+    "evicted",
+    "purged",
+    "dropped",
+    "moved",
+    "deleted",
+    "unroutable",
+    "killed",
+)
+
+PRESENT: Final = "present"
+GONE: Final = "gone"
+BEFORE: Final = "from before"
+ENTERED_TWICE: Final = "entered twice"
+LEFT_TWICE: Final = "left twice"
+LEFT_EARLY: Final = "left before it entered"
+ORPHAN: Final = "left without entering"
+NO_RECORD: Final = "died without a record"
+NO_DEATH: Final = "record without a death"
+NO_SUCCESSOR: Final = "died without a successor"
+
+#: Faults of a message on its queue; those that a lost record can explain, and those that it cannot.
+CERTAIN: Final = (ENTERED_TWICE, LEFT_TWICE, LEFT_EARLY)
+MOVEMENT_FAULTS: Final = (*CERTAIN, ORPHAN)
+FAULTS: Final = (*MOVEMENT_FAULTS, NO_RECORD, NO_DEATH, NO_SUCCESSOR)
+
+#: `open_below` when nothing is known of what was before the range.
+EVERYTHING: Final = (1 << 63) - 1
+
+#: The ways out that an explaining record must go with, by the type of that record and whether there is a new message.
+DEATHS: Final = ("dead-lettered", "killed", "expired")
+
+#: A column of Spark or an array of numpy: both have comparisons, and & | ~ between their results.
+Operand = Any
+
+
+def judge(pair: Mapping[str, Operand], open_below: int) -> list[tuple[str, Operand]]:
+    """The state of each message on its queue: the first whose condition holds.
+
+    `pair` has one row for each (queue, message): `message_id`, `entered` and `left` (how often), `entered_position` and
+    `left_position` (of the first time, -1: none).  `open_below`: a message with a lower id may have entered where
+    nobody can look any more.
+    """
+    entered, left = pair["entered"], pair["left"]
+    return [
+        (ENTERED_TWICE, entered > 1),
+        (LEFT_TWICE, left > 1),
+        (BEFORE, (entered == 0) & (pair["message_id"] < open_below)),
+        (ORPHAN, entered == 0),
+        (PRESENT, left == 0),
+        (LEFT_EARLY, pair["left_position"] < pair["entered_position"]),
+        (GONE, left == 1),
+    ]
+
+
+def states(pair: Mapping[str, np.ndarray[Any, Any]], open_below: int) -> np.ndarray[Any, Any]:
+    """The same for numpy: the states as an array of words."""
+    judged = judge(pair, open_below)
+    return np.select([np.asarray(holds) for _, holds in judged], [word for word, _ in judged], default="")
+
+
+@dataclass(slots=True)
+class QueueBook:
+    """One queue's side of the ledger: counts of messages."""
+
+    queue_id: int
+    name: str = ""
+    address: str = ""
+    opening: int = 0
+    before: int = 0
+    enqueued: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+    outlived: int = 0
+    present: int = 0
+
+    @property
+    def out(self) -> int:
+        """How many left by name."""
+        return sum(self.ways.values())
+
+    @property
+    def difference(self) -> int:
+        """What came in less what is accounted for: 0 if the books balance."""
+        return self.opening + self.before + self.enqueued - self.out - self.outlived - self.present
+
+    def add(self, other: QueueBook) -> None:
+        """Add another queue's counts, for a total."""
+        self.opening += other.opening
+        self.before += other.before
+        self.enqueued += other.enqueued
+        self.outlived += other.outlived
+        self.present += other.present
+        for way, number in other.ways.items():
+            self.ways[way] = self.ways.get(way, 0) + number
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What moved on a queue: `entered` and `left` count records; `reason` of those that left, "" of those that came."""
+
+    queue_id: int
+    reason: str
+    entered: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How many messages of a queue are in a state, and how many of them come from the opening balance."""
+
+    queue_id: int
+    state: str
+    messages: int
+    opening: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """What a queue is called; `deleted`: it does not exist any more."""
+
+    queue_id: int
+    name: str
+    address: str
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one message; `queue_id` 0: with no queue in particular.
+
+    Positions are those of its first movements, -1: none.  `way`: how it died, for faults of deaths.
+    """
+
+    what: str
+    queue_id: int
+    message_id: int
+    entered: int = 0
+    left: int = 0
+    entered_position: int = -1
+    left_position: int = -1
+    way: str = ""
+
+
+def state_of(fault: Fault, open_below: int) -> str:
+    """The state of one message by what is known of it."""
+    columns = ("message_id", "entered", "left", "entered_position", "left_position")
+    return str(states({name: np.array([getattr(fault, name)]) for name in columns}, open_below)[0])
+
+
+def of_deaths(told: Operand, done: Operand) -> list[tuple[str, Operand]]:
+    """What is wrong with a death: `told` counts the records that explain it, `done` the removals."""
+    return [(NO_RECORD, told < done), (NO_DEATH, told > done)]
+
+
+def of_heirs(told: Operand, done: Operand) -> list[tuple[str, Operand]]:
+    """What is wrong with a new id: `told` counts the records that name it, `done` the messages stored under it."""
+    return [(NO_SUCCESSOR, (told > 0) & (done == 0))]
+
+
+def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterable[QueueName]) -> dict[int, QueueBook]:
+    """The books of all queues, by id."""
+    books: dict[int, QueueBook] = {}
+    deleted = set()
+
+    def book(queue_id: int) -> QueueBook:
+        return books.setdefault(queue_id, QueueBook(queue_id))
+
+    for queue in names:
+        book(queue.queue_id).name, book(queue.queue_id).address = queue.name, queue.address
+        if queue.deleted:
+            deleted.add(queue.queue_id)
+    for flow in flows:
+        book(flow.queue_id).enqueued += flow.entered
+        if flow.left:
+            ways = book(flow.queue_id).ways
+            ways[flow.reason] = ways.get(flow.reason, 0) + flow.left
+    for standing in standings:
+        found = book(standing.queue_id)
+        found.opening += standing.opening
+        if standing.state == BEFORE:
+            found.before += standing.messages
+        elif standing.state == PRESENT and standing.queue_id in deleted:
+            found.outlived += standing.messages
+        elif standing.state == PRESENT:
+            found.present += standing.messages
+    return books
+
+
+def total(books: Iterable[QueueBook]) -> QueueBook:
+    """All queues together."""
+    summed = QueueBook(0, "all queues")
+    for book in books:
+        summed.add(book)
+    return summed
+
+
+def verdict(faults: Mapping[str, int], books: Iterable[QueueBook], *, whole: bool, differences: int = 0) -> Verdict:
+    """What the ledger says.
+
+    `faults`: how many of each kind.  `whole`: no record is lost.  `differences`: queues on which the running broker has
+    another number than the journal.  Where records are lost, only what no lost record explains is a violation.
+    """
+    if any(faults.get(fault) for fault in CERTAIN):
+        return Verdict.VIOLATED
+    if not whole:
+        return Verdict.NOT_PROVABLE
+    if differences or any(faults.values()) or any(book.difference for book in books):
+        return Verdict.VIOLATED
+    return Verdict.BALANCED

@@ -1,0 +1,185 @@
+"""The ledger as people read it: figures into the sections of a report.  Nothing here knows Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+
+from spark_jobs.audits import rules
+from spark_jobs.audits.compare import Difference
+from spark_jobs.audits.options import TOP_MAX
+from spark_jobs.audits.rules import Fault, QueueBook
+from spark_jobs.audits.tables import UTC, section
+from spark_jobs.results import Chart, Coverage, Section, Verdict
+
+_COUNTS: Final = ("opening", "from before", "enqueued", *rules.WAYS, "with its queue", "present", "difference")
+
+_QUEUES: Final = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("address", pa.string()),
+        *[(name, pa.int64()) for name in _COUNTS],
+        ("oldest present", UTC),
+        ("queue id", pa.int64()),
+    ]
+)
+
+_FAULTS: Final = pa.schema(
+    [
+        ("fault", pa.string()),
+        ("message", pa.int64()),
+        ("queue", pa.string()),
+        ("entered", pa.int64()),
+        ("left", pa.int64()),
+        ("way", pa.string()),
+        ("where", pa.string()),
+        ("queue id", pa.int64()),
+    ]
+)
+
+_DIFFERENCES: Final = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("address", pa.string()),
+        ("in the journal", pa.int64()),
+        ("in the broker", pa.int64()),
+        ("difference", pa.int64()),
+        ("queue id", pa.int64()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a ledger has found.  `places` say where the records of a faulty (queue, message) are: segment:offset.
+
+    `oldest`: for each queue when the oldest present message entered.
+    """
+
+    books: dict[int, QueueBook]
+    faults: list[Fault]
+    fault_counts: dict[str, int]
+    places: Mapping[tuple[int, int], Sequence[str]] = field(default_factory=dict)
+    oldest: Mapping[int, datetime] = field(default_factory=dict)
+    stored: int = 0
+    differences: list[Difference] | None = None
+
+
+def counts(book: QueueBook) -> dict[str, int]:
+    """One line of the ledger."""
+    ways = {way: book.ways.get(way, 0) for way in rules.WAYS}
+    unknown = {way: number for way, number in book.ways.items() if way not in ways}
+    return {
+        "opening": book.opening,
+        "from before": book.before,
+        "enqueued": book.enqueued,
+        **ways,
+        **unknown,
+        "with its queue": book.outlived,
+        "present": book.present,
+        "difference": book.difference,
+    }
+
+
+def queues(figures: Figures, patterns_given: bool) -> Section:
+    """A row a queue: those that do not balance first, then the busiest."""
+    books = sorted(
+        figures.books.values(), key=lambda b: (-abs(b.difference), -(b.opening + b.enqueued), b.name, b.queue_id)
+    )
+    rows = [
+        {
+            "queue": book.name or None,
+            "address": book.address or None,
+            **counts(book),
+            "oldest present": figures.oldest.get(book.queue_id),
+            "queue id": book.queue_id,
+        }
+        for book in books[:TOP_MAX]
+    ]
+    note = "opening + from before + enqueued = the ways out + with its queue + present."
+    if patterns_given:
+        note += " Only the queues of the addresses asked for."
+    beyond = max(0, len(books) - TOP_MAX)
+    return section("queues", "The books of the queues", pa.Table.from_pylist(rows, _QUEUES), beyond=beyond, note=note)
+
+
+def ways(total: QueueBook) -> Section:
+    """What became of all messages that came in."""
+    said = {**{way: total.ways.get(way, 0) for way in rules.WAYS}, "present": total.present}
+    if total.outlived:
+        said["with its queue"] = total.outlived
+    rows = [{"way": way, "messages": number} for way, number in said.items()]
+    table = pa.Table.from_pylist(rows, pa.schema([("way", pa.string()), ("messages", pa.int64())]))
+    return section(
+        "ways", "What became of them", table, chart=Chart("bars", "way", ("messages",), "What became of the messages")
+    )
+
+
+def faults(figures: Figures) -> Section:
+    """The faults that are listed, by message."""
+    rows = []
+    for fault in figures.faults:
+        book = figures.books.get(fault.queue_id)
+        rows.append(
+            {
+                "fault": fault.what,
+                "message": fault.message_id,
+                "queue": (book.name or None) if book else None,
+                "entered": fault.entered,
+                "left": fault.left,
+                "way": fault.way or None,
+                "where": ", ".join(figures.places.get((fault.queue_id, fault.message_id), ())) or None,
+                "queue id": fault.queue_id or None,
+            }
+        )
+    beyond = sum(figures.fault_counts.values()) - len(rows)
+    note = "Where: segment:byte of the records about it." if rows else "There are none."
+    return section("faults", "Faults", pa.Table.from_pylist(rows, _FAULTS), beyond=beyond, note=note)
+
+
+def compared(found: Iterable[Difference], top: int) -> Section:
+    """The queues on which journal and broker differ."""
+    listed = list(found)
+    rows = [
+        {
+            "queue": each.queue,
+            "address": each.address,
+            "in the journal": each.journal,
+            "in the broker": each.broker,
+            "difference": each.journal - each.broker,
+            "queue id": each.queue_id,
+        }
+        for each in listed[:top]
+    ]
+    note = "" if rows else "Journal and broker agree about every queue."
+    table = pa.Table.from_pylist(rows, _DIFFERENCES)
+    return section("comparison", "Against the running broker", table, beyond=max(0, len(listed) - len(rows)), note=note)
+
+
+def problems(verdict: Verdict, figures: Figures, total: QueueBook, coverage: Coverage) -> tuple[str, ...]:
+    """Sentences, worst first."""
+    said = [f"{number:,} messages: {fault}" for fault, number in figures.fault_counts.items() if number]
+    unbalanced = [book for book in figures.books.values() if book.difference]
+    if unbalanced:
+        said.append(f"{len(unbalanced):,} queues do not balance, by {total.difference:+,} messages together")
+    if figures.differences:
+        said.append(f"journal and broker differ on {len(figures.differences):,} queues")
+    if verdict is Verdict.NOT_PROVABLE:
+        said.insert(0, f"nothing can be proved: records are missing in {len(coverage.damage):,} places")
+    elif coverage.damage:
+        said.append(f"records are missing in {len(coverage.damage):,} places, which explain none of the faults above")
+    return tuple(said)
+
+
+def summary(figures: Figures, total: QueueBook) -> dict[str, int | str]:
+    """The ledger of all queues together."""
+    return {
+        "queues": len(figures.books),
+        "messages stored": figures.stored,
+        **counts(total),
+        "faults": sum(figures.fault_counts.values()),
+    }

@@ -1,0 +1,24 @@
+"""Sections of a report: what is shown, and how much more there is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from spark_jobs.results import Chart, Section
+
+UTC: Final = pa.timestamp("us", tz="UTC")
+
+
+def beyond_note(beyond: int) -> str:
+    """What is said under a list that was cut."""
+    return f"{beyond:,} more are not shown." if beyond else ""
+
+
+def section(
+    name: str, title: str, table: pa.Table, *, beyond: int = 0, note: str = "", chart: Chart | None = None
+) -> Section:
+    """A section of a report.  A chart of nothing is left out."""
+    notes = " ".join(text for text in (note, beyond_note(beyond)) if text)
+    return Section(name, title, table, notes, chart if table.num_rows else None)

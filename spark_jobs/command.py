@@ -1,0 +1,387 @@
+"""The command line of the audits: `bartleby audit`, and job.py under spark-submit.
+
+Each command pins a snapshot, begins Spark, runs one audit, and puts its result where it was asked for.  Results are the
+only thing on standard output; whatever else is said goes to standard error.  The exit status is the finding's
+(results.ExitStatus), so that a timer can act on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from spark_jobs.audits.options import TOP, TOP_MAX, Options
+from spark_jobs.report.delivery import FORMATS, TO_A_PATH, Delivery
+from spark_jobs.report.text import clean
+from spark_jobs.results import ExitStatus, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.journal.snapshot import Snapshot
+
+STATUSES: Final = """\b
+Exit status:
+  0  clean
+  1  the audit itself failed: Spark, or writing the result
+  2  the command is wrong, or something that it needs is missing
+  3  the journal is damaged or incomplete; a ledger is not provable
+  4  the ledger is violated
+  5  more than --fail-over allows
+  6  there is no journal, or it may not be read
+"""
+
+_MORE: Final = "--spark-log shows what Spark says about it"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Command = TypeVar("Command", bound=Callable[..., object])
+Audit = Callable[["SparkSession", "Snapshot"], Result]
+
+
+class Stop(click.ClickException):
+    """Ends a command with a sentence on standard error and a status."""
+
+    def __init__(self, status: ExitStatus | int, *lines: str) -> None:
+        super().__init__("\n".join(map(clean, lines)))
+        self.exit_code = int(status)  # type: ignore[misc]  # click looks at the instance, whatever it declares
+        context = click.get_current_context(silent=True)
+        self._name = context.find_root().info_name if context else None
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Every line, the first with the program's name."""
+        click.echo(f"{self._name or 'bartleby-audit'}: {self.message}", err=True, file=file)
+
+
+class Bound(NamedTuple):
+    """An end of a range: a position, or a time in ms since the epoch; or none."""
+
+    position: int | None = None
+    time: int | None = None
+
+
+def parse_bound(text: str) -> Bound:
+    """`pos:N`, or ISO 8601 (UTC unless it says otherwise; a date is its first moment).  Raises ValueError."""
+    if text.startswith("pos:"):
+        digits = text.removeprefix("pos:")
+        if not (digits.isascii() and digits.isdigit()):
+            raise ValueError(f"{text!r} is no position: write pos:4711")
+        return Bound(position=int(digits))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither a time (2026-03-01, 2026-03-01T12:00:00Z) nor a position (pos:4711)"
+        ) from None
+    return Bound(time=(when.replace(tzinfo=when.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1))
+
+
+def parse_message_id(text: str) -> int:
+    """An id, or a `message-id` header that ends with it, as STOMP clients see it.  Raises ValueError."""
+    digits = text.rpartition(",")[2]
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{text!r} is no message id: give the number, or a message-id header that ends with it")
+    return int(digits)
+
+
+def _parsed(parse: Callable[[str], Any], empty: Any) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback of click's: what a function makes of the text."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        try:
+            return empty if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, parameter) from None
+
+    return callback
+
+
+def _settings(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for text in value:
+        key, equals, setting = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise click.BadParameter(f"{text!r} is no setting like spark.executor.memory=4g", context, parameter)
+        settings[key] = setting
+    return settings
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def _stacked(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """A command with options, in the order in which --help shows them."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _range_options(command: Command) -> Command:
+    """Which part of the journal."""
+    bound = _parsed(parse_bound, Bound())
+    return _stacked(
+        command,
+        click.option(
+            "--from", "start", metavar="TIME|pos:N", callback=bound, help="Only from this time or position on."
+        ),
+        click.option("--to", "end", metavar="TIME|pos:N", callback=bound, help="Only before this time or position."),
+    )
+
+
+def _list_options(fail_over: str) -> Callable[[Command], Command]:
+    """Which addresses, how much of each list, and what is too much."""
+
+    def decorate(command: Command) -> Command:
+        return _stacked(
+            command,
+            click.option(
+                "--address",
+                "addresses",
+                multiple=True,
+                metavar="PATTERN",
+                help="Only addresses like orders.# (* is one word, # any number); repeatable.",
+            ),
+            click.option(
+                "--top", type=click.IntRange(1, TOP_MAX), default=TOP, show_default=True, help="Rows of each list."
+            ),
+            click.option("--fail-over", type=click.IntRange(min=0), metavar="N", help=fail_over),
+        )
+
+    return decorate
+
+
+def _running_options(command: Command) -> Command:
+    """How Spark runs, and where the result goes."""
+    return _stacked(
+        command,
+        click.option(
+            "--format",
+            "format_",
+            type=click.Choice(FORMATS),
+            default=FORMATS[0],
+            show_default=True,
+            help="How to write the result.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="Write there instead of to standard output.  csv and parquet need a directory, html a file.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
+        ),
+        click.option(
+            "--conf", multiple=True, metavar="K=V", callback=_settings, help="A setting of Spark; repeatable."
+        ),
+        click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is the same for all audits: the locations, how Spark runs, and where the result goes."""
+
+    journal: tuple[str, ...]
+    master: str | None
+    conf: dict[str, str]
+    spark_log: bool
+    delivery: Delivery
+
+    @classmethod
+    def of(
+        cls,
+        journal: tuple[str, ...],
+        master: str | None,
+        conf: dict[str, str],
+        spark_log: bool,
+        format_: str,
+        out: Path | None,
+    ) -> Request:
+        """Raises click.UsageError, Stop."""
+        if not journal:
+            raise click.UsageError("name the JOURNAL: a data directory, a journal directory, or a URI")
+        if format_ in TO_A_PATH and out is None:
+            raise click.UsageError(f"--format {format_} needs --out PATH")
+        delivery = Delivery(format_, out)
+        try:
+            delivery.check()
+        except OSError as error:
+            raise Stop(ExitStatus.USAGE, f"--out {out}: {error.filename}: {error.strerror}") from None
+        return cls(journal, master, conf, spark_log, delivery)
+
+
+def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
+    """The options of an audit; a contradiction is a usage error."""
+    try:
+        return kind(start.position, end.position, start.time, end.time, **more)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+@click.group(epilog=STATUSES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def audit() -> None:
+    """Account for every message in a journal, with Spark.
+
+    A JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
+    several of one broker are read as one.  The broker may be running.
+    """
+
+
+@audit.command(epilog=STATUSES, short_help="Prove that nothing vanished.")
+@click.argument("journal", nargs=-1)
+@_range_options
+@_list_options("Exit with 5 if more messages than this are still on the queues.")
+@click.option("--opening", metavar="DIR", help="Begin with the balance that --save-balance left there.")
+@click.option("--save-balance", metavar="DIR", help="Leave the closing balance there, for the next ledger.")
+@_running_options
+def ledger(
+    start: Bound,
+    end: Bound,
+    opening: str | None,
+    save_balance: str | None,
+    addresses: tuple[str, ...],
+    top: int,
+    fail_over: int | None,
+    balance: Mapping[str, Any] | None = None,
+    **running: Any,
+) -> None:
+    """Prove that every message that entered a queue has left it by name, once, or is still there.
+
+    Lists every message of which that is not true, with its history.
+    """
+    # `balance` is no option: it is what the running broker said (GET /api/v1/balance), from who can ask it.
+    from spark_jobs.audits import ledger as books
+    from spark_jobs.audits.compare import BadComparison, Expected
+
+    try:
+        expected = None if balance is None else Expected.from_answer(balance)
+    except BadComparison as error:
+        raise Stop(ExitStatus.USAGE, str(error)) from None
+    more = {"opening": opening, "save_balance": save_balance, "expected": expected}
+    chosen = _options(books.LedgerOptions, start, end, addresses=addresses, top=top, fail_over=fail_over, **more)
+    _run("ledger", Request.of(**running), lambda spark, snapshot: books.ledger(spark, snapshot, chosen))
+
+
+@audit.command(epilog=STATUSES, short_help="Who died, and why.")
+@click.argument("journal", nargs=-1)
+@_range_options
+@_list_options("Exit with 5 if more messages than this have died.")
+@_running_options
+def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any) -> None:
+    """Who died, where, why and how often; what became of the dead letters, and what keeps dying.
+
+    --address chooses by the address at which a message died.
+    """
+    from spark_jobs.audits.dead_letters import dead_letters
+
+    chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
+    _run("dlq", Request.of(**running), lambda spark, snapshot: dead_letters(spark, snapshot, chosen))
+
+
+@audit.command(epilog=STATUSES, short_help="What expired unread.")
+@click.argument("journal", nargs=-1)
+@_range_options
+@_list_options("Exit with 5 if more messages than this have expired.")
+@_running_options
+def expiry(
+    start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any
+) -> None:
+    """What expired unread, after how long, by whose setting, and who could have read it."""
+    from spark_jobs.audits import expiry as expired
+
+    chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
+    _run("expiry", Request.of(**running), lambda spark, snapshot: expired.expiry(spark, snapshot, chosen))
+
+
+@audit.command(epilog=STATUSES, short_help="One message's whole life.")
+@click.argument("message_id", metavar="MESSAGE-ID", callback=_parsed(parse_message_id, None))
+@click.argument("journal", nargs=-1)
+@_range_options
+@_running_options
+def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
+    """One message's whole life, from its first id to its last.
+
+    MESSAGE-ID is any of its ids, as `bartleby queue browse` shows them, or a message-id header that ends with one.
+    """
+    from spark_jobs.audits import trace as tracing
+
+    chosen = _options(Options, start, end)
+    _run("trace", Request.of(**running), lambda spark, snapshot: tracing.trace(spark, snapshot, message_id, chosen))
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def _run(name: str, request: Request, audit: Audit) -> NoReturn:
+    """Run an audit, deliver what it finds, and end with its status."""
+    snapshot = _snapshot(request.journal)
+    for note in snapshot.notes:
+        click.echo(clean(note), err=True)
+    result = _audited(name, request, audit, snapshot)
+    try:
+        request.delivery.deliver(result)
+    except OSError as error:
+        raise Stop(1, f"the result cannot be written: {error.filename}: {error.strerror}") from None
+    click.get_current_context().exit(int(result.status))
+
+
+def _snapshot(journal: Sequence[str]) -> Snapshot:
+    from spark_jobs.journal.files import BadLocation, locations
+    from spark_jobs.journal.snapshot import NoJournal, SnapshotError, take
+
+    try:
+        return take([place for text in journal for place in locations(text)])
+    except NoJournal as error:
+        raise Stop(ExitStatus.NO_JOURNAL, str(error)) from None
+    except (SnapshotError, BadLocation) as error:
+        raise Stop(ExitStatus.USAGE, str(error)) from None
+    except OSError as error:
+        where = error.filename or ", ".join(journal)
+        raise Stop(ExitStatus.NO_JOURNAL, f"{where}: {error.strerror or error}") from None
+
+
+def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> Result:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from spark_jobs.audits.compare import BadComparison
+    from spark_jobs.audits.opening import BadBalance
+    from spark_jobs.java import NoJava
+    from spark_jobs.progress import Progress
+    from spark_jobs.session import NoSpark, spark_session
+
+    try:
+        with spark_session(
+            f"bartleby audit {name}",
+            master=request.master,
+            conf=request.conf,
+            quiet=not request.spark_log,
+            progress=Progress(),
+        ) as spark:
+            return audit(spark, snapshot)
+    except (BadBalance, BadComparison, NoJava) as error:
+        raise Stop(ExitStatus.USAGE, str(error)) from None
+    except NoSpark as error:
+        raise Stop(1, f"Spark does not start: {_reason(str(error))}", _MORE) from None
+    except (PySparkException, Py4JError) as error:
+        raise Stop(1, f"Spark failed: {_reason(str(error))}", _MORE) from None
+    except OSError as error:
+        raise Stop(1, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _reason(said: str) -> str:
+    """The line of Spark's many that says what is wrong: the last error of a Python worker, else the first line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " in line]
+    return errors[-1] if errors else lines[0] if lines else "it did not say why"

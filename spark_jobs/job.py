@@ -1,0 +1,11 @@
+"""The audits for spark-submit: `spark-submit --py-files bartleby-audit.zip job.py ledger JOURNAL`.
+
+Takes what `bartleby audit` takes, except what only a broker's configuration says: the journal must be named.
+"""
+
+from __future__ import annotations
+
+from spark_jobs.command import audit
+
+if __name__ == "__main__":
+    audit(prog_name="bartleby-audit")

@@ -1,0 +1,190 @@
+"""Gathering: a column's values from the bytes of a segment, with a few numpy operations for a whole batch.
+
+A batch holds records of several types, and a record about several messages becomes as many rows.  So each type knows
+the rows that are its own, and a column is made by putting the values of each type that has it into those.  Strings are
+never handled one by one: a segment and the places where strings begin and end are an Arrow array already, in which
+every second element is a string and the others are what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_jobs.journal.layout import PLURAL, Bools, Int64s, Records, Source, groups, ramps
+from spark_jobs.journal.names import Lookup, QueueName, learn_names, member
+from spark_jobs.journal.walk import Walk
+from store.record import RecordType
+
+#: The last millisecond of the year 9999 and the first of the year 1: what every calendar can show.
+LATEST_MS: Final = 253_402_300_799_999
+EARLIEST_MS: Final = -62_135_596_800_000
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+_NO_SPAN: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+#: Where a column's value is: record types and the field, or piece, of each.
+Places = Mapping[int, str]
+
+
+class Segment:
+    """A segment and what its columns need to know of it."""
+
+    __slots__ = ("_broker_ids", "addresses", "broker_id", "queue_names", "queues", "source", "walk")
+
+    def __init__(self, data: bytes, walk: Walk) -> None:
+        self.source = Source(data)
+        self.walk = walk
+        self.broker_id = walk.header.broker_id.hex() if walk.header else None
+        known: dict[int, QueueName] = {}
+        learn_names(known, walk)
+        self.queues = Lookup(known)
+        # One more, so that there is always something to take.
+        self.queue_names = pa.array([*(known[id].name for id in sorted(known)), None], pa.string())
+        #: The address that a definition is about, by the definition's offset.
+        self.addresses = {
+            each.offset: member(each.value, "address" if each.type == RecordType.QUEUE else "name")
+            for each in walk.definitions
+        }
+        self._broker_ids = pa.nulls(0, pa.string())
+
+    def broker_ids(self, rows: int) -> pa.Array:
+        """The broker's id, so many times."""
+        if rows > len(self._broker_ids):
+            self._broker_ids = pa.repeat(pa.scalar(self.broker_id, pa.string()), rows)
+        return self._broker_ids.slice(0, rows)
+
+    def between(self, starts: Int64s, ends: Int64s) -> pa.Array:
+        """The bytes as an array: at even places what lies from a start to its end, at the others what is between."""
+        data = self.source.data
+        small = len(data) < 1 << 31
+        bounds = np.empty(2 * len(starts), np.int32 if small else np.int64)
+        bounds[0::2] = starts
+        bounds[1::2] = ends
+        type = pa.binary() if small else pa.large_binary()
+        return pa.Array.from_buffers(type, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+class Group:
+    """The records of one type in a batch, and the rows that they fill: one each, or one for each of their messages."""
+
+    __slots__ = ("_counts", "records", "rows")
+
+    def __init__(self, records: Records, rows: Int64s) -> None:
+        self.records = records
+        self.rows = rows
+        self._counts: Int64s | None = None
+        if records.type in PLURAL:
+            self._counts = n = records.field("n")
+            self.rows = np.repeat(rows, n) + ramps(n)
+
+    def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """One value a record as one a row."""
+        return values if self._counts is None else np.repeat(values, self._counts)
+
+    def field(self, name: str) -> Int64s:
+        """A field of the fixed part, one a row."""
+        return self.spread(self.records.field(name))
+
+
+class Batch:
+    """Some records of a segment, by their indices in its walk, and the rows that they make, by record type."""
+
+    __slots__ = ("_row_of", "groups", "indices", "rows", "segment")
+
+    def __init__(self, segment: Segment, indices: Int64s) -> None:
+        self.segment = segment
+        self.indices = indices
+        offsets = segment.walk.offsets[indices]
+        types = segment.walk.types[indices]
+        found = {type: (those, Records(segment.source, type, offsets[those])) for type, those in groups(types)}
+        counts = np.ones(len(indices), np.int64)
+        for type in found.keys() & PLURAL:
+            those, records = found[type]
+            counts[those] = records.field("n")
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        self.rows = int(ends[-1])
+        self.groups = {type: Group(records, starts[those]) for type, (those, records) in found.items()}
+        plural = self.rows != len(indices) or (counts == 0).any()
+        self._row_of = np.repeat(np.arange(len(indices)), counts) if plural else None
+
+    def of_walk(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What the walk knows of each record, one a row."""
+        values = values[self.indices]
+        return values if self._row_of is None else values.take(self._row_of)
+
+    def integers(self, places: Places) -> tuple[Int64s, Bools]:
+        """The values of a column, and which there are."""
+        values = np.zeros(self.rows, np.int64)
+        valid = np.zeros(self.rows, np.bool_)
+        for type, name in places.items():
+            group = self.groups.get(type)
+            if group is not None:
+                values[group.rows] = group.field(name)
+                valid[group.rows] = True
+        return values, valid
+
+    def spans(self, places: Places, *, empty: bool = False) -> tuple[Int64s, Int64s, Int64s]:
+        """The rows in which a column has bytes, where those begin in the segment, and how many they are.
+
+        The rows ascend.  `places` are of records with a single row.  `empty` ones count only if asked for.
+        """
+        found = [(self.groups[type], name) for type, name in places.items() if type in self.groups]
+        spans = [(group.rows, *group.records.span(name)) for group, name in found]
+        if not empty:
+            spans = [(rows[sizes > 0], starts[sizes > 0], sizes[sizes > 0]) for rows, starts, sizes in spans]
+        if len(spans) == 1:
+            return spans[0]
+        rows, starts, sizes = (np.concatenate(part) for part in zip(_NO_SPAN, *spans, strict=True))
+        order = np.argsort(rows)
+        return rows[order], starts[order], sizes[order]
+
+    def pieces(self, places: Places, *, empty: bool = False) -> pa.Array:
+        """The bytes of a column, null where `spans` has none."""
+        rows, starts, sizes = self.spans(places, empty=empty)
+        if not len(rows):
+            return pa.nulls(self.rows, pa.binary())
+        everything = self.segment.between(starts, starts + sizes)
+        gathered = everything.take(array(pa.int64(), np.arange(0, len(everything), 2))).buffers()[2]
+        bounds = np.zeros(self.rows + 1, np.int32)
+        bounds[rows + 1] = sizes
+        np.cumsum(bounds, out=bounds)
+        valid = np.zeros(self.rows, np.bool_)
+        valid[rows] = True
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+        return pa.Array.from_buffers(pa.binary(), self.rows, [bitmap, pa.py_buffer(bounds), gathered])
+
+
+def array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None) -> pa.Array:
+    """Numbers as an Arrow array.  `values` have the width of the type; `valid`: which are not null."""
+    bitmap = None
+    if valid is not None and not valid.all():
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def times(milliseconds: Int64s, valid: Bools | None = None) -> pa.Array:
+    """Times in ms since the epoch as Arrow timestamps; see schema for 0 and what no calendar shows."""
+    microseconds = np.clip(milliseconds, EARLIEST_MS, LATEST_MS) * 1000
+    told = milliseconds != 0
+    return array(TIMESTAMP, microseconds, told if valid is None else told & valid)
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Bytes as strings.  Bytes that are not UTF-8 are shown as `\\xNN`."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        shown = [None if v is None else v.decode("utf-8", "backslashreplace") for v in values.to_pylist()]
+        return pa.array(shown, pa.string())
+
+
+def words(meanings: Mapping[int, str], other: str) -> pa.Array:
+    """What the codes 0 to 255 are called: those without a meaning `OTHER-N`."""
+    return pa.array([meanings.get(code, f"{other}-{code}") for code in range(256)], pa.string())

@@ -1,0 +1,207 @@
+"""What lies at some locations: every copy of every segment, and what the manifests of retention say.
+
+A live journal is listed before its retention directory, and that before the manifests are read.  So a segment that
+moves meanwhile is seen twice rather than never, and one that a limit removes is explained.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final
+
+from spark_jobs.journal import files
+from spark_jobs.journal.files import Found
+from spark_jobs.journal.segments import Vanished
+from store.manifest import MANIFEST, Manifest
+from store.retention import DAY_PREFIX, DIRECTORY
+from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, segment_number
+
+#: The journal in a broker's data directory.
+_JOURNAL: Final = "journal"
+
+
+class NothingThere(Exception):
+    """A location is not a directory with anything of a journal in it; the message says which."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """A segment's file.
+
+    The header's fields are those of its manifest line, if there is one that fits the file, or were read: `problem` says
+    why they could not be.  `next_position`, `first_time` and `last_time` only a manifest knows.
+    """
+
+    uri: str
+    number: int
+    size: int
+    live: bool
+    broker_id: str = ""
+    first_position: int = 0
+    created: int = 0
+    next_position: int | None = None
+    first_time: int = 0
+    last_time: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Directory:
+    """A directory with segments: a live journal, or a day of retention."""
+
+    uri: str
+    live: bool
+    copies: list[Copy] = field(default_factory=list)
+    manifest: bool = False
+
+    @property
+    def newest(self) -> int:
+        """The highest number in it, 0 if it is empty."""
+        return max([copy.number for copy in self.copies], default=0)
+
+
+@dataclass(slots=True)
+class Listing:
+    """Everything there is."""
+
+    directories: list[Directory]
+    manifest: Manifest = field(default_factory=Manifest)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def journal(self) -> Directory | None:
+        """The live journal: of several the one that goes on longest, the others being copies of it."""
+        live = [directory for directory in self.directories if directory.live and directory.copies]
+        return max(live, key=lambda each: each.newest, default=None)
+
+    def copies(self) -> Iterator[Copy]:
+        """All copies, the better first: those of the live journal, kept ones, those of other journals."""
+        journal = self.journal
+        for directory in sorted(self.directories, key=lambda each: (each is not journal, each.live)):
+            yield from directory.copies
+
+
+def look(places: Sequence[str], pool: Executor) -> Listing:
+    """List what is at these locations, read the manifests, and the headers they do not tell.
+
+    Raises NothingThere, Vanished, OSError, files.BadLocation.
+    """
+    directories: dict[str, Directory] = {}
+    for place in places:
+        for directory in _list(place, pool):
+            directories.setdefault(directory.uri, directory)
+    listing = Listing([*directories.values()])
+    _read_manifests(listing, pool)
+    _read_headers(listing, pool)
+    return listing
+
+
+def _list(place: str, pool: Executor) -> list[Directory]:
+    """The directories with segments at a location, live ones first."""
+    try:
+        inside = files.list_dir(place)
+    except FileNotFoundError as missing:
+        raise NothingThere(f"{place}: there is no such directory") from missing
+    except NotADirectoryError as file:
+        raise NothingThere(f"{place}: this is a file; a journal is a directory") from file
+    folders = {each.name for each in inside if each.directory}
+    if any(name.startswith(DAY_PREFIX) for name in folders):
+        return _list_days(place, inside, pool)
+    here = _directory(place, inside)
+    if files.name_of(place).startswith(DAY_PREFIX) or (here.manifest and DIRECTORY not in folders):
+        return [_directory(place, inside, live=False)]
+    if _JOURNAL in folders and not here.copies:
+        return _list(files.join(place, _JOURNAL), pool)
+    if DIRECTORY not in folders:
+        return [here]
+    retention = files.join(place, DIRECTORY)
+    return [here, *_list_days(retention, files.list_dir(retention), pool)]
+
+
+def _list_days(retention: str, inside: Sequence[Found], pool: Executor) -> list[Directory]:
+    days = [files.join(retention, each.name) for each in inside if each.name.startswith(DAY_PREFIX) and each.directory]
+    return [found for found in pool.map(_list_day, days) if found is not None]
+
+
+def _list_day(day: str) -> Directory | None:
+    try:
+        return _directory(day, files.list_dir(day), live=False)
+    except FileNotFoundError:  # a limit removed it
+        return None
+
+
+def _directory(place: str, inside: Sequence[Found], *, live: bool = True) -> Directory:
+    names = [each for each in inside if not each.directory]
+    copies = [
+        Copy(files.join(place, each.name), number, each.size, live)
+        for each in names
+        if (number := segment_number(each.name))
+    ]
+    return Directory(place, live, copies, any(each.name == MANIFEST for each in names))
+
+
+# -- what is in the segments -------------------------------------------------------------------------------------------
+
+
+def _read_manifests(listing: Listing, pool: Executor) -> None:
+    """Take in all manifests, and what they say of the copies."""
+    places = [files.join(day.uri, MANIFEST) for day in listing.directories if day.manifest]
+    manifest = listing.manifest
+    for place, data in zip(places, pool.map(_read_if_there, places), strict=True):
+        before = manifest.unreadable
+        manifest.add(data)
+        if manifest.unreadable > before:
+            lines = manifest.unreadable - before
+            listing.notes.append(f"{place}: {lines} lines cannot be read: writes that never ended, or damage")
+    for copy in listing.copies():
+        told = manifest.kept.get(copy.number)
+        if told is not None and not copy.live and told.bytes == copy.size:
+            copy.broker_id, copy.first_position, copy.created = told.broker_id, told.first_position, told.created
+            copy.next_position, copy.first_time, copy.last_time = told.next_position, told.first_time, told.last_time
+
+
+def _read_if_there(place: str) -> bytes:
+    try:
+        return files.read(place)
+    except FileNotFoundError:  # its day went
+        return b""
+
+
+def _read_headers(listing: Listing, pool: Executor) -> None:
+    """Read the headers that no manifest tells.  Drops copies that are gone; raises Vanished if it was the last one."""
+    unknown = [copy for copy in listing.copies() if not copy.broker_id]
+    gone: list[Copy] = []
+    for copy, header in zip(unknown, pool.map(_read_header, unknown), strict=True):
+        if header is None:
+            gone.append(copy)
+        elif isinstance(header, str):
+            copy.problem = header
+        else:
+            copy.broker_id = header.broker_id.hex()
+            copy.first_position, copy.created = header.first_position, header.created
+    for directory in listing.directories if gone else ():
+        directory.copies = [copy for copy in directory.copies if not any(copy is each for each in gone)]
+    there = {copy.number for copy in listing.copies()}
+    for copy in gone:
+        if copy.number not in there:
+            raise Vanished(f"{copy.uri}: the segment is no longer there")
+
+
+def _read_header(copy: Copy) -> SegmentHeader | str | None:
+    """A copy's header, what is wrong with it, or None if the copy is gone."""
+    try:
+        header = decode_header(files.read(copy.uri, SEGMENT_HEADER_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return f"the disk does not give it back: {error}"
+    except BadHeader as bad:
+        return str(bad)
+    if header.number != copy.number:
+        return f"the header is that of segment {header.number}"
+    return header

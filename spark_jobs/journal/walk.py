@@ -1,0 +1,321 @@
+"""Where the records of a segment are, and what of it cannot be read.
+
+A segment is walked entry by entry, each checked against its checksum.  What follows the last entry is the end if it is
+zeros or nothing.  If it is something else:
+
+    newest segment   a torn tail if no valid entry behind it knew the missing one durable: normal, not damage
+    else             damage
+
+The rules are those of docs/journal-format.md.  Where the broker would stop, a walk notes a hole and goes on behind it:
+
+1. Positions are dense.  The next valid entry says by its position how many records the hole has swallowed; at the end
+   of a segment the first position of the following one says it.
+2. Behind damage that entry is taken first at which the damaged one should end, by its own words; else the next place
+   where a valid entry stands.  So bytes that only look like an entry within a message are not taken for one as long as
+   the length of what surrounds them can be read.
+3. An entry whose position was passed already is no entry: nothing counts twice.
+4. A record of a valid entry that this software cannot read (a newer type, lengths that contradict themselves, JSON that
+   is none) is a hole of its own; the records beside it count.
+5. With an unreadable header nothing of a segment can be trusted: all of it is one hole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.journal import layout
+from spark_jobs.journal.layout import Bools, Bytes, Int64s, Records, Source
+from spark_jobs.journal.stepping import record_offsets
+from store.decode import KNOWN_TYPES
+from store.record import VERSION, Json, RecordType
+from store.segment import (
+    ENTRY_HEADER_BYTES,
+    ENTRY_MAGIC,
+    BadHeader,
+    EntryHead,
+    SegmentHeader,
+    decode_header,
+    later_entries,
+    read_entry,
+)
+
+#: `Hole.records` and `Hole.first_position` when they cannot be known.
+UNKNOWN: Final = -1
+
+#: Records that are looked at together: what is gathered of them stays in a core's cache.
+CHUNK_RECORDS: Final = 1 << 14
+
+_ENTRY_START: Final = Struct("<4sI4xI")
+_WITH_JSON: Final = (
+    RecordType.OPENED,
+    RecordType.ADDRESS,
+    RecordType.ADDRESS_DELETED,
+    RecordType.QUEUE,
+    RecordType.QUEUE_DELETED,
+)
+
+
+def _known_types() -> Bools:
+    known = np.zeros(256, np.bool_)
+    known[list(KNOWN_TYPES)] = True
+    return known
+
+
+_KNOWN: Final = _known_types()
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Something that could not be read, at byte `offset`: `records` of them, the first at `first_position`."""
+
+    offset: int
+    first_position: int
+    records: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The JSON object in a record at byte `offset`: of an address, a queue, a deletion, or of OPENED (its id is 0)."""
+
+    offset: int
+    type: int
+    id: int
+    value: Json
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a segment holds.  The four arrays have one element a record, in order of position.
+
+    `header` is None if it cannot be read: then there are no records.  `offsets` are bytes from the start of the
+    segment, `times` those of the entries in ms since the epoch.  `entries` counts the valid ones, `end` is the byte
+    behind the last of them, `next_position` the position that follows it.  `torn_bytes` is the torn tail of the newest
+    segment, `unread_bytes` what lies in holes between entries.  `definitions` and `holes` are in the order of the
+    segment.
+    """
+
+    number: int
+    header: SegmentHeader | None = None
+    offsets: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    times: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    types: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
+    entries: int = 0
+    end: int = 0
+    next_position: int = 0
+    torn_bytes: int = 0
+    unread_bytes: int = 0
+    definitions: list[Definition] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+
+
+def walk(
+    data: bytes,
+    *,
+    number: int,
+    newest: bool,
+    next_first: int | None = None,
+    first: int | None = None,
+    limit: int | None = None,
+) -> Walk:
+    """The records of segment `number`.
+
+    `next_first` is the first position of the following segment, if the two must meet (no trimmed segment between
+    them); `first` the first position that this one should have, in case its header cannot be read.  What is behind byte
+    `limit` is not looked at.  With a limit the newest segment is pinned: all before that was valid once, so whatever is
+    wrong there is damage.
+    """
+    found = Walk(number)
+    try:
+        header = decode_header(data)
+        if header.number != number:
+            raise BadHeader(f"the header is that of segment {header.number}")
+    except BadHeader as bad:
+        lost = UNKNOWN if first is None or next_first is None else max(next_first - first, 0)
+        found.unread_bytes = len(data)
+        found.holes.append(Hole(0, UNKNOWN if first is None else first, lost, str(bad)))
+        return found
+    found.header = header
+    source = Source(data if limit is None else data[:limit])
+    entries = _walk_entries(source.data, header, found, newest=newest and limit is None)
+    _check_end(found, next_first, limit if newest else None)
+    _find_records(source, entries, found)
+    _check_records(source, found)
+    _read_definitions(source, found)
+    found.holes.sort(key=lambda hole: hole.offset)
+    return found
+
+
+# -- entries ---------------------------------------------------------------------------------------------------------
+
+
+def _walk_entries(data: bytes, header: SegmentHeader, found: Walk, *, newest: bool) -> list[EntryHead]:
+    """All valid entries in order.  Notes where they end, the torn tail, and the holes."""
+    entries: list[EntryHead] = []
+    position, offset = header.first_position, header.header_bytes
+    with memoryview(data) as view:
+        while True:
+            entry = read_entry(view, offset, header.crc)
+            if entry is None or entry.first != position:
+                if entry is None and not _written(data, offset):
+                    break
+                if entry is None and newest and _is_torn(data, header, offset, position):
+                    found.torn_bytes = len(data.rstrip(b"\0")) - offset
+                    break
+                entry = _skip(data, view, header, found, entry, offset, position)
+                if entry is None:
+                    break
+            entries.append(entry)
+            position = entry.first + entry.count
+            offset = entry.end
+    found.entries = len(entries)
+    found.end = entries[-1].end if entries else header.header_bytes
+    found.next_position = position
+    return entries
+
+
+def _skip(
+    data: bytes,
+    view: memoryview,
+    header: SegmentHeader,
+    found: Walk,
+    misplaced: EntryHead | None,
+    offset: int,
+    position: int,
+) -> EntryHead | None:
+    """Note the hole at `offset`, where `position` must follow; returns the entry behind it, None if there is none."""
+    what = "no valid entry, but bytes that are not zero"
+    if misplaced is not None:
+        what = f"an entry has position {misplaced.first} where {position} must follow"
+    try:
+        following = _behind(data, view, header, offset, position)
+    except BadHeader as bad:
+        following, what = None, f"{what}; {bad}"
+    until = len(data.rstrip(b"\0")) if following is None else following.offset
+    found.unread_bytes += until - offset
+    lost = UNKNOWN if following is None else following.first - position
+    found.holes.append(Hole(offset, position, lost, what))
+    return following
+
+
+def _written(data: bytes, offset: int) -> bool:
+    """Whether there is anything but zeros from `offset` on."""
+    return offset < len(data) and bool(np.frombuffer(data, np.uint8, offset=offset).any())
+
+
+def _is_torn(data: bytes, header: SegmentHeader, offset: int, position: int) -> bool:
+    """Whether damage in the newest segment may be a write that never ended."""
+    try:
+        return all(later.durable <= position for later in later_entries(data, header, offset))
+    except BadHeader:
+        return False
+
+
+def _behind(data: bytes, view: memoryview, header: SegmentHeader, offset: int, position: int) -> EntryHead | None:
+    """The entry with which to go on behind damage, None if there is none.  Raises BadHeader as `later_entries` does."""
+    if len(data) - offset >= ENTRY_HEADER_BYTES:
+        magic, length, count = _ENTRY_START.unpack_from(data, offset)
+        if magic == ENTRY_MAGIC and length >= ENTRY_HEADER_BYTES:
+            following = read_entry(view, offset + length, header.crc)
+            if following is not None and following.first == position + count:
+                return following
+    return next((entry for entry in later_entries(data, header, offset) if entry.first >= position), None)
+
+
+def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
+    """See that the entries reach as far as others say, and count what is lost at the end."""
+    position = found.next_position
+    lost = UNKNOWN if next_first is None or next_first < position else next_first - position
+    last = found.holes[-1] if found.holes else None
+    if last is not None and last.records == UNKNOWN:
+        found.holes[-1] = Hole(last.offset, last.first_position, lost, last.what)
+    elif next_first is not None and next_first != position:
+        what = f"the entries end at position {position}, the following segment begins at {next_first}"
+        found.holes.append(Hole(found.end, position, lost, what))
+    elif limit is not None and found.end < limit:
+        what = f"the entries end here, but once reached to byte {limit}"
+        found.holes.append(Hole(found.end, position, lost, what))
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk) -> None:
+    """Where the records of the entries are.  Notes holes where they do not fill their entry."""
+    found.offsets, counts, strays = record_offsets(source, entries)
+    firsts = np.array([entry.first for entry in entries], np.int64)
+    times = np.array([entry.timestamp for entry in entries], np.int64)
+    found.positions = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(len(found.offsets))
+    found.times = np.repeat(times, counts)
+    found.holes += [Hole(*stray, "the records do not fill their entry") for stray in strays]
+
+
+def _check_records(source: Source, found: Walk) -> None:
+    """What type the records have.  Those that cannot be read are taken out: one hole for each type and version."""
+    found.types = np.zeros(len(found.offsets), np.uint8)
+    sound = np.zeros(len(found.offsets), np.bool_)
+    for start in range(0, len(sound), CHUNK_RECORDS):
+        chunk = slice(start, start + CHUNK_RECORDS)
+        found.types[chunk], sound[chunk] = _judge(source, found.offsets[chunk])
+    if sound.all():
+        return
+    unsound = np.flatnonzero(~sound)
+    heads = source.rows(found.offsets[unsound], layout.HEAD)
+    for type, version in np.unique(heads[["type", "version"]]).tolist():
+        what = f"record type {type} version {version} is unknown"
+        if _KNOWN[type] and version == VERSION:
+            what = f"the length of a {RecordType(type).name} record is not that of its fields"
+        _note_records(found, unsound[(heads["type"] == type) & (heads["version"] == version)], what)
+    _keep(found, sound)
+
+
+def _judge(source: Source, offsets: Int64s) -> tuple[Bytes, Bools]:
+    """The types of records, and which of them can be read."""
+    heads = source.rows(offsets, layout.HEAD)
+    types = heads["type"].copy()
+    sound = _KNOWN[types] & (heads["version"] == VERSION)
+    if sound.all():
+        return types, ~layout.misfits(source, offsets, types, heads["length"])
+    sound[sound] = ~layout.misfits(source, offsets[sound], types[sound], heads["length"][sound])
+    return types, sound
+
+
+def _read_definitions(source: Source, found: Walk) -> None:
+    wrong = np.zeros(len(found.offsets), np.bool_)
+    for type in _WITH_JSON:
+        indices = np.flatnonzero(found.types == type)
+        records = Records(source, type, found.offsets[indices])
+        ids = np.zeros(len(indices), np.int64) if type == RecordType.OPENED else records.field("id")
+        starts, sizes = records.span("json")
+        for index, id, start, size in zip(indices, ids, starts, sizes, strict=True):
+            try:
+                value = json.loads(source.data[start : start + size])
+            except ValueError:
+                value = None
+            if isinstance(value, dict):
+                found.definitions.append(Definition(int(found.offsets[index]), type, int(id), value))
+            else:
+                wrong[index] = True
+    found.definitions.sort(key=lambda definition: definition.offset)
+    for type in np.unique(found.types[wrong]).tolist():
+        what = f"the definition in a {RecordType(type).name} record is no JSON object"
+        _note_records(found, np.flatnonzero(wrong & (found.types == type)), what)
+    if wrong.any():
+        _keep(found, ~wrong)
+
+
+def _note_records(found: Walk, indices: Int64s, what: str) -> None:
+    first = indices[0]
+    found.holes.append(Hole(int(found.offsets[first]), int(found.positions[first]), len(indices), what))
+
+
+def _keep(found: Walk, mask: Bools) -> None:
+    found.offsets, found.positions = found.offsets[mask], found.positions[mask]
+    found.times, found.types = found.times[mask], found.types[mask]

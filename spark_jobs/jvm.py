@@ -1,0 +1,119 @@
+"""The one Java of this process: how it is started, and what of its words reaches the terminal.
+
+What Java has to know when it starts (its heap, its log, where Python code lies) travels in the environment, where all
+of Spark's own ways of saying the same have precedence.
+
+What it writes to stderr goes through this process, up to the moment when the session ends: the Python workers of a
+Spark that goes away complain of it with a traceback, now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from spark_jobs.java import find_java, spark_home_of
+
+LOCAL_MASTER: Final = "local[*]"
+
+#: The heap of a local Spark: a partition is decoded outside it; it is for sorting and grouping, and spills to disk.
+LOCAL_HEAP: Final = "2g"
+
+#: Where this code lies.  Python workers on this machine import it from there too, wherever the audit is started.
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+_LOG_SETTINGS: Final = "log4j2.properties"
+
+
+class Log:
+    """What Java writes to its stderr; nothing of it is seen unless it is `shown`.  `reader` ends when Java has."""
+
+    def __init__(self) -> None:
+        self.shown = True
+        self.reader: threading.Thread | None = None
+
+    def open(self) -> int:
+        """The end of a pipe that Java is to write to; it is read until Java has gone."""
+        source, end = os.pipe()
+        self.reader = threading.Thread(target=self._forward, args=(source,), name="Java's stderr", daemon=True)
+        self.reader.start()
+        return end
+
+    def _forward(self, source: int) -> None:
+        with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if self.shown:
+                    sys.stderr.write(line)
+
+
+log: Final = Log()
+
+
+def submitted() -> bool:
+    """Whether spark-submit has started Java, and this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> None:
+    """Start Java with these settings, unless it runs.  Raises NoJava, OSError, and what pyspark raises."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    log.shown = True
+    if SparkContext._gateway is not None:
+        return
+    if submitted():
+        SparkContext._ensure_initialized()
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(asked.items()))
+    end = log.open()
+    try:
+        with environment(_launch_environment(asked, temporary, quiet=quiet)):
+            gateway = launch_gateway(conf, {"stderr": end})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(end)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _launch_environment(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> dict[str, str]:
+    python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {
+        "PYTHONPATH": os.pathsep.join(python_path),
+        "JAVA_HOME": str(spark_home_of(find_java(os.environ), temporary / "java")),
+        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", LOCAL_HEAP),
+    }
+    if quiet:
+        log_settings = temporary / _LOG_SETTINGS
+        log_settings.write_text((resources.files("spark_jobs") / _LOG_SETTINGS).read_text())
+        options = f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"'
+        variables["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options}".strip()
+    if _will_be_local(asked):
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
+
+
+def _will_be_local(asked: Mapping[str, str]) -> bool:
+    """Whether Spark will run in this process alone, as far as this can be known before its own files are read."""
+    elsewhere = any(os.environ.get(name) for name in ("MASTER", "SPARK_CONF_DIR", "SPARK_HOME"))
+    return asked.get("spark.master", "" if elsewhere else LOCAL_MASTER).startswith("local")
+
+
+@contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

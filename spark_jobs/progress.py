@@ -1,0 +1,101 @@
+"""What is seen on the terminal while Spark works: one line, gone when it is done.
+
+Spark has a progress bar of its own, but it starts only with the first stage (half of a short audit is the start of
+Spark and planning), leaves its remains on the screen, and writes to files and pipes as well.  So the line is drawn by
+rich, which asks Spark's status tracker whenever it draws.  Nothing is written unless the console is a terminal.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from py4j.protocol import Py4JError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from pyspark import SparkStageInfo
+    from pyspark import StatusTracker as SparkTracker
+
+#: How often the line is drawn, a second: it lives, and asking Spark (a few ms) costs nothing noticeable.
+DRAWN_PER_SECOND: Final = 5
+
+#: Width of the bar in characters: the line fits a terminal of 80 with what is said before it.
+BAR_WIDTH: Final = 30
+
+
+class Tracker(Protocol):
+    """What is asked of Spark's status tracker."""
+
+    def getActiveStageIds(self) -> list[int]:
+        """The stages that run now."""
+
+    def getStageInfo(self, stageId: int) -> SparkStageInfo | None:
+        """A stage's tasks."""
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """The line.  `say` changes what it says; `watch` adds the tasks of the stages that run."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+        self._tracker: Tracker | SparkTracker | None = None
+        self._spinner = Spinner("dots")
+        self._words = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(
+                get_renderable=self.render,
+                console=self._console,
+                refresh_per_second=DRAWN_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def say(self, words: str) -> None:
+        """What is being done, as a sentence without a full stop."""
+        self._words = words
+
+    def watch(self, tracker: Tracker | SparkTracker | None) -> None:
+        """Show the tasks that this tracker knows; None: no more."""
+        self._tracker = tracker
+
+    def render(self) -> RenderableType:
+        """The line as it is now."""
+        done, tasks = self._tasks()
+        line = Table.grid(padding=(0, 1))
+        cells: list[RenderableType] = [self._spinner, Text(self._words)]
+        if tasks:
+            cells += [ProgressBar(tasks, done, width=BAR_WIDTH), Text(f"{done} of {tasks} tasks")]
+        line.add_row(*cells)
+        return Group(line)
+
+    def _tasks(self) -> tuple[int, int]:
+        """Tasks done, and all, of the stages that run."""
+        tracker = self._tracker
+        if tracker is None:
+            return 0, 0
+        try:
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        except (Py4JError, OSError):  # Spark is just ending
+            return 0, 0
+        stages = [stage for stage in found if stage is not None]
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

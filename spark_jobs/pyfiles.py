@@ -1,0 +1,61 @@
+"""The code of the audits as one zip, for executors that have none of it: `python -m spark_jobs.pyfiles FILE`.
+
+In it are `spark_jobs` and `store`, the two packages that the audits consist of.  What they need beside themselves must
+be installed where the executors run: pyarrow, numpy and crc32c, which are compiled and cannot travel in a zip.
+
+The same code always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+#: The packages that the audits consist of.
+PACKAGES: Final = ("spark_jobs", "store")
+
+#: Where packages lie: this one's parent directory, or the zip that it was loaded from.
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+#: The earliest time that a zip can say: the code's own is of no interest.
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def shipped() -> bool:
+    """Whether this code itself comes from such a zip."""
+    return ROOT.is_file()
+
+
+def write(target: Path) -> None:
+    """Write the zip, as a whole or not at all.  Raises OSError."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in _sources():
+                entry = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), _TIME)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sources() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; the exit status is 2 for a wrong one."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m spark_jobs.pyfiles FILE.zip\n")
+        return 2
+    write(Path(arguments[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Where a result goes, and as what."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from spark_jobs.report import machine, output, text
+from spark_jobs.report.terminal import console_for, print_result
+from spark_jobs.results import Result
+
+#: The first one is the default.
+FORMATS: Final = ("table", "json", "csv", "parquet", "html")
+
+#: Formats that are more than one file, or that nobody wants to see on a terminal.
+TO_A_PATH: Final = ("csv", "parquet", "html")
+
+_TO_A_DIRECTORY: Final = ("csv", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A format, and a path (None: standard output)."""
+
+    format: str
+    out: Path | None
+
+    def check(self) -> None:
+        """See that the path can be written to, before anything is computed.  Raises OSError."""
+        if self.out is not None:
+            output.check_target(self.out, directory=self.format in _TO_A_DIRECTORY)
+
+    def deliver(self, result: Result) -> None:
+        """Write the result; what went to a path is told on standard error, in a few lines.  Raises OSError."""
+        if self.out is None:
+            self._print(result)
+            return
+        if self.format == "csv":
+            machine.write_csv(result, self.out)
+        elif self.format == "parquet":
+            machine.write_parquet(result, self.out)
+        else:
+            output.write_text(self.out, self._text(result))
+        _tell(result, self.out)
+
+    def _print(self, result: Result) -> None:
+        if self.format == "json":
+            click.echo(machine.to_json(machine.document(result)), nl=False)
+        else:
+            print_result(result, console_for(sys.stdout))
+
+    def _text(self, result: Result) -> str:
+        if self.format == "json":
+            return machine.to_json(machine.document(result))
+        if self.format == "html":
+            from spark_jobs.report.page import to_html  # matplotlib takes as long to load as everything else here
+
+            return to_html(result)
+        file = io.StringIO()
+        print_result(result, console_for(file))
+        return file.getvalue()
+
+
+def _tell(result: Result, out: Path) -> None:
+    said = text.headline(result)
+    lines = [
+        f"{text.title(result)}: {said.word}. {said.sentence}",
+        *map(text.clean, result.problems),
+        f"written: {out}",
+    ]
+    for line in lines:
+        click.echo(line, err=True)

@@ -1,0 +1,147 @@
+"""A Spark session for an audit: on this machine, on a cluster, or the one that spark-submit has begun.
+
+    with spark_session("bartleby audit ledger", master=None, conf={}, progress=Progress()) as spark:
+        ...
+
+Who decides what, the first that says something:
+
+    what is asked for here (`master`, `conf`)  >  spark-submit and spark-defaults.conf  >  the defaults below
+
+Spark reads its files when Java starts, so the defaults are filled in behind that, into what is still missing.
+`jvm` starts Java, with what has to be known before.
+
+Results belong on stdout, so nothing here or in Spark writes there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs import jvm
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.progress import Progress
+
+#: Reduce tasks a core: a local audit reduces a few thousand rows; Spark's 200 tasks would cost seconds of nothing.
+SHUFFLE_PARTITIONS_PER_CORE: Final = 2
+
+#: Set unless somebody decided otherwise.  Unix sockets to the Python workers halve the cost of a task.
+DEFAULTS: Final[dict[str, str]] = {
+    "spark.master": jvm.LOCAL_MASTER,
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+
+#: For a local master: nothing listens but on loopback, and a host name that does not resolve is no obstacle.
+LOCAL_DEFAULTS: Final[dict[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+#: Set unless asked for otherwise here: hours are UTC's wherever the audit runs; the progress line is ours.
+FIXED: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class NoSpark(Exception):
+    """Spark does not start; the message is what it said."""
+
+
+@contextmanager
+def spark_session(
+    app: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = True,
+    progress: Progress | None = None,
+) -> Iterator[SparkSession]:
+    """A session, stopped at the end.  A session that is there already (a notebook's) is used, and left running.
+
+    `quiet`: of Spark's log only errors that nothing else tells.  Raises NoJava, NoSpark, OSError.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with ExitStack() as stack:
+        if progress is not None and quiet:
+            stack.enter_context(progress).say("Starting Spark")
+        if SparkContext._active_spark_context is not None:
+            spark = SparkSession.builder.getOrCreate()
+        else:
+            temporary = TemporaryDirectory(prefix="bartleby-audit-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+            with _told():
+                spark = _start(app, master, dict(conf or {}), directory, quiet=quiet)
+            stack.callback(_stop, spark)
+        if progress is not None:
+            progress.say("Working")
+            progress.watch(spark.sparkContext.statusTracker())
+            stack.callback(progress.watch, None)
+        yield spark
+
+
+def _start(app: str, master: str | None, conf: dict[str, str], temporary: Path, *, quiet: bool) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    asked = FIXED | conf
+    if master is not None:
+        asked["spark.master"] = master
+    python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    with jvm.environment({"PYSPARK_PYTHON": python}):
+        jvm.start(asked, temporary, quiet=quiet)
+        settings = _settings(asked, temporary).setAppName(app)
+        spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    if jvm.submitted() and quiet:
+        spark.sparkContext.setLogLevel("ERROR")
+    if _is_local(settings) and not settings.contains("spark.sql.shuffle.partitions"):
+        tasks = SHUFFLE_PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    return spark
+
+
+def _settings(asked: Mapping[str, str], temporary: Path) -> SparkConf:
+    """What is asked for, what Spark has read when Java started, and the defaults."""
+    from pyspark import SparkConf
+
+    settings = SparkConf().setAll(list(asked.items()))
+    defaults = DEFAULTS | {"spark.sql.warehouse.dir": (temporary / "warehouse").as_uri()}
+    if _is_local(settings):
+        defaults |= LOCAL_DEFAULTS | {"spark.local.dir": str(temporary / "spark")}
+    for key, value in defaults.items():
+        settings.setIfMissing(key, value)
+    return settings
+
+
+def _is_local(settings: SparkConf) -> bool:
+    return settings.get("spark.master", jvm.LOCAL_MASTER).startswith("local")
+
+
+def _stop(spark: SparkSession) -> None:
+    jvm.log.shown = False
+    spark.stop()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What Java throws while Spark starts, as a sentence instead of a page."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise NoSpark(str(error.java_exception.getMessage())) from error
+    except PySparkRuntimeError as error:
+        raise NoSpark(str(error)) from error

@@ -1,0 +1,148 @@
+"""The data source `bartleby-journal`: the views of spark_jobs.journal as DataFrames.
+
+    register(spark)
+    spark.read.format("bartleby-journal").option("types", "dead-lettered").load("/var/lib/bartleby")
+
+The driver pins a snapshot and packs its segments, in order, into partitions of about 64 MiB; each executor reads and
+decodes those of its partition, one segment in memory at a time.
+
+1. Spark does not tell a Python source which columns and rows a query uses.  So what is wanted is said by options; a
+   column that is not named is not decoded.
+2. Every `load` sees another end of a journal that is being written.  Scans that must agree are given the same
+   `snapshot`.
+3. Damage is never passed over: it is an exception (mode=FAILFAST) or a row of its own (PERMISSIVE), and so is a segment
+   that is missing.
+
+`stream` has the other half, for `spark.readStream`.  docs/audits.md lists the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+import pyarrow as pa
+from pyspark import SparkFiles
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_jobs import pyfiles
+from spark_jobs.journal.schema import ddl
+from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.partition import JournalPartition, read_partition
+from spark_jobs.reading import plan
+from spark_jobs.source_options import VIEWS, BadOption, SourceOptions, parse, parse_columns
+from spark_jobs.stream import JournalStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME: Final = "bartleby-journal"
+
+_registered: Final[WeakSet[SparkSession]] = WeakSet()
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source known to a session, and its code to the executors of a cluster.  Harmless if it is."""
+    if spark in _registered:
+        return
+    context = spark.sparkContext
+    if not str(context.master).startswith("local") and not pyfiles.shipped():
+        code = Path(SparkFiles.getRootDirectory()) / "code" / "bartleby-audit.zip"
+        pyfiles.write(code)
+        context.addPyFile(str(code))
+    spark.dataSource.register(JournalSource)
+    _registered.add(spark)
+
+
+def open_journal(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    *,
+    view: str = "records",
+    columns: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    mode: str = "PERMISSIVE",
+    keep_below: int = 0,
+    from_position: int | None = None,
+    to_position: int | None = None,
+    from_time: int | None = None,
+    to_time: int | None = None,
+) -> DataFrame:
+    """A view of a snapshot.
+
+    Damage within segments, and segments that vanish meanwhile, are rows, with FAILFAST exceptions; what is missing
+    from the snapshot is neither, as the caller has it in `snapshot.missing`.  Bounds are as in decode.Selection.
+    """
+    options: dict[str, object] = {
+        "snapshot": snapshot.to_json(),
+        "view": view,
+        "gaps": False,
+        "columns": None if columns is None else ",".join(columns),
+        "types": None if types is None else ",".join(types),
+        "mode": None if view == "segments" else mode,
+        "keepBelow": keep_below or None,
+        "fromPosition": from_position,
+        "toPosition": to_position,
+        "fromTime": from_time,
+        "toTime": to_time,
+    }
+    register(spark)
+    reader = spark.read.format(NAME)
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value if isinstance(value, bool) else str(value))
+    return reader.load()
+
+
+class JournalSource(DataSource):
+    """What Spark knows of `bartleby-journal`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns that the options name."""
+        view = self.options.get("view", "records")
+        if view not in VIEWS:
+            raise BadOption(f"view={view}: {', '.join(VIEWS)} are possible")
+        return ddl(VIEWS[view], parse_columns(view, self.options.get("columns")))
+
+    def reader(self, schema: StructType) -> JournalReader:
+        """For `spark.read`.  Raises BadOption."""
+        return JournalReader(with_schema(parse(dict(self.options)), schema))
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        """For `spark.readStream`.  Raises BadOption."""
+        return JournalStreamReader(with_schema(parse(dict(self.options), stream=True), schema))
+
+
+def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options with the columns of a schema, which may have been given by hand.  Raises BadOption."""
+    view = VIEWS[options.view]
+    for column in schema.fields:
+        known = view.get(column.name)
+        if known is None or known.ddl != column.dataType.simpleString():
+            what = f"is {known.ddl}" if known else f"is none of view={options.view}"
+            raise BadOption(f"column {column.name} {column.dataType.simpleString()}: it {what}")
+    return replace(options, columns=tuple(schema.names))
+
+
+class JournalReader(DataSourceReader):
+    """The batch reader: plans on the driver, reads on the executors."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """See reading.plan.  Raises what SourceOptions.pinned and plan raise."""
+        return [JournalPartition(part) for part in plan(self._options.pinned(), self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See partition.read_partition."""
+        return read_partition(partition, self._options)

@@ -1,0 +1,200 @@
+"""The options of the data source `bartleby-journal`: what each means, and which belong to which view.
+
+An option that is unknown, or that the view has no use for, is an error: nobody should believe in a bound that does
+nothing.  Names are not case-sensitive, as in all of Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from spark_jobs.journal.decode import Selection
+from spark_jobs.journal.files import locations
+from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, MOVEMENTS, RECORDS, SEGMENTS, Column
+from spark_jobs.journal.snapshot import PARTITION_BYTES, Snapshot, take
+from store.record import RecordType
+
+VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+
+#: `mode`: stop at damage, or make rows of it and go on behind it.
+MODES: Final = ("FAILFAST", "PERMISSIVE")
+
+#: `fromPosition` of a stream that begins with what is written from now on.
+LATEST: Final = "latest"
+
+_TYPES: Final = {type.name.lower().replace("_", "-"): int(type) for type in RecordType}
+_BOUNDS: Final = ("fromposition", "toposition", "fromtime", "totime")
+_EVERYWHERE: Final = ("path", "snapshot", "view", "columns", "targetbytes", "gaps")
+_BATCH: Final[dict[str, tuple[str, ...]]] = {
+    "records": (*_EVERYWHERE, *_BOUNDS, "mode", "types"),
+    "movements": (*_EVERYWHERE, *_BOUNDS, "mode", "keepbelow"),
+    "segments": (*_EVERYWHERE, *_BOUNDS),
+}
+_STREAM: Final = ("path", "view", "columns", "types", "fromposition", "fromtime", "mode", "targetbytes", "maxsegments")
+_SIZE: Final = re.compile(r"(\d+)([kmg]?)")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BadOption(ValueError):
+    """An option of the data source that cannot be; the message says what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options as values.  Positions and times (ms since the epoch) are half-open ranges, None: no bound.
+
+    `paths` or `snapshot` say what is read, a snapshot weighs more.  `types` are numbers of store.record.RecordType.
+    `gaps`: missing segments count as damage; without, the caller looks at `Snapshot.missing` itself.  For streams:
+    `latest` begins with what is written from now on, `segments_max` limits one trigger (None: all there is).
+    """
+
+    view: str = "records"
+    columns: tuple[str, ...] = DEFAULT_RECORDS
+    types: frozenset[int] | None = None
+    from_position: int | None = None
+    to_position: int | None = None
+    from_time: int | None = None
+    to_time: int | None = None
+    strict: bool = True
+    gaps: bool = True
+    target_bytes: int = PARTITION_BYTES
+    keep_below: int = 0
+    paths: tuple[str, ...] = ()
+    snapshot: str = ""
+    latest: bool = False
+    segments_max: int | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """What is wanted of each segment."""
+        bounds = (self.from_position, self.to_position, self.from_time, self.to_time)
+        return Selection(self.columns, self.types, *bounds)
+
+    def pinned(self) -> Snapshot:
+        """The snapshot that was given, or one of the paths as they are now, within the bounds.
+
+        Raises what `snapshot.take` raises.
+        """
+        whole = Snapshot.from_json(self.snapshot) if self.snapshot else take(self.paths)
+        return whole.bounded(
+            from_position=self.from_position,
+            to_position=self.to_position,
+            from_time=self.from_time,
+            to_time=self.to_time,
+        )
+
+
+def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
+    """The options as values.  Raises BadOption, files.BadLocation."""
+    options = {name.lower(): value for name, value in given.items()}
+    view = _choice("view", options.get("view", "records"), VIEWS)
+    if stream and view != "records":
+        raise BadOption(f"view={view}: only records can be read as a stream")
+    possible = _STREAM if stream else _BATCH[view]
+    for name in options:
+        if name not in possible:
+            raise BadOption(f"{name}: not an option of {'a stream' if stream else f'view={view}'}: {_list(possible)}")
+    if not options.get("path") and not options.get("snapshot"):
+        raise BadOption("path: name a data directory or a journal, as in .load('/var/lib/bartleby')")
+    latest = stream and options.get("fromposition") == LATEST
+    if latest:
+        del options["fromposition"]
+    return SourceOptions(
+        view=view,
+        columns=parse_columns(view, options.get("columns")),
+        types=parse_types(options.get("types")),
+        from_position=_optional(options, "fromposition", _number),
+        to_position=_optional(options, "toposition", _number),
+        from_time=_optional(options, "fromtime", parse_time),
+        to_time=_optional(options, "totime", parse_time),
+        strict=_choice("mode", options.get("mode", MODES[0]).upper(), MODES) == MODES[0],
+        gaps=_choice("gaps", options.get("gaps", "true").lower(), ("true", "false")) == "true",
+        target_bytes=_optional(options, "targetbytes", parse_size) or PARTITION_BYTES,
+        keep_below=_optional(options, "keepbelow", _number) or 0,
+        paths=tuple(locations(options.get("path", ""))),
+        snapshot=options.get("snapshot", ""),
+        latest=latest,
+        segments_max=_optional(options, "maxsegments", _positive),
+    )
+
+
+def parse_columns(view: str, text: str | None) -> tuple[str, ...]:
+    """The columns in a list with commas, in its order; None: those of the view that cost little.  Raises BadOption."""
+    if text is None:
+        return DEFAULT_RECORDS if view == "records" else tuple(VIEWS[view])
+    names = _words(text)
+    for name in names:
+        _choice("columns", name, VIEWS[view])
+    if not names or len(set(names)) != len(names):
+        raise BadOption(f"columns={text}: name each column once, at least one")
+    return names
+
+
+def parse_types(text: str | None) -> frozenset[int] | None:
+    """The record types in a list with commas; damage is always read, so that naming it alone means nothing else.
+
+    Raises BadOption.
+    """
+    if text is None:
+        return None
+    words = _words(text)
+    for word in words:
+        _choice("types", word, (*_TYPES, DAMAGE))
+    if not words:
+        raise BadOption("types: name at least one")
+    return frozenset(_TYPES[word] for word in words if word != DAMAGE)
+
+
+def parse_time(name: str, text: str) -> int:
+    """ISO 8601 (UTC unless it says otherwise) or milliseconds since the epoch, as the latter.  Raises BadOption."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadOption(f"{name}={text}: neither a time like 2026-03-01T12:00:00Z nor milliseconds") from None
+    return (when.replace(tzinfo=when.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_size(name: str, text: str) -> int:
+    """Bytes, with k, m or g for their powers of 1024.  Raises BadOption."""
+    found = _SIZE.fullmatch(text.lower())
+    if found is None or not int(found[1]):
+        raise BadOption(f"{name}={text}: not a size like 64m")
+    return int(found[1]) << 10 * "kmg".find(found[2]) + 10 if found[2] else int(found[1])
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise BadOption(f"{name}={text}: not a number from 0 on")
+    return int(text)
+
+
+def _positive(name: str, text: str) -> int:
+    number = _number(name, text)
+    if not number:
+        raise BadOption(f"{name}={text}: at least 1")
+    return number
+
+
+def _optional(options: Mapping[str, str], name: str, parsed: Callable[[str, str], int]) -> int | None:
+    text = options.get(name)
+    return None if text is None else parsed(name, text)
+
+
+def _choice(name: str, value: str, possible: Mapping[str, object] | tuple[str, ...]) -> str:
+    if value not in possible:
+        raise BadOption(f"{name}={value}: {_list(possible)} are possible")
+    return value
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def _list(words: Mapping[str, object] | tuple[str, ...]) -> str:
+    return ", ".join(words)

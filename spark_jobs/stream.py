@@ -1,0 +1,184 @@
+"""A journal as a stream: the records that were written since the last trigger, each exactly once.
+
+Positions are dense, so an offset is the position up to which everything was delivered:
+
+    {"broker": "5f0c...", "since": 7001, "segment": 12, "position": 8123}
+
+1. The records of [start, end) are delivered, in whichever file they are by then: a segment may move to retention
+   between two triggers, and a batch that is repeated after a restart has the same records.
+2. A half-written entry at the end of the newest segment is not there yet; a later trigger has it.
+3. `since` is where the journal ended when the query began.  What the broker had given up before that is no loss to the
+   stream.  What it gives up later, before a trigger has read it, is one.  Retention keeps it readable.
+4. A power cut may take back entries that were written but not yet durable: nothing of them was confirmed to anybody,
+   but the stream may have delivered them.  Then the next run goes on below the offset, in a segment behind `segment`,
+   which held the last record delivered.
+5. A checkpoint belongs to one broker's journal.
+
+Losses (3) and what was taken back (4) are exceptions, or with mode=PERMISSIVE rows of type `damage`, behind which the
+stream goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_jobs.journal.snapshot import Gap, SegmentRef, Snapshot, take
+from spark_jobs.partition import JournalPartition, read_partition
+from spark_jobs.reading import plan
+from spark_jobs.source_options import BadOption, SourceOptions
+
+
+class WrongJournal(Exception):
+    """A checkpoint does not go with the journal; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """See the module.  `segment` is 0 before the first record."""
+
+    broker: str
+    since: int
+    segment: int
+    position: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, str | int]) -> Offset:
+        """The offset that Spark has kept as JSON."""
+        numbers = (int(given[name]) for name in ("since", "segment", "position"))
+        return cls(str(given["broker"]), *numbers)
+
+    def at(self, snapshot: Snapshot, position: int) -> Offset:
+        """The offset of another position."""
+        before = [ref.number for ref in snapshot.segments if ref.first_position < position]
+        return replace(self, segment=before[-1] if before else 0, position=position)
+
+    def resumed(self, snapshot: Snapshot) -> int:
+        """Where to go on: the offset's position, or below it if a power cut took back what is above.
+
+        Raises WrongJournal when the journal is another broker's.
+        """
+        if snapshot.broker_id != self.broker:
+            raise WrongJournal(
+                f"the checkpoint is of the journal of broker {self.broker}, and {', '.join(snapshot.journals)} is of "
+                f"{snapshot.broker_id}: begin the query with a new checkpoint"
+            )
+        behind = [ref.first_position for ref in snapshot.segments if ref.number > self.segment]
+        return min([self.position, snapshot.next_position, *behind[:1]])
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader: offsets and plans on the driver, in one process for the life of a query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._snapshot: Snapshot | None = None
+        self._target: int | None = None
+
+    def _take(self) -> Snapshot:
+        self._snapshot = take(self._options.paths)
+        return self._snapshot
+
+    def initialOffset(self) -> dict[str, str | int]:
+        """Where the options let the stream begin.  Raises BadOption, and what snapshot.take raises."""
+        options, snapshot = self._options, self._take()
+        position = snapshot.next_position
+        if options.from_position is not None:
+            if options.from_position > position:
+                raise BadOption(f"fromPosition={options.from_position}: the journal ends before position {position}")
+            position = options.from_position
+        elif not options.latest:
+            wanted = snapshot.bounded(from_time=options.from_time).segments
+            position = wanted[0].first_position if wanted else position
+        return asdict(Offset(snapshot.broker_id, snapshot.next_position, 0, 0).at(snapshot, position))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As many segments as the option `maxSegments` allows, else all there is."""
+        limit = self._options.segments_max
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+
+    def latestOffset(self, start: dict[str, str | int], limit: ReadLimit) -> dict[str, str | int]:
+        """Where the next batch ends.  Raises WrongJournal, and what snapshot.take raises."""
+        begun = Offset.of(start)
+        snapshot = self._take()
+        resumed = begun.resumed(snapshot)
+        if resumed < begun.position and self._options.strict:
+            raise WrongJournal(f"{_taken_back(begun, resumed)}: begin the query with a new checkpoint")
+        end = snapshot.next_position
+        if self._target is not None:
+            end = min(end, self._target)
+        if isinstance(limit, ReadMaxFiles):
+            beyond = _from(snapshot, resumed)[limit.max_files :]
+            end = min([end, *(ref.first_position for ref in beyond[:1])])
+        return asdict(begun.at(snapshot, end))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that the query reads."""
+        self._target = self._take().next_position
+
+    def reportLatestOffset(self) -> dict[str, str | int] | None:
+        """Where the journal ended when it was looked at last, for the query's progress."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            return None
+        return asdict(Offset(snapshot.broker_id, 0, 0, 0).at(snapshot, snapshot.next_position))
+
+    def partitions(self, start: dict[str, str | int], end: dict[str, str | int]) -> Sequence[InputPartition]:
+        """The parts of [start, end).  Raises WrongJournal, MissingSegments, and what snapshot.take raises."""
+        begun, ended = Offset.of(start), Offset.of(end)
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.next_position < ended.position:  # a batch of before a restart
+            snapshot = self._take()
+        resumed = begun.resumed(snapshot)
+        gaps = []
+        if resumed < begun.position:
+            gaps.append(_gap(snapshot, resumed, begun.position - resumed, _taken_back(begun, resumed)))
+        if ended.resumed(snapshot) < ended.position:
+            raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: begin the query with a new checkpoint")
+        bounds = (resumed, ended.position)
+        piece = snapshot.bounded(from_position=bounds[0], to_position=bounds[1])
+        gaps += [*piece.missing, *_lost(piece, begun.since)]
+        options = replace(self._options, from_position=bounds[0], to_position=bounds[1], gaps=True)
+        return [JournalPartition(part) for part in plan(replace(piece, missing=tuple(gaps)), options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See partition.read_partition."""
+        return read_partition(partition, self._options)
+
+    def commit(self, end: dict[str, str | int]) -> None:
+        """Nothing to let go of: the journal's space is the broker's business."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def _from(snapshot: Snapshot, position: int) -> list[SegmentRef]:
+    """The segments with anything from `position` on."""
+    return list(snapshot.bounded(from_position=position).segments)
+
+
+def _taken_back(offset: Offset, resumed: int) -> str:
+    return (
+        f"records {resumed} to {offset.position - 1} were delivered but are not in the journal any more; "
+        "a power cut took them back before they were durable"
+    )
+
+
+def _lost(piece: Snapshot, since: int) -> list[Gap]:
+    """What the broker gave up after the query had begun."""
+    what = "the broker gave up these segments before the stream had read them: let it keep them (journal.retention)"
+    return [replace(gap, what=what) for gap in piece.trimmed if gap.first_position + gap.records > since]
+
+
+def _gap(snapshot: Snapshot, position: int, records: int, what: str) -> Gap:
+    newest = snapshot.segments[-1]
+    return Gap(newest.uri, newest.number, newest.number, position, records, what)

@@ -1,0 +1,145 @@
+"""Small journals for the audits: one generated with everything in it, one by the engine itself, with a story."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from bench.audit.books import Books
+from bench.audit.generate import generate
+from broker.engine.message import Message
+from broker.engine.transfer import Selection
+from spark_jobs.audits.books import SegmentData
+from store.retention import kept
+from store.segment import segment_number
+from tests.simulation.world import journal_directory, small
+from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_files import SimFiles
+
+SEGMENT_BYTES: Final = 128 << 10
+SMALL_SEGMENT_BYTES: Final = 8 << 10
+
+
+def generated(directory: Path, *, seed: int = 1, records: int = 4_000) -> Books:
+    """A journal with every way in and out, in some dozen segments; returns the true totals."""
+    return generate(directory / "journal", records, seed, SEGMENT_BYTES)
+
+
+def segments_of(journal: Path) -> list[SegmentData]:
+    """A journal on disk, in memory; every segment must meet the one before it."""
+    paths = {segment_number(p.name): p for p in [*journal.glob("retention/date=*/*"), *journal.iterdir()]}
+    numbers = sorted(number for number in paths if number)
+    return [
+        SegmentData(number, paths[number].read_bytes(), newest=number == numbers[-1], path=str(paths[number]))
+        for number in numbers
+    ]
+
+
+def dump(files: SimFiles, source: str, target: Path) -> Path:
+    """A journal of a simulated disk, on the real one."""
+    paths = [f"{source}/{name}" for name in files.list_dir(source) if segment_number(name)]
+    for path in [*paths, *kept(files, source)]:
+        place = target / path.removeprefix(f"{source}/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(files.read(path))
+    return target
+
+
+def lived(directory: Path) -> SimBroker:
+    """A broker's journal in `directory`/journal: deaths, expiries, and dead letters that were brought back.
+
+    On `orders`, each with two attempts: three messages `poison` of which the first is brought back and dies again;
+    order 0 is brought back and consumed, order 1 is brought back and waits, 2 is rejected, 3 consumed, 4 waits.
+    On `lost`, without a dead-letter address, one is killed.  On `brief` three expire to the expiry address: one that
+    was delivered before, two while a consumer with another filter is there; on `unkept` one expires and is removed.
+    On `events` one message goes to two subscriptions, and dies on one of them.
+    """
+    broker = SimBroker(
+        small(
+            {"match": "orders", "max-delivery-attempts": 2, "redelivery-delay": 100},
+            {"match": "lost", "dead-letter-address": ""},
+            {"match": "unkept", "expiry-address": ""},
+            {"match": "brief", "max-delivery-attempts": -1},
+            segment_bytes=SMALL_SEGMENT_BYTES,
+        )
+    )
+    sender, worker = broker.connect(login="shop", passcode="x"), broker.connect(**{"client-id": "worker"})
+    _orders(broker, sender, worker)
+    sender.confirmed("/queue/lost", b"lost")
+    worker.subscribe("/queue/lost", id="l")
+    worker.nack(worker.messages()[-1], requeue="false")
+    _expire(broker, sender, worker)
+    _events(sender, worker)
+    worker.drop()
+    broker.advance(3_600_000)
+    _bring_back(broker)
+    broker.shut_down()
+    dump(broker.files, journal_directory(broker.config), directory / "journal")
+    return broker
+
+
+def _orders(broker: SimBroker, sender: SimClient, worker: SimClient) -> None:
+    for n in range(3):
+        sender.confirmed("/queue/orders", b"poison", **{"correlation-id": f"p{n % 2}", "JMSXGroupID": "g"})
+    for n in range(5):
+        sender.confirmed("/queue/orders", b"order %d" % n, **{"correlation-id": f"c{n}"})
+    worker.subscribe("/queue/orders", id="o")
+    refused = (b"poison", b"order 0", b"order 1")
+    for delay in (100, 0):
+        for message in worker.messages():
+            if message.body in refused:
+                worker.nack(message)
+            elif message.body == b"order 2":
+                worker.nack(message, requeue="false", reason="not with us")
+            elif message.body == b"order 3":
+                worker.ack(message)
+        broker.advance(delay)
+    worker.do("UNSUBSCRIBE", {"id": "o"})
+
+
+def _expire(broker: SimBroker, sender: SimClient, worker: SimClient) -> None:
+    expires = str(broker.now + 5_000)
+    sender.confirmed("/queue/brief", b"seen", expires=expires)
+    worker.subscribe("/queue/brief", id="b")
+    worker.nack(worker.messages()[-1])
+    worker.do("UNSUBSCRIBE", {"id": "b"})
+    worker.messages()  # it had come again
+    worker.subscribe("/queue/brief", id="b", selector="colour = 'red'")
+    for n in range(2):
+        sender.confirmed("/queue/brief", b"unseen %d" % n, expires=expires)
+    sender.confirmed("/queue/unkept", b"unkept", expires=expires)
+    broker.advance(40_000)
+
+
+def _events(sender: SimClient, worker: SimClient) -> None:
+    for name in ("x", "y"):
+        headers = {"durable-subscription-name": name}
+        worker.subscribe("/topic/events", id=name, ack="client-individual", **headers)
+    sender.confirmed("/topic/events", b"event")
+    first, second = worker.messages()
+    worker.ack(first)
+    worker.nack(second, requeue="false")
+
+
+def _bring_back(broker: SimBroker) -> None:
+    """Three dead letters go back; then one is consumed, and one dies again."""
+    dead = {body: message.id for body, message in _on(broker, "DLQ")}
+    for body in (b"poison", b"order 0", b"order 1"):
+        broker.parts.turn.enter()
+        step = broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=dead[body]))
+        assert step.moved == 1
+        broker.run()
+    worker = broker.connect(**{"client-id": "worker-2"})
+    worker.subscribe("/queue/orders", id="o")
+    for message in worker.messages():
+        if message.body == b"order 0":
+            worker.ack(message)
+        elif message.body == b"poison":
+            worker.nack(message, requeue="false")
+    worker.drop()
+
+
+def _on(broker: SimBroker, queue: str) -> list[tuple[bytes, Message]]:
+    """What is on a queue, oldest last, so that the oldest of equal bodies is the one that a dictionary keeps."""
+    found = [(message.body, message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    return sorted(found, key=lambda each: -each[1].id)

@@ -1,0 +1,183 @@
+"""The dead-letter audit against the oracle, and on a broker's journal with a story."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_jobs.audits import dead_letters as audit
+from spark_jobs.audits.dead_letters import dead_letters
+from spark_jobs.audits.options import Options
+from spark_jobs.journal.snapshot import take
+from spark_jobs.results import ExitStatus
+from store.record import DeadLetterReason
+from tests.spark_jobs.audits.results import counted, ms, rows
+from tests.support import books as oracle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEATHS = audit.DEATHS
+
+
+def nearest_rank(values: list[int], share: float) -> float:
+    """The smallest value that has this share of all at or below it, in seconds."""
+    ordered = sorted(values)
+    index = next(i for i in range(len(ordered)) if (i + 1) / len(ordered) >= share)
+    return round(ordered[index] / 1000, 3)
+
+
+def test_the_words_are_the_journals() -> None:
+    assert tuple(reason.word for reason in DeadLetterReason) == audit.REASONS
+
+
+@pytest.mark.usefixtures("scattered")
+def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> None:
+    lines = oracle.read(generated / "journal")
+    deaths = oracle.deaths(lines)
+    result = dead_letters(spark, take([str(generated)]), Options(top=1000, fail_over=len(deaths)))
+    assert (result.audit, result.status, result.coverage.damage) == ("dlq", ExitStatus.CLEAN, ())
+    fates = Counter(death.fate for death in deaths)
+    afterlives = Counter(death.afterlife for death in deaths if death.afterlife)
+    assert min(fates["waiting"], fates["moved"], fates["killed"], fates["consumed"]) > 0
+    assert result.summary == {
+        "dead letters and killed": len(deaths),
+        "killed": fates["killed"],
+        "still waiting": fates["waiting"],
+        "brought back": fates["moved"],
+        "brought back and consumed": afterlives["consumed"],
+        "brought back and died again": afterlives["dead-lettered"] + afterlives["killed"],
+        "with unknown fate": 0,
+        **oldest(deaths, lines[-1].time),
+    }
+    assert counted(result, "fates", "fate", DEATHS) == fates
+    assert counted(result, "afterlives", "afterlife", DEATHS) == afterlives
+    assert counted(result, "reasons", "reason", DEATHS) == Counter(death.reason for death in deaths)
+    assert counted(result, "senders", "user", DEATHS) == Counter(death.record.user or None for death in deaths)
+    assert counted(result, "consumers", "client", DEATHS) == Counter(death.record.client or None for death in deaths)
+    assert counted(result, "attempts", "deliveries", DEATHS) == Counter(death.record.attempts for death in deaths)
+    same_places(result, deaths)
+    same_times(result, deaths)
+    waiting = sorted((death.line.time, death.record.new_id) for death in deaths if death.fate == "waiting")
+    assert [(ms(row["died"]), row["message"]) for row in rows(result, "oldest")] == waiting
+    last = lines[-1].time
+    assert [row["age (s)"] for row in rows(result, "oldest")] == [(last - time) / 1000 for time, _ in waiting]
+
+
+def oldest(deaths: list[oracle.Death], end: int) -> dict[str, int | str]:
+    """Since when the oldest waits."""
+    since = min(death.line.time for death in deaths if death.fate == "waiting")
+    said = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds")
+    return {"oldest waiting since": said, "oldest waiting for (s)": (end - since) // 1000}
+
+
+def same_places(result: Any, deaths: list[oracle.Death]) -> None:
+    """A row for each address and queue."""
+    places: dict[tuple[str, str], list[oracle.Death]] = {}
+    for death in deaths:
+        places.setdefault((death.record.address, death.queue), []).append(death)
+    found = {(row["address"], row["queue"]): row for row in rows(result, "places")}
+    assert found.keys() == places.keys()
+    for place, dead in places.items():
+        row, attempts = found[place], [death.record.attempts for death in dead]
+        assert row[DEATHS] == len(dead)
+        for column, fate in (("killed", "killed"), ("waiting", "waiting"), ("brought back", "moved")):
+            assert row[column] == sum(death.fate == fate for death in dead)
+        assert (row["attempts min"], row["attempts max"]) == (min(attempts), max(attempts))
+        assert row["attempts mean"] == pytest.approx(fmean(attempts), abs=0.01)
+        assert ms(row["first death"]) == min(death.line.time for death in dead)
+        assert ms(row["last death"]) == max(death.line.time for death in dead)
+
+
+def same_times(result: Any, deaths: list[oracle.Death]) -> None:
+    """Hours, and the time from the first failure to death."""
+    hours = Counter((death.line.time // 3_600_000 * 3_600_000, death.reason) for death in deaths)
+    found = {
+        (ms(row["hour"]), reason): row[reason]
+        for row in rows(result, "hours")
+        for reason in row
+        if reason in audit.REASONS and row[reason]
+    }
+    assert found == hours
+    took: dict[str, list[int]] = {}
+    for death in deaths:
+        if death.record.first_failure:
+            took.setdefault(death.record.address, []).append(death.line.time - death.record.first_failure)
+    bands = Counter(
+        max(word for low, word in enumerate_bands() if value >= low) for each in took.values() for value in each
+    )
+    words = [word for _, word in audit.DURATIONS]
+    assert counted(result, "durations", "time to death", DEATHS) == {words[n]: count for n, count in bands.items()}
+    for row in rows(result, "durations-by-address"):
+        own = took[row["address"]]
+        assert row[DEATHS] == len(own)
+        assert (row["min (s)"], row["max (s)"]) == (min(own) / 1000, max(own) / 1000)
+        assert (row["median (s)"], row["p95 (s)"]) == (nearest_rank(own, 0.5), nearest_rank(own, 0.95))
+
+
+def enumerate_bands() -> list[tuple[int, int]]:
+    """Lower bounds of the bands, and their numbers."""
+    return [(low, number) for number, (low, _) in enumerate(audit.DURATIONS)]
+
+
+def test_a_story(spark: SparkSession, lived: Path) -> None:
+    """Who is brought back and dies again is poison; so is what has the same body, key or group."""
+    result = dead_letters(spark, take([str(lived)]), Options(fail_over=8))
+    assert (result.status, result.exceeded) == (ExitStatus.EXCEEDED, True)
+    assert result.summary == {
+        "dead letters and killed": 9,
+        "killed": 1,
+        "still waiting": 5,
+        "brought back": 3,
+        "brought back and consumed": 1,
+        "brought back and died again": 1,
+        "with unknown fate": 0,
+        "oldest waiting since": "2026-05-28T20:26:40.000+00:00",
+        "oldest waiting for (s)": 3640,
+    }
+    assert counted(result, "afterlives", "afterlife", DEATHS) == {"consumed": 1, "dead-lettered": 1, "waiting": 1}
+    poison = {(row["key"], row["value"]): (row["deaths"], row["messages"]) for row in rows(result, "poison")}
+    lines = oracle.read(lived / "journal")
+    first = next(id for id, story in oracle.stories(lines).items() if story.message and story.message.body == b"poison")
+    assert poison.pop(("same message", str(first))) == (2, 1)
+    assert poison.pop(("correlation id", "p0")) == (3, 2)
+    assert poison.pop(("group", "g")) == (4, 3)
+    (((key, _), numbers),) = poison.items()
+    assert (key, numbers) == ("body", (4, 3))
+    assert "have died again" in result.problems[0]
+
+
+def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None:
+    lines = oracle.read(lived / "journal")
+    deaths = oracle.deaths(lines)
+    since = min(death.line.time for death in deaths if death.record.address == "lost")
+    options = Options(addresses=("lost", "events.#"), from_time=since, top=1)
+    result = dead_letters(spark, take([str(lived)]), options)
+    assert result.summary["dead letters and killed"] == 2
+    (row,) = rows(result, "places")
+    assert row["address"] == "events"
+    assert next(s.note for s in result.sections if s.name == "places") == "1 more are not shown."
+
+
+def test_dead_letters_whose_message_is_not_there_are_counted(spark: SparkSession, lived: Path) -> None:
+    """The range begins between the message and the record of its death, which a position can do."""
+    lines = oracle.read(lived / "journal")
+    death = oracle.deaths(lines)[0]
+    message = next(line for line in lines if getattr(line.record, "id", 0) == death.record.new_id)
+    assert message.position < death.line.position
+    bounds = Options(from_position=death.line.position, to_position=death.line.position + 2)
+    result = dead_letters(spark, take([str(lived)]), bounds)
+    assert (result.summary["dead letters and killed"], result.summary["with unknown fate"]) == (1, 1)
+    assert counted(result, "fates", "fate", DEATHS) == {"unknown": 1}
+
+
+def test_nobody_died(spark: SparkSession, lived: Path) -> None:
+    result = dead_letters(spark, take([str(lived)]), Options(to_position=3))
+    assert result.summary["dead letters and killed"] == 0
+    assert all(section.table.num_rows == 0 for section in result.sections)
+    assert all(section.chart is None for section in result.sections)

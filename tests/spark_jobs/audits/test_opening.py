@@ -1,0 +1,112 @@
+"""Balances: a ledger goes on where another ended, and refuses what does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.audits import opening, rules
+from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.audits.opening import BadBalance
+from spark_jobs.journal.snapshot import take
+from spark_jobs.results import Verdict
+from tests.spark_jobs.audits import faults
+from tests.spark_jobs.audits.results import rows
+from tests.support import books as oracle
+from tests.support import tamper
+from tests.support.tamper import Draft
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("scattered")
+
+
+def cut_of(lines: list[oracle.Line]) -> int:
+    """Where the first ledger ends: before the last three segments."""
+    numbers = sorted({line.segment for line in lines})
+    return next(line.position for line in lines if line.segment == numbers[-3])
+
+
+@pytest.fixture(scope="module")
+def saved(spark: SparkSession, generated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The closing balance of the journal up to the cut, written in several slices."""
+    directory = tmp_path_factory.mktemp("saved") / "balance"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.audits.ledger.SLICE_MESSAGES", 500)
+        cut = cut_of(oracle.read(generated / "journal"))
+        result = ledger(spark, take([str(generated)]), LedgerOptions(to_position=cut, save_balance=str(directory)))
+    assert (result.verdict, result.coverage.next_position) == (Verdict.BALANCED, cut)
+    return directory
+
+
+def test_a_ledger_goes_on_where_another_ended(
+    spark: SparkSession, generated: Path, saved: Path, tmp_path: Path
+) -> None:
+    """It needs nothing from before the balance, and closes as the ledger of the whole journal does."""
+    lines = oracle.read(generated / "journal")
+    cut, closing = cut_of(lines), oracle.ledger(lines)
+    before = oracle.ledger([line for line in lines if line.position < cut])
+    held = {id: account.present for id, account in before.items() if account.present}
+    assert {q.queue_id: q.messages for q in opening.read(str(saved)).queues} == {
+        id: len(ids) for id, ids in held.items()
+    }
+
+    data = tamper.copy(generated, tmp_path / "data")
+    for number in {line.segment for line in lines if line.position < cut}:
+        tamper.path_of(data / "journal", number).unlink()
+    snapshot = take([str(data)])
+    assert snapshot.missing, "without the balance, this is no ledger"
+    next_one = tmp_path / "balance"
+    tamper.copy(saved, next_one)
+    result = ledger(spark, snapshot, LedgerOptions(opening=str(next_one), save_balance=str(next_one)))
+    assert (result.verdict, result.problems, result.coverage.first_position) == (Verdict.BALANCED, (), cut)
+    for row in rows(result, "queues"):
+        id = row["queue id"]
+        assert (row["opening"], row["present"]) == (len(held.get(id, ())), len(closing[id].present))
+    assert result.summary["opening"] == sum(map(len, held.values()))
+    again = opening.read(str(next_one))
+    assert (again.position, again.verdict) == (lines[-1].position + 1, "balanced")
+    assert again.messages == sum(len(account.present) for account in closing.values())
+    assert len(list(next_one.iterdir())) == 2, "the old balance is gone"
+
+
+def test_a_balance_that_does_not_fit(spark: SparkSession, generated: Path, lived: Path, tmp_path: Path) -> None:
+    snapshot, saved = take([str(generated)]), str(tmp_path / "balance")
+    with pytest.raises(BadBalance, match="no balance there"):
+        ledger(spark, snapshot, LedgerOptions(opening=saved))
+    head = opening.Balance(snapshot.broker_id, snapshot.next_position + 1, 0, 0, 0, "balanced", ())
+    opening.write(saved, head, [])
+    with pytest.raises(BadBalance, match="position"):
+        ledger(spark, snapshot, LedgerOptions(opening=saved))
+    with pytest.raises(BadBalance, match="broker"):
+        ledger(spark, take([str(lived)]), LedgerOptions(opening=saved))
+    (tmp_path / "balance" / head.file).write_bytes(b"PAR1")
+    with pytest.raises(BadBalance, match="cannot be read"):
+        ledger(spark, snapshot, LedgerOptions(opening=saved))
+    (tmp_path / "balance" / opening.HEAD).write_text(json.dumps({"version": 7}))
+    with pytest.raises(BadBalance, match="version 7"):
+        ledger(spark, snapshot, LedgerOptions(opening=saved))
+
+
+def test_a_fault_against_the_opening_balance(spark: SparkSession, generated: Path, saved: Path, tmp_path: Path) -> None:
+    """A message of the balance that enters again, and one that had left before and leaves again."""
+    lines = oracle.read(generated / "journal")
+    cut = cut_of(lines)
+    accounts = oracle.ledger([line for line in lines if line.position < cut])
+    draft = Draft.read(generated / "journal")
+    there = {id for account in accounts.values() for id in account.present}
+    gone = {id for account in accounts.values() for id in account.left} - there
+    last = max(draft.segments)
+    draft.double(faults.message(draft, min(there)), into=last)
+    again = faults.removal(draft, min(gone))
+    draft.double(again, into=last)
+    draft.write(tmp_path / "data" / "journal")
+    result = ledger(spark, take([str(tmp_path / "data")]), LedgerOptions(opening=str(saved)))
+    assert result.verdict is Verdict.VIOLATED
+    found = {(row["fault"], row["message"]) for row in rows(result, "faults")}
+    orphans = {(rules.ORPHAN, id) for id in faults.ids(draft, again)}
+    assert found == {(rules.ENTERED_TWICE, min(there)), *orphans}

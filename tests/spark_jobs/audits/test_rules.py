@@ -1,0 +1,100 @@
+"""The ledger's rules: every combination has one state, and books that balance are told from those that do not."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from spark_jobs.audits import rules
+from spark_jobs.audits.rules import Flow, QueueName, Standing
+from spark_jobs.results import Verdict
+from store.record import RemovalReason
+
+
+def expected(entered: int, left: int, *, old: bool, in_order: bool) -> str:
+    """The table at the head of the rules."""
+    if entered > 1:
+        return rules.ENTERED_TWICE
+    if left > 1:
+        return rules.LEFT_TWICE
+    if entered == 0:
+        return rules.BEFORE if old else rules.ORPHAN
+    if left == 0:
+        return rules.PRESENT
+    return rules.GONE if in_order else rules.LEFT_EARLY
+
+
+def test_each_message_has_one_state() -> None:
+    cases = [c for c in product(range(4), range(4), (True, False), (True, False)) if c[0] + c[1]]
+    pair = {
+        "message_id": np.array([5 if old else 10 for _, _, old, _ in cases]),
+        "entered": np.array([entered for entered, _, _, _ in cases]),
+        "left": np.array([left for _, left, _, _ in cases]),
+        "entered_position": np.array([3 if entered else -1 for entered, _, _, _ in cases]),
+        "left_position": np.array([(7 if order else 1) if left else -1 for _, left, _, order in cases]),
+    }
+    found = rules.states(pair, 10)
+    for (entered, left, old, in_order), state in zip(cases, found, strict=True):
+        assert state == expected(entered, left, old=old, in_order=in_order), (entered, left, old, in_order)
+
+
+def test_without_knowledge_of_what_was_before_nothing_is_without_entering() -> None:
+    pair = {name: np.array([(1 << 62), 0, 1, -1, 8][i : i + 1]) for i, name in enumerate(NAMES)}
+    assert rules.states(pair, rules.EVERYTHING) == [rules.BEFORE]
+
+
+NAMES = ("message_id", "entered", "left", "entered_position", "left_position")
+
+
+def test_the_ways_out_are_those_of_the_journal() -> None:
+    assert tuple(reason.word for reason in RemovalReason) == rules.WAYS
+
+
+def books() -> dict[int, rules.QueueBook]:
+    """Queue 1: opened with 2, 10 came, 7 left, one of which came before; queue 2 is deleted."""
+    flows = [Flow(1, "", 10, 0), Flow(1, "consumed", 0, 5), Flow(1, "killed", 0, 2), Flow(2, "", 3, 0)]
+    standings = [
+        Standing(1, rules.PRESENT, 6, 2),
+        Standing(1, rules.BEFORE, 1, 0),
+        Standing(1, rules.GONE, 4, 0),
+        Standing(2, rules.PRESENT, 3, 0),
+    ]
+    return rules.balance(flows, standings, [QueueName(1, "a", "A"), QueueName(2, "b", "B", deleted=True)])
+
+
+def test_a_balance() -> None:
+    one, two = books().values()
+    assert (one.name, one.address, one.opening, one.before, one.enqueued) == ("a", "A", 2, 1, 10)
+    assert (one.ways, one.out, one.present, one.difference) == ({"consumed": 5, "killed": 2}, 7, 6, 0)
+    assert (two.outlived, two.present, two.difference) == (3, 0, 0)
+    whole = rules.total(books().values())
+    assert (whole.enqueued, whole.out, whole.outlived, whole.present, whole.difference) == (13, 7, 3, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "whole", "differences", "wrong_sum", "said"),
+    [
+        ({}, True, 0, 0, Verdict.BALANCED),
+        ({rules.ORPHAN: 0}, True, 0, 0, Verdict.BALANCED),
+        ({rules.ORPHAN: 1}, True, 0, 0, Verdict.VIOLATED),
+        ({rules.ORPHAN: 1}, False, 0, 0, Verdict.NOT_PROVABLE),
+        ({rules.NO_RECORD: 1}, True, 0, 0, Verdict.VIOLATED),
+        ({rules.NO_SUCCESSOR: 1}, False, 0, 0, Verdict.NOT_PROVABLE),
+        ({rules.LEFT_TWICE: 1}, True, 0, 0, Verdict.VIOLATED),
+        ({rules.LEFT_TWICE: 1}, False, 0, 0, Verdict.VIOLATED),
+        ({rules.ENTERED_TWICE: 1}, False, 0, 0, Verdict.VIOLATED),
+        ({rules.LEFT_EARLY: 1}, False, 0, 0, Verdict.VIOLATED),
+        ({}, False, 0, 0, Verdict.NOT_PROVABLE),
+        ({}, True, 1, 0, Verdict.VIOLATED),
+        ({}, False, 1, 0, Verdict.NOT_PROVABLE),
+        ({}, True, 0, 1, Verdict.VIOLATED),
+        ({}, True, 0, -1, Verdict.VIOLATED),
+        ({}, False, 0, 1, Verdict.NOT_PROVABLE),
+    ],
+)
+def test_the_verdict(faults: dict[str, int], whole: bool, differences: int, wrong_sum: int, said: Verdict) -> None:
+    found = books()
+    found[1].present += wrong_sum
+    assert rules.verdict(faults, found.values(), whole=whole, differences=differences) is said

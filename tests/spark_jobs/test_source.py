@@ -1,0 +1,195 @@
+"""The data source in Spark: what arrives is what the decoder gives, and what Spark is told when something is wrong."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_jobs.journal.schema import MOVEMENTS, RECORDS, SEGMENTS
+from spark_jobs.journal.snapshot import take
+from spark_jobs.reading import plan, read
+from spark_jobs.source import NAME, JournalSource, open_journal, register
+from spark_jobs.source_options import parse
+from tests.spark_jobs.journals import Growing, raw, row_positions, segments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory) -> Growing:
+    """A journal that nothing here changes."""
+    growing = Growing(tmp_path_factory.mktemp("data"), seed=21)
+    growing.run(60)
+    growing.show()
+    return growing
+
+
+def _load(spark: SparkSession, data: Path, **options: str) -> DataFrame:
+    return spark.read.format(NAME).options(**options).load(str(data))
+
+
+def _sorted(table: pa.Table) -> list[str]:
+    return sorted(str(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_all_columns_of_each_view_arrive(spark: SparkSession, growing: Growing, view: str) -> None:
+    """Types and values, to the microsecond, from several partitions."""
+    options = {"view": view, "columns": ",".join(VIEWS[view]), "targetBytes": "40k"}
+    frame = _load(spark, growing.data, **options)
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+        (column.name, column.ddl) for column in VIEWS[view].values()
+    ]
+    parsed = parse({"path": str(growing.data), **options})
+    parts = plan(parsed.pinned(), parsed)
+    assert frame.rdd.getNumPartitions() == len(parts) > 1
+    expected = [row for part in parts for batch in read(part, parsed) for row in batch.to_pylist()]
+    assert _sorted(frame.toArrow()) == sorted(str(row) for row in expected)
+
+
+def test_columns_types_and_bounds(spark: SparkSession, growing: Growing) -> None:
+    everything = [(position, type) for _, position, _, type, *_ in raw(growing.data)]
+    middle = everything[len(everything) // 2][0]
+    frame = _load(spark, growing.data, columns="position", types="message", fromPosition=str(middle))
+    found = [row["position"] for row in frame.toArrow().to_pylist()]
+    assert sorted(found) == [position for position, type in everything if position >= middle and type == 1]
+
+
+def test_columns_may_come_as_a_schema(spark: SparkSession, growing: Growing) -> None:
+    frame = spark.read.format(NAME).schema("message_id bigint, record_type string").load(str(growing.data))
+    assert frame.columns == ["message_id", "record_type"]
+    assert frame.where("record_type = 'message'").count() == sum(type == 1 for _, _, _, type, *_ in raw(growing.data))
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        ("message_id int", "column message_id int: it is bigint"),
+        ("colour string", "column colour string: it is none of view=records"),
+    ],
+)
+def test_a_schema_that_is_not_the_views(spark: SparkSession, growing: Growing, schema: str, complaint: str) -> None:
+    frame = spark.read.format(NAME).schema(schema).load(str(growing.data))
+    with pytest.raises(PySparkException, match=complaint):
+        frame.collect()
+
+
+def test_sql(spark: SparkSession, growing: Growing) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW j USING `{NAME}` OPTIONS (path '{growing.data}')")
+    [row] = spark.sql("SELECT count(*) AS n, max(position) AS last FROM j").toArrow().to_pylist()
+    positions = row_positions(growing.data)
+    assert (row["n"], row["last"]) == (len(positions), positions[-1])
+
+
+def test_bounds_that_leave_nothing(spark: SparkSession, growing: Growing) -> None:
+    assert _load(spark, growing.data, fromPosition="1000000").count() == 0
+
+
+def test_two_scans_of_a_snapshot_agree(spark: SparkSession, tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "data", seed=22)
+    growing.run(20)
+    snapshot = take([str(growing.show())])
+    before = row_positions(growing.data)
+    assert open_journal(spark, snapshot, columns=["position"]).count() == len(before)
+    growing.run(40)
+    growing.show()
+    assert open_journal(spark, snapshot, columns=["position"]).count() == len(before)
+    assert _load(spark, growing.data, columns="position").count() == len(row_positions(growing.data)) > len(before)
+
+
+def test_open_journal_takes_every_option(spark: SparkSession, growing: Growing) -> None:
+    snapshot = take([str(growing.data)])
+    times = sorted({time for _, _, time, *_ in raw(growing.data)})
+    low, high = times[1], times[-2]
+    frame = open_journal(
+        spark, snapshot, columns=["position"], types=["removed"], from_position=9, from_time=low, to_time=high
+    )
+    found = {row["position"] for row in frame.toArrow().to_pylist()}
+    assert found == {p for _, p, time, type, *_ in raw(growing.data) if type == 2 and p >= 9 and low <= time < high}
+    settled = open_journal(spark, snapshot, view="movements").where("kind = 'settled'").count()
+    kept = open_journal(spark, snapshot, view="movements", keep_below=1 << 60).where("entered > 0 and kind = 'settled'")
+    assert settled > 0
+    assert kept.count() == 0
+    assert open_journal(spark, snapshot, view="segments", columns=["path"]).count() == len(segments(growing.data))
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match=str(tmp_path / "nowhere")):
+        _load(spark, tmp_path / "nowhere").count()
+
+
+def test_an_option_that_cannot_be(spark: SparkSession, growing: Growing) -> None:
+    with pytest.raises(PySparkException, match="colour: not an option of view=records"):
+        _load(spark, growing.data, colour="red").count()
+    with pytest.raises(PySparkException, match="columns=hue: broker_id, segment"):
+        _load(spark, growing.data, columns="hue")
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Growing:
+    """A journal with a flipped bit in one segment, and another that is missing."""
+    growing = Growing(tmp_path / "data", seed=23)
+    growing.run(60)
+    growing.show()
+    found = segments(growing.data)
+    flipped, gone = found[len(found) // 3], found[len(found) // 2]
+    content = bytearray(flipped.read_bytes())
+    content[100] ^= 4
+    flipped.write_bytes(content)
+    gone.unlink()
+    return growing
+
+
+def test_damage_stops_a_strict_scan(spark: SparkSession, damaged: Growing) -> None:
+    with pytest.raises(PySparkException, match="mode=PERMISSIVE counts what is lost"):
+        _load(spark, damaged.data).count()
+    with pytest.raises(
+        PySparkException, match=r"CorruptSegment: .*\.journal: .* at byte \d+ of \d+, \d+ records before"
+    ):
+        _load(spark, damaged.data, gaps="false").count()
+
+
+def test_damage_is_counted_to_the_record(spark: SparkSession, damaged: Growing, tmp_path: Path) -> None:
+    before = {position for _, position, *_ in raw(damaged.show(at=tmp_path / "whole"))}
+    records = _load(spark, damaged.data, mode="PERMISSIVE", columns="position,record_type")
+    there = {row["position"] for row in records.where("record_type <> 'damage'").toArrow().to_pylist()}
+    for view, kind in (("records", "record_type"), ("movements", "kind")):
+        frame = _load(spark, damaged.data, view=view, mode="PERMISSIVE").where(f"{kind} = 'damage'")
+        rows = frame.select("count", "text").toArrow().to_pylist()
+        assert len(rows) == 2
+        assert all(row["text"] for row in rows)
+        assert sum(row["count"] for row in rows) == len(before - there) > 0
+    statuses = Counter(row["status"] for row in _load(spark, damaged.data, view="segments").toArrow().to_pylist())
+    assert statuses["corrupt"] == statuses["missing"] == 1
+
+
+def test_the_journal_in_the_paths_of_several_kinds(spark: SparkSession, growing: Growing) -> None:
+    """The data directory, the journal, live and kept apart: the same records, none of them twice."""
+    expected = len(row_positions(growing.data))
+    paths: list[Any] = [growing.journal, f"{growing.journal},{growing.data}", growing.data.as_uri()]
+    paths.append(f"{growing.journal / 'retention'},{growing.journal}")
+    for path in paths:
+        assert _load(spark, path).count() == expected
+
+
+def test_register_twice_is_harmless(spark: SparkSession, growing: Growing) -> None:
+    register(spark)
+    register(spark)
+    assert _load(spark, growing.data).count() > 0
+
+
+def test_executors_import_the_code_by_its_name() -> None:
+    """What is sent with each task is a name, not the code."""
+    assert len(pickle.dumps(JournalSource)) < 100

@@ -1,0 +1,124 @@
+"""The options of the data source: each has a meaning, and what has none is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.journal.schema import DEFAULT_RECORDS, MOVEMENTS, SEGMENTS
+from spark_jobs.source_options import BadOption, SourceOptions, parse
+from store.record import RecordType
+
+
+def _parse(**options: str) -> SourceOptions:
+    return parse({"path": "/data", **options})
+
+
+def _stream(**options: str) -> SourceOptions:
+    return parse({"path": "/data", **options}, stream=True)
+
+
+def test_what_holds_unless_something_is_said() -> None:
+    assert _parse() == SourceOptions(paths=("/data",))
+    assert _parse().columns == DEFAULT_RECORDS
+    assert _parse().strict
+    assert _parse().target_bytes == 64 << 20
+    assert _parse(view="segments").columns == tuple(SEGMENTS)
+    assert _parse(view="movements").columns == tuple(MOVEMENTS)
+
+
+def test_names_are_as_sparks_without_case() -> None:
+    assert _parse(fromPosition="7") == _parse(FROMPOSITION="7") == SourceOptions(paths=("/data",), from_position=7)
+
+
+def test_lists() -> None:
+    found = _parse(path="/data, /archive", columns=" message_id,reason ", types="message, dead-lettered")
+    assert found.paths == ("/data", "/archive")
+    assert found.columns == ("message_id", "reason")
+    assert found.types == frozenset({int(RecordType.MESSAGE), int(RecordType.DEAD_LETTERED)})
+
+
+def test_damage_alone_is_no_record_type_at_all() -> None:
+    assert _parse(types="damage").types == frozenset()
+    assert _parse(types="damage,removed").types == frozenset({int(RecordType.REMOVED)})
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0", 0),
+        ("1772366400000", 1772366400000),
+        ("2026-03-01T12:00:00Z", 1772366400000),
+        ("2026-03-01T12:00:00", 1772366400000),
+        ("2026-03-01T13:00:00+01:00", 1772366400000),
+        ("2026-03-01T12:00:00.250", 1772366400250),
+        ("2026-03-01", 1772323200000),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert _parse(fromTime=text).from_time == ms
+    assert _parse(toTime=text).selection.to_time == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("4k", 4096), ("64m", 64 << 20), ("64M", 64 << 20), ("2g", 2 << 30)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert _parse(targetBytes=text).target_bytes == size
+
+
+def test_the_rest() -> None:
+    found = _parse(view="movements", mode="permissive", keepBelow="9", gaps="False", toPosition="12")
+    assert (found.strict, found.gaps, found.keep_below, found.to_position) == (False, False, 9, 12)
+    assert parse({"snapshot": "{}"}).snapshot == "{}"
+
+
+def test_streams() -> None:
+    assert _stream(fromPosition="latest").latest
+    assert _stream(fromPosition="5", maxSegments="3").segments_max == 3
+    assert _stream(fromPosition="5").from_position == 5
+    assert not _stream().latest
+    assert _stream().segments_max is None
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"view": "messages"}, "view=messages: records, segments, movements are possible"),
+        ({"columns": "body,colour"}, "columns=colour: broker_id, segment, "),
+        ({"columns": " , "}, "columns= , : name each column once, at least one"),
+        ({"columns": "body,body"}, "name each column once"),
+        ({"view": "segments", "columns": "body"}, "columns=body: path, segment, "),
+        ({"types": "messages"}, "types=messages: message, removed, .* are possible"),
+        ({"types": ""}, "types: name at least one"),
+        ({"mode": "DROPMALFORMED"}, "mode=DROPMALFORMED: FAILFAST, PERMISSIVE are possible"),
+        ({"fromTime": "yesterday"}, "fromtime=yesterday: neither a time like"),
+        ({"fromPosition": "-1"}, "fromposition=-1: not a number from 0 on"),
+        ({"fromPosition": "latest"}, "fromposition=latest: not a number"),
+        ({"targetBytes": "0"}, "targetbytes=0: not a size like 64m"),
+        ({"targetBytes": "64MB"}, "targetbytes=64mb: not a size|targetbytes=64MB: not a size"),
+        ({"gaps": "maybe"}, "gaps=maybe: true, false are possible"),
+        ({"colour": "red"}, "colour: not an option of view=records"),
+        ({"keepBelow": "5"}, "keepbelow: not an option of view=records"),
+        ({"view": "movements", "types": "message"}, "types: not an option of view=movements"),
+        ({"view": "segments", "mode": "FAILFAST"}, "mode: not an option of view=segments"),
+        ({"path": ""}, "path: name a data directory"),
+        ({"maxSegments": "3"}, "maxsegments: not an option of view=records"),
+    ],
+)
+def test_what_is_refused(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(BadOption, match=complaint):
+        _parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"view": "segments"}, "only records can be read as a stream"),
+        ({"toPosition": "5"}, "toposition: not an option of a stream"),
+        ({"snapshot": "{}"}, "snapshot: not an option of a stream"),
+        ({"maxSegments": "0"}, "maxsegments=0: at least 1"),
+    ],
+)
+def test_what_a_stream_refuses(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(BadOption, match=complaint):
+        _stream(**options)
