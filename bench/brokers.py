@@ -138,7 +138,8 @@ class Bartleby:
         config.write_text(self._config.read_text() + self.STRICT)
         data = self._child.directory / "data"
         command = [self._python, "-m", "broker", "run", "--config", str(config), "--data", str(data)]
-        command += ["--listen", "stomp=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
+        for acceptor in ("stomp", "amqp", "http"):
+            command += ["--listen", f"{acceptor}=127.0.0.1:0"]
         match, seconds = self._child.start(command, re.compile(r"\bstomp=[^\s:]+:(\d+)\s"))
         self._port = int(match[1])
         return seconds

@@ -44,7 +44,8 @@ class Broker:
     def start(self) -> None:
         """Start, and wait until it is ready.  Raises RuntimeError with what it said instead."""
         command = [sys.executable, "-m", "broker", "run", "--config", str(self._config), "--data", str(self.data)]
-        command += ["--listen", "stomp=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
+        for acceptor in ("stomp", "amqp", "http"):
+            command += ["--listen", f"{acceptor}=127.0.0.1:0"]
         process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         ready = process.stdout.readline()

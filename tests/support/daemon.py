@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ class DaemonProcess:
         self.data = directory / "data"
         self.config = directory / "broker.toml"
         self.config.write_text(settings)
+        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "http")))
         self.ports: dict[str, int] = {}
         self.starts = 0
         self._wrapper = tuple(wrapper)
@@ -61,7 +63,8 @@ class DaemonProcess:
         self.starts += 1
         command = [*self._wrapper, sys.executable, "-m", "broker", "run"]
         command += ["--config", str(self.config), "--data", str(self.data)]
-        command += ["--listen", "stomp=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
+        for acceptor in self._acceptors:
+            command += ["--listen", f"{acceptor}=127.0.0.1:0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
         process = subprocess.Popen(
             command,
@@ -186,6 +189,7 @@ class DaemonProcess:
         """Other settings and SIGHUP; returns once they are in force."""
         before = self.log.count("reload.done")
         self.config.write_text(settings)
+        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "http")))
         self.signal(signal.SIGHUP)
         self.await_log("reload.done", times=before + 1)
 
