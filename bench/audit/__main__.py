@@ -1,4 +1,4 @@
-"""Command line: `python -m bench.audit decode`, `python -m bench.audit generate DIR`."""
+"""Command line: `python -m bench.audit decode`, `... spark`, `... generate DIR`."""
 
 from __future__ import annotations
 
@@ -82,6 +82,35 @@ def decode(
         rows = decoding.measure(path, books, rounds)
     Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
     problems = decoding.missed(rows)
+    for problem in problems:
+        click.echo(f"missed: {problem}")
+    if check and problems:
+        sys.exit(FAILED)
+
+
+@main.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the journal is; made there if there is none. Default: a temporary directory.",
+)
+@click.option("--records", type=int, default=4_000_000, show_default=True, help="Records to make, at least.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
+@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@click.option("--rounds", type=int, default=3, show_default=True, help="The best of so many counts.")
+@click.option("--cores", type=int, help="Cores for Spark.  Default: all.")
+@click.option("--check", is_flag=True, help="Exit status 1 when a target is missed.")
+def spark(
+    directory: Path | None, records: int, seed: int, segment_mib: int, rounds: int, cores: int | None, check: bool
+) -> None:  # fmt: skip
+    """Measures Spark on the journal, warm, and DuckDB on the same columns as Parquet."""
+    from bench.audit import spark as sparking  # it needs the extra [spark]
+
+    with _journal(directory, records, seed, segment_mib) as (path, books):
+        rows = sparking.measure(path, books, rounds, cores)
+    Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
+    problems = sparking.missed(rows, cores)
     for problem in problems:
         click.echo(f"missed: {problem}")
     if check and problems:

@@ -1,0 +1,111 @@
+"""How fast Spark reads a journal: warm, on all cores, beside DuckDB on the same columns exported to Parquet."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from bench.audit.books import Books
+from bench.audit.decode import LEDGER, Row
+from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.journal.decode import Selection, decode_segment
+from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.results import Verdict
+from spark_jobs.session import spark_session
+from spark_jobs.source import open_journal, register
+from store.segment import segment_name
+
+#: Million records a second and core that Spark must reach.
+TARGET: Final = 0.7
+
+
+def measure(directory: Path, books: Books, rounds: int, cores: int | None) -> list[Row]:
+    """The best of `rounds` for each case, the first round, which warms everything up, not counted.
+
+    The ledger must balance and know as many messages as the journal has: a fast wrong answer is worth nothing.
+    """
+    snapshot = take([str(directory)])
+    used = cores or os.cpu_count() or 1
+    rows = []
+    with spark_session("bench", master=f"local[{used}]") as spark:
+        register(spark)
+        for name, run in _cases(spark, snapshot, books).items():
+            run()
+            seconds, count = min(_timed(run) for _ in range(rounds))
+            rows.append(Row(f"{name}, {used} cores", seconds, books.records, books.bytes, count))
+    return rows + _duckdb(directory, books, rounds)
+
+
+def _cases(spark: SparkSession, snapshot: Snapshot, books: Books) -> dict[str, Callable[[], int]]:
+    def by_type() -> int:
+        counts = open_journal(spark, snapshot, columns=("record_type",)).groupBy("record_type").count().collect()
+        return sum(row["count"] for row in counts)
+
+    def columns() -> int:
+        frame = open_journal(spark, snapshot, columns=LEDGER)
+        return int(frame.agg(F.sum("message_id"), F.max("time"), F.count("reason")).collect()[0][2])
+
+    def books_balance() -> int:
+        result = ledger(spark, snapshot, LedgerOptions())
+        assert result.verdict is Verdict.BALANCED, result.problems
+        return books.messages
+
+    return {"Spark: count by record type": by_type, "Spark: ledger columns": columns, "ledger": books_balance}
+
+
+def _duckdb(directory: Path, books: Books, rounds: int) -> list[Row]:
+    """The ledger's question asked of the same columns as Parquet, the export not counted."""
+    path = directory / "records.parquet"
+    _export(directory, books, path)
+    query = f"""
+        WITH moves AS (
+            SELECT unnest(queue_ids) AS queue_id, message_id, 1 AS entered, 0 AS gone FROM '{path}'
+            WHERE record_type = 'message'
+            UNION ALL
+            SELECT queue_id, message_id, 0, 1 FROM '{path}' WHERE record_type = 'removed'
+        ), pairs AS (SELECT queue_id, message_id, sum(entered) AS e, sum(gone) AS g FROM moves GROUP BY ALL)
+        SELECT queue_id, sum(e), sum(g) FROM pairs GROUP BY ALL
+    """
+    with duckdb.connect() as connection:
+        seconds, count = min(_timed(lambda: len(connection.execute(query).fetchall())) for _ in range(rounds))
+    return [Row("DuckDB on Parquet: the same balance", seconds, books.records, path.stat().st_size, count)]
+
+
+def _export(directory: Path, books: Books, path: Path) -> None:
+    if path.exists():
+        return
+    selection = Selection(LEDGER)
+    writer = None
+    for number in range(1, books.segments + 1):
+        segment = directory / segment_name(number)
+        for batch in decode_segment(segment.read_bytes(), selection, path=str(segment), number=number, newest=False):
+            if writer is None:
+                writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+    assert writer is not None, "a generated journal has records"
+    writer.close()
+
+
+def _timed(run: Callable[[], int]) -> tuple[float, int]:
+    start = time.perf_counter()
+    count = run()
+    return time.perf_counter() - start, count
+
+
+def missed(rows: list[Row], cores: int | None) -> list[str]:
+    """The targets that are not met."""
+    used = cores or os.cpu_count() or 1
+    held = [row for row in rows if row.name.startswith("Spark")]
+    return [
+        f"{row.name}: {row.records_s / 1e6 / used:.2f} of {TARGET} million records/s and core"
+        for row in held
+        if row.records_s < TARGET * 1e6 * used
+    ]
