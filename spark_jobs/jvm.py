@@ -3,8 +3,9 @@
 What Java has to know when it starts (its heap, its log, where Python code lies) travels in the environment, where all
 of Spark's own ways of saying the same have precedence.
 
-What it writes to stderr goes through this process, up to the moment when the session ends: the Python workers of a
-Spark that goes away complain of it with a traceback, now and then.
+What it writes to stderr goes through this process, because Spark's Python workers write there too: when one has been
+idle for a minute, or Spark ends, it is retired by closing its pipe, and complains of it with a traceback.  An audit
+that takes minutes would show several of them, although all is well.
 """
 
 from __future__ import annotations
@@ -28,15 +29,24 @@ LOCAL_HEAP: Final = "2g"
 #: Where this code lies.  Python workers on this machine import it from there too, wherever the audit is started.
 ROOT: Final = Path(__file__).resolve().parents[1]
 
+#: How the complaint of a retired worker begins, where it comes from, and how it ends.
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_DAEMON: Final = "pyspark/daemon.py"
+_BROKEN_PIPE: Final = "BrokenPipeError:"
+
 _LOG_SETTINGS: Final = "log4j2.properties"
 
 
 class Log:
-    """What Java writes to its stderr; nothing of it is seen unless it is `shown`.  `reader` ends when Java has."""
+    """What Java writes to its stderr.  Unless `everything` is wanted, the complaints of retired workers are left out.
+
+    `reader` ends when Java has.
+    """
 
     def __init__(self) -> None:
-        self.shown = True
+        self.everything = False
         self.reader: threading.Thread | None = None
+        self._held: list[str] = []
 
     def open(self) -> int:
         """The end of a pipe that Java is to write to; it is read until Java has gone."""
@@ -48,8 +58,25 @@ class Log:
     def _forward(self, source: int) -> None:
         with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if self.shown:
-                    sys.stderr.write(line)
+                self._take(line)
+        self._show(self._held)
+
+    def _take(self, line: str) -> None:
+        """Hold back a traceback up to its last line, which says what it is about."""
+        if self.everything:
+            self._show([*self._held, line])
+            self._held = []
+        elif line.startswith((_TRACEBACK, " ")) and (self._held or line.startswith(_TRACEBACK)):
+            self._held.append(line)
+        elif self._held:
+            retired = line.startswith(_BROKEN_PIPE) and any(_DAEMON in held for held in self._held)
+            self._show([] if retired else [*self._held, line])
+            self._held = []
+        elif not line.startswith(_BROKEN_PIPE):  # the end of another's traceback, of two that were mixed
+            self._show([line])
+
+    def _show(self, lines: list[str]) -> None:
+        sys.stderr.write("".join(lines))
 
 
 log: Final = Log()
@@ -65,7 +92,7 @@ def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    log.shown = True
+    log.everything = not quiet
     if SparkContext._gateway is not None:
         return
     if submitted():

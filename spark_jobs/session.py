@@ -84,7 +84,7 @@ def spark_session(
             directory = Path(stack.enter_context(temporary))
             with _told():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet)
-            stack.callback(_stop, spark)
+            stack.callback(spark.stop)
         if progress is not None:
             progress.say("Working")
             progress.watch(spark.sparkContext.statusTracker())
@@ -126,11 +126,6 @@ def _settings(asked: Mapping[str, str], temporary: Path) -> SparkConf:
 
 def _is_local(settings: SparkConf) -> bool:
     return settings.get("spark.master", jvm.LOCAL_MASTER).startswith("local")
-
-
-def _stop(spark: SparkSession) -> None:
-    jvm.log.shown = False
-    spark.stop()
 
 
 @contextmanager

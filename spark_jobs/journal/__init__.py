@@ -6,5 +6,6 @@
     movements           who entered and left which queue, combined within a few segments
     schema              the columns of these views
 
-docs/audits.md shows how to use it from DuckDB or pandas.
+Below them: `layout` (where the fields of a record are), `stepping` (where records begin), `gather` and `columns` (from
+fields to columns), `names` (of queues).
 """

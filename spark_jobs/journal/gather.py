@@ -109,7 +109,7 @@ class Batch:
             counts[those] = records.field("n")
         ends = np.cumsum(counts)
         starts = ends - counts
-        self.rows = int(ends[-1])
+        self.rows = int(counts.sum())
         self.groups = {type: Group(records, starts[those]) for type, (those, records) in found.items()}
         plural = self.rows != len(indices) or (counts == 0).any()
         self._row_of = np.repeat(np.arange(len(indices)), counts) if plural else None

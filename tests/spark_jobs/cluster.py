@@ -125,22 +125,20 @@ class Cluster:
         while self._services:
             self._services.pop().stop()
 
-    def submit(
-        self, script: Path, *arguments: str, py_files: Path | None = None, conf: Sequence[str] = ()
-    ) -> subprocess.CompletedProcess[str]:
+    def submit(self, script: Path, *arguments: str, py_files: Path) -> subprocess.CompletedProcess[str]:
         """Run spark-submit in an empty directory."""
         here = self.directory / "here"
-        here.mkdir(exist_ok=True)
-        options = [f"--conf={pair}" for pair in ("spark.driver.memory=512m", "spark.executor.memory=512m", *conf)]
-        if py_files is not None:
-            options += ["--py-files", str(py_files)]
+        here.mkdir()
+        options = ["--master", self.url, "--py-files", str(py_files)]
+        for setting in ("driver.memory=512m", "executor.memory=512m", "sql.shuffle.partitions=2"):
+            options += ["--conf", f"spark.{setting}"]
         return subprocess.run(
-            [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *options, str(script), *arguments],
+            [str(SPARK_HOME / "bin" / "spark-submit"), *options, str(script), *arguments],
             cwd=here,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=3 * PATIENCE_S,
+            timeout=6 * PATIENCE_S,
             check=False,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -22,13 +23,48 @@ def _say(log: Log, text: bytes) -> None:
     log.reader.join()
 
 
-def test_what_java_says_is_seen_while_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+#: What a worker says that was idle for a minute.
+_RETIRED: Final = """\
+Traceback (most recent call last):
+  File "/x/pyspark/python/lib/pyspark.zip/pyspark/daemon.py", line 264, in manager
+  File "/x/pyspark/python/lib/pyspark.zip/pyspark/daemon.py", line 95, in worker
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+_OURS: Final = """\
+Traceback (most recent call last):
+  File "/x/spark_jobs/partition.py", line 7, in read_partition
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+_OTHER: Final = _RETIRED.replace("BrokenPipeError: [Errno 32] Broken pipe", "MemoryError")
+
+
+def test_what_java_says_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    _say(Log(), b"one\n  two \xff\n\nthree")
+    assert capsys.readouterr() == ("", "one\n  two \ufffd\n\nthree")
+
+
+@pytest.mark.parametrize("text", [_OURS, _OTHER, _RETIRED[:-40]])
+def test_so_are_tracebacks(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    _say(Log(), f"before\n{text}".encode())
+    assert capsys.readouterr().err == f"before\n{text}"
+
+
+def test_retired_workers_complain_in_vain(capsys: pytest.CaptureFixture[str]) -> None:
+    _say(Log(), f"one\n{_RETIRED}{_RETIRED}two\n{_OTHER}{_RETIRED}".encode())
+    assert capsys.readouterr().err == f"one\ntwo\n{_OTHER}"
+
+
+def test_so_do_two_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = "".join(line * 2 for line in _RETIRED.splitlines(keepends=True))
+    _say(Log(), f"one\n{mixed}two\n".encode())
+    assert capsys.readouterr().err == "one\ntwo\n"
+
+
+def test_everything_is_everything(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
-    _say(log, b"one\ntwo \xff\n")
-    assert capsys.readouterr() == ("", "one\ntwo \ufffd\n")
-    log.shown = False
-    _say(log, b"three\n" * 1000)
-    assert capsys.readouterr() == ("", "")
+    log.everything = True
+    _say(log, f"one\n{_RETIRED}".encode())
+    assert capsys.readouterr().err == f"one\n{_RETIRED}"
 
 
 @pytest.fixture

@@ -81,5 +81,7 @@ def test_the_command(tmp_path: Path, archive: Path, capsys: pytest.CaptureFixtur
 
 
 def test_make_pyfiles() -> None:
-    done = subprocess.run(["make", "--no-print-directory", "--dry-run", "pyfiles"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "pyfiles"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1].endswith("python -m spark_jobs.pyfiles dist/bartleby-audit.zip")

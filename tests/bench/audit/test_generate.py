@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from bench.audit.__main__ import main
 from bench.audit.books import Books, QueueBook, load
 from bench.audit.generate import generate
+from spark_jobs.journal.movements import Movements
+from spark_jobs.journal.walk import walk
 from store import decode
 from store.files import OsFiles
 from store.inspect import verify
@@ -97,6 +99,27 @@ def test_the_broker_would_start_on_it(journal: tuple[Path, Books]) -> None:
     assert all(segment.size < 1.2 * SEGMENT_BYTES for segment in report.segments)
 
 
+def test_the_decoder_finds_the_same(journal: tuple[Path, Books]) -> None:
+    directory, books = journal
+    movements = Movements()
+    for number in range(1, books.segments + 1):
+        data = (directory / segment_name(number)).read_bytes()
+        movements.add(data, walk(data, number=number, newest=False))
+    rows = [row for batch in movements.batches() for row in batch.to_pylist()]
+    entered: Counter[int] = Counter()
+    left: Counter[tuple[int, str]] = Counter()
+    for row in rows:
+        if row["kind"] in ("settled", "open"):
+            entered[row["queue_id"]] += row["entered"]
+            left[row["queue_id"], row["reason"]] += row["left"]
+    assert +entered == Counter({id: queue.entered for id, queue in books.queues.items() if queue.entered})
+    assert +left == Counter({(id, why): n for id, queue in books.queues.items() for why, n in queue.left.items()})
+    dropped = {f"{row['address']}|{row['reason']}": row for row in rows if row["kind"] == "dropped"}
+    assert {key: row["count"] for key, row in dropped.items()} == books.dropped
+    assert {key: row["bytes"] for key, row in dropped.items()} == books.dropped_bytes
+    assert {row["queue"] for row in rows if row["kind"] == "settled"} == {q.name for q in books.queues.values()}
+
+
 def test_every_way_out_occurs_in_the_smallest_journal(tmp_path: Path) -> None:
     books = generate(tmp_path, 1, 1)
     assert set(books.left()) == {reason.word for reason in RemovalReason}
@@ -134,3 +157,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert measured.exit_code == 0, measured.output
     for case in ("plain sequential read", "walk", "ledger columns", "movements"):
         assert case in measured.output
+    assert run.invoke(main, ["decode", "--records", "100", "--rounds", "1"]).exit_code == 0

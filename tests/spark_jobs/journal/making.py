@@ -163,6 +163,7 @@ _MANY: Final = st.lists(_IDS, max_size=6)
 _ANNOTATIONS: Final = st.one_of(
     st.just(b""),
     st.sampled_from([b"{}", b"[1]", b"no json", b'{"_AMQ_ORIG_MESSAGE_ID":true}', b'{"_AMQ_ORIG_MESSAGE_ID":"4"}']),
+    st.sampled_from([b'["_AMQ_ORIG_MESSAGE_ID"]', b'"_AMQ_ORIG_MESSAGE_ID":4', b'{"_AMQ_ORIG_MESSAGE_ID":-1}']),
     st.builds(lambda id: record.encode_json({"_AMQ_ORIG_MESSAGE_ID": id, "x": "ü"}), _IDS),
     st.binary(max_size=8),
 )

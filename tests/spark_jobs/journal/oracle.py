@@ -172,7 +172,7 @@ def _origin(annotations: bytes) -> int | None:
         value = json.loads(annotations)["_AMQ_ORIG_MESSAGE_ID"]
     except (ValueError, KeyError, TypeError):
         return None
-    return value if type(value) is int else None
+    return value if type(value) is int and value > 0 else None
 
 
 def _properties(head: bytes) -> list[tuple[str, str]]:
