@@ -23,7 +23,7 @@ from spark_jobs.audits.fates import MOVED, UNKNOWN, WAITING, afterlives, fates
 from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
-from spark_jobs.audits.tables import section
+from spark_jobs.audits.tables import many, section
 from spark_jobs.results import Chart, Coverage, Result, Section
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ HOURS_MAX: Final = 24 * 31
 
 #: Numbers of deliveries that have a row of their own; larger ones share the last.
 ATTEMPTS_MAX: Final = 50
+
+#: Messages that a scan is told by name: 1 MB that travels with every task.  For more, all departures are read.
+NAMED_MAX: Final = 100_000
 
 #: How long a death took: bounds in ms, the upper one not included, as people say them.
 DURATIONS: Final = (
@@ -142,7 +145,8 @@ def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
         F.get_json_object("annotations", _FIRST_ID).try_cast("bigint").alias("first"),
     )
     gone = read.where(F.col("record_type") == "queue-deleted")
-    removed = journal.records(("removed",), ("record_type", "message_id", "queue_id", "position", "reason"))
+    columns = ("record_type", "message_id", "queue_id", "position", "reason")
+    removed = journal.records(("removed",), columns, ids=_few(moved))
     known = journal.keep(fates(moved, removed.where(F.col("record_type") == "removed"), gone))
     back = afterlives(journal, known.where(F.col("fate") == MOVED), moved, known)
     roots = moved.select("message_id", "first")
@@ -159,6 +163,12 @@ def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
         .withColumn("fate", _fate())
         .drop("first_by_new", "first_by_old")
     )
+
+
+def _few(moved: DataFrame) -> list[int] | None:
+    """The moved messages, if they are so few that a scan can look for them by name."""
+    found: list[int] = moved.select("message_id").limit(NAMED_MAX + 1).toArrow()["message_id"].to_pylist()
+    return found if len(found) <= NAMED_MAX else None
 
 
 def _fate() -> Column:
@@ -233,11 +243,12 @@ def _band() -> Column:
 
 def _problems(row: dict[str, int]) -> tuple[str, ...]:
     said = {
-        "died again": "{} of the dead letters that were brought back have died again",
-        "unknown fate": "{} dead letters cannot be followed: their message is not in what was read",
-        KILLED: "{} messages were killed: they died where there is no dead-letter address, and are gone",
+        "died again": ("dead letter", "brought back and died again"),
+        "unknown fate": ("dead letter", "cannot be followed: the new message is not in what was read"),
+        KILLED: ("message", "killed and gone: there was no dead-letter address"),
     }
-    return tuple(text.format(f"{row[_SUMMARY[name]]:,}") for name, text in said.items() if row[_SUMMARY[name]])
+    found = {name: row[_SUMMARY[name]] for name in said if row[_SUMMARY[name]]}
+    return tuple(f"{many(number, said[name][0])} {said[name][1]}" for name, number in found.items())
 
 
 def _places(found: Groups) -> Section:

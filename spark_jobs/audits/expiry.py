@@ -14,7 +14,7 @@ from spark_jobs.audits.dead_letters import HOURS_MAX
 from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal, coverage
-from spark_jobs.audits.tables import section
+from spark_jobs.audits.tables import many, section
 from spark_jobs.results import Chart, Coverage, Result, Section
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _result(journal: Journal, expired: DataFrame, overdue: DataFrame, covered: C
         _times(found["addresses"], "late", "lateness", "How late it was noticed"),
         _still_there(overdue, top),
     )
-    problems = (f"{late:,} messages are past their expiration and still on a queue",) if late else ()
+    problems = (f"{many(late, 'message')} past their expiration and still on a queue",) if late else ()
     exceeded = options.exceeded(row[EXPIRED])
     return Result("expiry", covered, {**row}, sections, None, problems, exceeded, options.described())
 

@@ -32,9 +32,12 @@ def collect(frame: DataFrame) -> pa.Table:
 
 def most(frame: DataFrame, order: Sequence[Column], top: int) -> tuple[pa.Table, int]:
     """The first rows of a frame, and how many there are beyond them."""
-    table = collect(frame.orderBy(*order).limit(top))
-    beyond = frame.count() - top if table.num_rows == top else 0
-    return table, beyond
+    kept = frame.persist()
+    try:
+        table = collect(kept.orderBy(*order).limit(top))
+        return table, kept.count() - top if table.num_rows == top else 0
+    finally:
+        kept.unpersist()
 
 
 @dataclass(frozen=True, slots=True)

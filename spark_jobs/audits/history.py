@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.audits.frames import collect
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.tables import UTC
+from spark_jobs.audits.tables import UTC, many
 from spark_jobs.journal.schema import DAMAGE
 
 #: Records that are shown, the first ones: a message that is delivered over and over has one a delivery.
@@ -158,7 +158,7 @@ def _scheduled(row: dict[str, Any]) -> str:
 
 
 def _dead(row: dict[str, Any]) -> str:
-    said = f"died after {row['attempts'] or 0} deliveries: {row['reason']}"
+    said = f"died after {many(row['attempts'] or 0, 'delivery', 'deliveries')}: {row['reason']}"
     if row["text"]:
         said += f" ({row['text']})"
     if row["client"] or row["remote"]:
@@ -168,7 +168,7 @@ def _dead(row: dict[str, Any]) -> str:
 
 def _expired(row: dict[str, Any]) -> str:
     readers = row["consumers"] or 0
-    return f"expired ({_time(row['expiration'])}), {readers} consumers on the queue; {_heir(row)}"
+    return f"expired ({_time(row['expiration'])}), {many(readers, 'consumer')} on the queue; {_heir(row)}"
 
 
 def _heir(row: dict[str, Any]) -> str:
@@ -178,7 +178,7 @@ def _heir(row: dict[str, Any]) -> str:
 _TELL: Final = {
     "message": _stored,
     "removed": lambda row: f"left: {row['reason']}",
-    "counts": lambda row: f"came back, delivered {row['attempts'] or 0} times so far",
+    "counts": lambda row: f"came back, delivered {many(row['attempts'] or 0, 'time')} so far",
     "delivering": lambda row: f"about to leave for consumer {row['consumer_id']}",
     "scheduled": _scheduled,
     "dead-lettered": _dead,

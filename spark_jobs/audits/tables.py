@@ -11,6 +11,11 @@ from spark_jobs.results import Chart, Section
 UTC: Final = pa.timestamp("us", tz="UTC")
 
 
+def many(number: int, one: str, more: str = "") -> str:
+    """A number and its noun; `more` is the plural if it is not the singular with an s."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
 def beyond_note(beyond: int) -> str:
     """What is said under a list that was cut."""
     return f"{beyond:,} more are not shown." if beyond else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
 SOURCES = {0: "unknown", 1: "own", 2: "expiry-delay", 3: "min-expiry-delay", 4: "max-expiry-delay"}
 
 
-@pytest.mark.usefixtures("scattered")
+@pytest.fixture
+def tokyo(spark: SparkSession) -> Iterator[None]:
+    """A session that somebody has given another time zone."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+@pytest.mark.usefixtures("scattered", "tokyo")
 def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> None:
     lines = oracle.read(generated / "journal")
     expired = oracle.expiries(lines)
@@ -52,6 +62,7 @@ def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> No
     assert counted(result, "destinations", "went to", "expired") == went
     hours = Counter(each.line.time // 3_600_000 * 3_600_000 for each in expired)
     assert {ms(row["hour"]): row["expired"] for row in rows(result, "hours")} == hours
+    assert all(str(row["hour"].tzinfo) == "UTC" for row in rows(result, "hours"))
     for name in ("waiting", "lateness"):
         for row in rows(result, name):
             own = [each for each in expired if each.record.address == row["address"]]

@@ -58,7 +58,7 @@ def test_a_life_from_its_first_id_and_from_its_last(spark: SparkSession, lived: 
         ("orders", "stored on orders"),
         ("DLQ", "left"),
         ("DLQ", "stored on DLQ"),
-        ("orders", "died after 1 deliveries"),
+        ("orders", "died after 1 delivery"),
         ("orders", "left"),
     ]
     assert result.summary["now"] == f"on DLQ as {ids[-1]}"
