@@ -7,7 +7,7 @@ everything done before them is durable (promise P1), in their order, those that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from broker.engine import redelivery
@@ -428,21 +428,21 @@ class AmqpSession:
     def _coordinate(self, event: Transfers) -> None:
         """Messages to the coordinator.  Raises AmqpError for the link."""
         session = event.link.session
-        for at, payload in enumerate(event.payloads):
+        for id, payload in zip(event.ids, event.payloads, strict=True):
             try:
                 request = read_request(payload)
                 if isinstance(request, Declare):
-                    self.answer(session, RECEIVER, event.first + at, 1, self._transactions.declare(event.link))
+                    self.answer(session, RECEIVER, [id], self._transactions.declare(event.link))
                     continue
                 self._publish()
                 error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
             except AmqpError as wrong:
-                self.answer(session, RECEIVER, event.first + at, 1, Rejected(Error(wrong.condition, wrong.description)))
+                self.answer(session, RECEIVER, [id], Rejected(Error(wrong.condition, wrong.description)))
                 continue
-            for of, first, count, outcome in unsettled:
-                self.answer(of, SENDER, first, count, outcome)
+            for of, ids, outcome in unsettled:
+                self.answer(of, SENDER, ids, outcome)
             state = Accepted() if error is None else Rejected(error)
-            self.answer(session, RECEIVER, event.first + at, 1, state)
+            self.answer(session, RECEIVER, [id], state)
         if event.link.credit <= self.options.low_credits:
             event.link.send_credit(self.options.credits)
 
@@ -490,9 +490,9 @@ class AmqpSession:
         if self._draining:  # there is more to send first: look again after the next tick
             self._turn.touch(self._outlet)
 
-    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
-        self._answers.add(session, role, first, count, state)
+        self._answers.add(session, role, ids, state)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""

@@ -7,16 +7,17 @@ and left to us to settle.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from broker.engine.core import Waiter
 from broker.engine.engine import Engine
 from protocols.amqp.performatives import Accepted, DeliveryState
-from protocols.amqp.serial import MASK
+from protocols.amqp.serial import ranges
 from protocols.amqp.session import Session
 
-#: Session, our role, first delivery id, how many, their state.
-_Answer = tuple[Session, bool, int, int, DeliveryState | None]
+#: Session, our role, delivery ids, their state.
+_Answer = tuple[Session, bool, Sequence[int], DeliveryState | None]
 
 _ACCEPTED: Final = Accepted()
 
@@ -29,9 +30,9 @@ class Answers:
         self._wanted: list[_Answer] = []
         self._waiting: deque[tuple[int, list[_Answer]]] = deque()
 
-    def add(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+    def add(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """An answer to be given once everything done so far is durable."""
-        self._wanted.append((session, role, first, count, state))
+        self._wanted.append((session, role, ids, state))
 
     def confirm(self, waiter: Waiter) -> bool:
         """What was done is complete: give the answers, or keep them until `release`; whether any were given."""
@@ -59,26 +60,16 @@ class Answers:
 
 def _say(answers: list[_Answer]) -> None:
     """Settle deliveries, the accepted ones of consecutive ids together."""
-    accepted: dict[tuple[int, bool], list[tuple[int, int]]] = {}
-    sessions: dict[int, Session] = {}
-    for session, role, first, count, state in answers:
+    accepted: dict[tuple[Session, bool], list[int]] = {}
+    for session, role, ids, state in answers:
         if type(state) is Accepted:
-            sessions[id(session)] = session
-            accepted.setdefault((id(session), role), []).append((first, count))
-        elif count:
-            session.send_disposition(role, first, (first + count - 1) & MASK, settled=True, state=state)
-    for (key, role), ranges in accepted.items():
-        for first, last in merged(ranges):
-            sessions[key].send_disposition(role, first, last & MASK, settled=True, state=_ACCEPTED)
+            accepted.setdefault((session, role), []).extend(ids)
+        else:
+            _settle(session, role, ids, state)
+    for (session, role), ids in accepted.items():
+        _settle(session, role, ids, _ACCEPTED)
 
 
-def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of ids, first and number, as first and last, those that meet as one.  A last one may be beyond the end."""
-    ranges.sort()
-    found: list[tuple[int, int]] = []
-    for first, count in ranges:
-        if count and found and found[-1][1] + 1 == first:
-            found[-1] = (found[-1][0], first + count - 1)
-        elif count:
-            found.append((first, first + count - 1))
-    return found
+def _settle(session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
+    for first, last in ranges(ids):
+        session.send_disposition(role, first, last, settled=True, state=state)

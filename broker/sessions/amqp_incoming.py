@@ -6,6 +6,7 @@ looked at, or before anything that needs it done.  Accepted deliveries are settl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from broker.engine.address import Address
@@ -13,7 +14,7 @@ from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Format, Message, RoutingType
 from broker.engine.queue import Queue
-from broker.sessions.amqp_message import Incoming, make_facts
+from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
 from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError
@@ -42,7 +43,7 @@ class Owner(Protocol):
     user: str
     origin: str
 
-    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
@@ -50,17 +51,17 @@ class Owner(Protocol):
 
 
 class _Run:
-    """Messages in a row for one address with the same facts; `ranges` are their delivery ids, first and number."""
+    """Messages in a row for one address with the same facts; `ids` are their delivery ids."""
 
     __slots__ = (
         "address",
         "alone",
         "facts",
         "header",
+        "ids",
         "messages",
         "name",
         "queue",
-        "ranges",
         "routing_type",
         "settled",
         "tx",
@@ -79,7 +80,7 @@ class _Run:
         self.settled = False
         self.tx: OpenTransaction | None = None
         self.messages: list[Message] = []
-        self.ranges: list[tuple[int, int]] = []
+        self.ids: list[int] = []
 
 
 class IncomingLink:
@@ -101,48 +102,49 @@ class IncomingLink:
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event.settled, tx)
-        begun = 0  # of this event, the first message of the run
-        name = self._address
+        ids, begun = event.ids, 0  # the first message of this event that is the run's
+        name, relay = self._address, self._address is None
         for at, payload in enumerate(event.payloads):
             try:
-                incoming = Incoming(payload)
-                if self._address is None:
+                header, head, body, special = take_apart(payload)
+                if relay:
                     name = _to(payload)
                 assert name is not None
-                if run is None or incoming.special or incoming.header != run.header or name != run.name:
+                if run is None or special is not None or header != run.header or name != run.name:
                     if run is not None:
-                        run.ranges.append((event.first + begun, at - begun))
+                        run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(name, incoming, event.settled, tx)
+                    run = self._begin(name, header, special, event.settled, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
-                    run.ranges.append((event.first + begun, at - begun))
+                    run.ids += ids[begun:at]
                 run, begun = None, at + 1
-                self._refuse(error, event, at, tx)
+                self._refuse(error, event, ids[at], tx)
                 continue
-            run.messages.append(Message(run.facts, incoming.head, incoming.body))
-            if incoming.special:
-                run.ranges.append((event.first + begun, at + 1 - begun))
+            run.messages.append(Message(run.facts, head, body))
+            if special is not None:
+                run.ids.append(ids[at])
                 run, begun = None, at + 1
         if run is not None:
-            run.ranges.append((event.first + begun, len(event.payloads) - begun))
+            run.ids += ids[begun:]
 
     def _last_run(self, settled: bool, tx: OpenTransaction | None) -> _Run | None:
         """The run that messages may join."""
         run = self._runs[-1] if self._runs else None
         return run if run is not None and not run.alone and run.settled == settled and run.tx is tx else None
 
-    def _begin(self, name: str, incoming: Incoming, settled: bool, tx: OpenTransaction | None) -> _Run:
+    def _begin(
+        self, name: str, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+    ) -> _Run:
         """Raises DecodeError, EngineError."""
         owner = self._owner
         plain, stated = owner.options.split(name)
         asked = self._asked if stated is None else stated
-        special = incoming.special
         if asked is None and special is not None:
             asked = special.routing_type
         address, queue = owner.engine.router.destination(plain, asked)
         facts = make_facts(
-            incoming.header,
+            header,
             special,
             address.name,
             owner.format,
@@ -153,11 +155,11 @@ class IncomingLink:
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         run = _Run(name, facts, address, queue, asked)
-        run.header, run.settled, run.tx, run.alone = incoming.header, settled, tx, special is not None
+        run.header, run.settled, run.tx, run.alone = header, settled, tx, special is not None
         self._runs.append(run)
         return run
 
-    def _refuse(self, error: Exception, event: Transfers, at: int, tx: OpenTransaction | None) -> None:
+    def _refuse(self, error: Exception, event: Transfers, id: int, tx: OpenTransaction | None) -> None:
         if isinstance(error, EngineError):
             why = refused(error)
         else:
@@ -166,7 +168,7 @@ class IncomingLink:
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
         if not event.settled:
-            self._owner.answer(self.link.session, RECEIVER, event.first + at, 1, Rejected(why))
+            self._owner.answer(self.link.session, RECEIVER, [id], Rejected(why))
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -191,8 +193,7 @@ class IncomingLink:
             else:
                 blocked |= engine.block_if_full(run.address, self)
             if not run.settled:
-                for first, count in run.ranges:
-                    self._owner.answer(self.link.session, RECEIVER, first, count, state)
+                self._owner.answer(self.link.session, RECEIVER, run.ids, state)
         self._blocked = self._blocked or blocked
         self.top_up()
 

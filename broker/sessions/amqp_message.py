@@ -23,7 +23,7 @@ from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
-from protocols.amqp.sections import ABSOLUTE_EXPIRY, Sections, has_property, split
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property, split
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -44,19 +44,6 @@ _TTL_MAX: Final = 0xFFFF_FFFF
 _PRIORITY_MAX: Final = 9
 
 
-class Incoming:
-    """A payload, split: what is asked of it before it becomes a Message."""
-
-    __slots__ = ("body", "head", "header", "special")
-
-    def __init__(self, payload: bytes) -> None:
-        """Raises DecodeError."""
-        sections = split(payload)
-        self.header = payload[: sections.header_end]
-        self.body = payload[sections.body_at :]
-        self.head, self.special = _head(payload, sections)
-
-
 class Special:
     """What of a message's annotations and properties decides facts; times in ms since the epoch."""
 
@@ -69,15 +56,25 @@ class Special:
         self.scheduled_delay = 0
 
 
-def _head(payload: bytes, sections: Sections) -> tuple[bytes, Special | None]:
-    """Everything between header and body that is kept, and what of it decides facts."""
-    begin, end = sections.annotations_at, sections.annotations_end
+def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
+    """A payload's header, a Message's head and body, and what of the head decides facts.  Raises DecodeError."""
+    header_end, begin, end, properties_at, bare_at, body_at = split(payload)
+    header = payload[:header_end]
     noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
-    at = sections.properties_at
-    expires = at and has_property(payload, at, ABSOLUTE_EXPIRY)
-    bare = payload[sections.bare_at : sections.body_at]
-    if not noted and not expires:
-        return (payload[begin : sections.body_at] if begin != end and end == sections.bare_at else bare), None
+    expires = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY)
+    if noted or expires:
+        head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, expires=bool(expires))
+        return header, head, payload[body_at:], special
+    if begin == end:
+        head = payload[bare_at:body_at]
+    elif end == bare_at:
+        head = payload[begin:body_at]
+    else:
+        head = payload[begin:end] + payload[bare_at:body_at]
+    return header, head, payload[body_at:], None
+
+
+def _special_head(payload: bytes, bare: bytes, *, noted: bool, expires: bool) -> tuple[bytes, Special]:
     special = Special()
     encoded = Encoded(payload)
     annotations = encoded.section(MESSAGE_ANNOTATIONS)

@@ -14,7 +14,7 @@ waiting here leave over.  Deliveries stand for message ids; what the peer says o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from broker.engine import redelivery
@@ -40,6 +40,7 @@ from protocols.amqp.performatives import (
     TransactionalState,
 )
 from protocols.amqp.sender import Sender
+from protocols.amqp.serial import following
 from protocols.amqp.session import Session
 
 _TERMINAL: Final = (Accepted, Rejected, Released, Modified)
@@ -52,7 +53,7 @@ class Owner(Protocol):
     options: AmqpOptions
     unsendable: Unsendable
 
-    def answer(self, session: Session, role: bool, first: int, count: int, state: DeliveryState | None) -> None:
+    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
@@ -206,7 +207,7 @@ class OutgoingLink:
         if event.settled:
             self.more_room()
         else:
-            self._owner.answer(self.link.session, SENDER, event.first, len(event.contexts), state)
+            self._owner.answer(self.link.session, SENDER, following(event.first, len(event.contexts)), state)
 
     def _enlist(self, event: Dispositions, state: TransactionalState, ids: list[int]) -> None:
         """Outcomes that count when the transaction commits."""
@@ -214,7 +215,7 @@ class OutgoingLink:
         outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else self._default
         self._apply(outcome, [id for id in ids if id in self.attached.unacked], tx, kept=not event.settled)
         if not event.settled:
-            tx.unsettled.append((self.link.session, event.first, len(event.contexts), outcome))
+            tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
 
     def _apply(
         self,

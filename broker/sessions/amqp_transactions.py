@@ -6,6 +6,7 @@ transaction is refused (a message that no address takes) makes it roll back at i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.engine.engine import Engine
@@ -35,15 +36,15 @@ from protocols.amqp.types import Described
 class OpenTransaction:
     """A declared transaction.
 
-    `refused` is why it cannot be committed any more; `unsettled` the deliveries, by session, first id and number, which
-    the broker settles with their outcome once it is committed.
+    `refused` is why it cannot be committed any more; `unsettled` the deliveries, by session and ids, which the
+    broker settles with their outcome once it is committed.
     """
 
     id: bytes
     transaction: Transaction
     coordinator: Receiver
     refused: Error | None = None
-    unsettled: list[tuple[Session, int, int, Outcome]] = field(default_factory=list)
+    unsettled: list[tuple[Session, Sequence[int], Outcome]] = field(default_factory=list)
 
 
 class Transactions:
@@ -71,7 +72,9 @@ class Transactions:
         self._open[id] = OpenTransaction(id, self._engine.begin(), coordinator)
         return Declared(id)
 
-    def discharge(self, txn_id: bytes, *, fail: bool) -> tuple[Error | None, list[tuple[Session, int, int, Outcome]]]:
+    def discharge(
+        self, txn_id: bytes, *, fail: bool
+    ) -> tuple[Error | None, list[tuple[Session, Sequence[int], Outcome]]]:
         """Commit or roll back: why it could not be committed, and the deliveries to settle.  Raises AmqpError."""
         found = self.find(txn_id)
         del self._open[txn_id]
@@ -115,5 +118,3 @@ def read_request(payload: bytes) -> Declare | Discharge:
 def rollback_only(error: Error) -> Error:
     """Why a transaction cannot be committed, from what was refused in it."""
     return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
-
-

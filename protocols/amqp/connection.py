@@ -10,8 +10,8 @@
 Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
 them is an event and leaves the others alone.
 
-Runs of transfers on a link, and of dispositions, are recognised by their bytes (`transfers`, `dispositions`); every
-other frame is decoded and goes the way of its channel.
+Runs of transfers, and of dispositions, are recognised by their bytes (`lanes`, `dispositions`); every other frame is
+decoded and goes the way of its channel.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from protocols.amqp.frames import (
     unpack_header,
 )
 from protocols.amqp.handshake import Handshake
+from protocols.amqp.lanes import read_lanes
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import error_of
 from protocols.amqp.performatives import (
@@ -129,7 +130,6 @@ class AmqpConnection:
         )
         self._incoming: dict[int, Session] = {}  # by the peer's channel
         self._outgoing: dict[int, Session] = {}  # by ours
-        self._shape: transfers.Shape | None = None
         self._shapes: dict[bytes, transfers.Shape] = {}
         self._disposition_shape: dispositions.Shape | None = None
         self._server = server
@@ -240,16 +240,8 @@ class AmqpConnection:
         """Frames of a known shape from `at` on; where the first other one begins."""
         code = buffer[at + _CODE_AT]
         if code == _TRANSFER:
-            shape = self._shape
-            if shape is not None:
-                stop = shape.link.receive_run(shape, buffer, at, events)
-                if stop > at:
-                    return stop
-            shape = self._shapes.get(transfers.key(buffer, at))
-            if shape is not None:
-                self._shape = shape
-                return shape.link.receive_run(shape, buffer, at, events)
-        elif code == _DISPOSITION:
+            return read_lanes(self._shapes, buffer, at, events)
+        if code == _DISPOSITION:
             alike = self._disposition_shape
             if alike is not None and alike.session.reads:
                 ranges: list[dispositions.Range] = []
@@ -301,7 +293,7 @@ class AmqpConnection:
         try:
             if isinstance(performative, Transfer):
                 link = session.receive_transfer(performative, buffer[stop:end], events)
-                if link is not None:
+                if link is not None and not link.apart:
                     self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
             elif isinstance(performative, Disposition):
                 session.receive_disposition(performative, events)
@@ -324,7 +316,7 @@ class AmqpConnection:
         if shape is not None:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
-            self._shapes[transfers.key(buffer, at)] = self._shape = shape
+            self._shapes[transfers.key(buffer, at)] = shape
 
     def _move(self, trigger: str) -> None:
         """Another state.  Raises AmqpError."""

@@ -88,13 +88,13 @@ class LinkFailed:
 
 @dataclass(slots=True)
 class Transfers:
-    """Whole messages in a row on one link, with consecutive delivery ids from `first` on.
+    """Whole messages of one link, in order, and their delivery ids: between them, others may have come.
 
     A resumed delivery stands alone; its payload is what the peer sent now.
     """
 
     link: Receiver
-    first: int
+    ids: list[int]
     tags: list[bytes]
     payloads: list[bytes]
     settled: bool

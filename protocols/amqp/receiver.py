@@ -17,10 +17,9 @@ from protocols.amqp.errors import (
 )
 from protocols.amqp.events import Aborted, Available, Event, Transfers
 from protocols.amqp.link import Link
-from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
+from protocols.amqp.performatives import RECEIVER, Attach, Coordinator, Flow, ReceiverSettleMode, Transfer
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
-from protocols.amqp.transfers import Shape, read_run
 
 if TYPE_CHECKING:
     from protocols.amqp.session import Session
@@ -75,36 +74,21 @@ class Receiver(Link):
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
-    def receive_run(self, shape: Shape, buffer: bytes, at: int, events: list[Event]) -> int:
-        """Deliveries of one shape from `at` on; where the first frame begins that is not one of them."""
-        session = self.session
-        room = min(self.credit, session.incoming_window)
-        if not shape.settled:
-            room = min(room, session.limits.unsettled_max - session.incoming.count)
-        if room <= 0 or self._progress is not DeliveryState.NOT_RCVD or not (self.reads and session.reads):
-            return at
-        tags: list[bytes] = []
-        payloads: list[bytes] = []
-        limits = session.limits
-        bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + shape.nbytes)
-        first = session.next_incoming_delivery
-        at = read_run(shape, buffer, at, room, bytes_max, first, tags, payloads)
-        count = len(tags)
-        if count:
-            session.received(count)
-            self._received(first, tags, count, settled=shape.settled)
-            events.append(Transfers(self, first, tags, payloads, shape.settled, shape.state, shape.message_format))
-        return at
+    @property
+    def apart(self) -> bool:
+        """Whether its deliveries must not change places with those of other links: they begin and end transactions."""
+        return self.attach is not None and isinstance(self.attach.target, Coordinator)
 
-    def _received(self, first: int, tags: list[bytes], count: int, *, settled: bool) -> None:
+    @property
+    def run_room(self) -> int:
+        """How many whole deliveries in single frames can come now without anything being wrong."""
+        return self.credit if self._progress is DeliveryState.NOT_RCVD and self.reads else 0
+
+    def count(self, deliveries: int) -> None:
         """Count deliveries that have come."""
-        session = self.session
-        session.next_incoming_delivery = add(first, count)
-        self.credit -= count
-        self.delivery_count = add(self.delivery_count, count)
-        self.available = max(self.available - count, 0)
-        if not settled:
-            session.incoming.add(self, first, tags)
+        self.credit -= deliveries
+        self.delivery_count = add(self.delivery_count, deliveries)
+        self.available = max(self.available - deliveries, 0)
 
     def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
         """One frame of a delivery.  Raises AmqpError."""
@@ -118,7 +102,7 @@ class Receiver(Link):
         if self._progress is DeliveryState.ABORTED:
             assert first.delivery_id is not None
             assert first.delivery_tag is not None
-            self.session.incoming.take(first.delivery_id, 1)
+            self.session.incoming.remove(first.delivery_id, 1)
             events.append(Aborted(self, first.delivery_id, first.delivery_tag))
             self.clear()
             return
@@ -147,7 +131,10 @@ class Receiver(Link):
             raise session_error(RESOURCE_LIMIT_EXCEEDED, f"A session may have {most} unsettled deliveries.")
         self._first = transfer
         self._settled = False
-        self._received(delivery_id, [tag], 1, settled=bool(transfer.settled))
+        session.next_incoming_delivery = add(delivery_id, 1)
+        self.count(1)
+        if not transfer.settled:
+            session.incoming.add(self, delivery_id, [tag])
 
     def _continue(self, transfer: Transfer) -> None:
         first = self._first
@@ -182,17 +169,15 @@ class Receiver(Link):
         assert first.delivery_id is not None
         assert first.delivery_tag is not None
         if self._settled and not first.settled:
-            self.session.incoming.take(first.delivery_id, 1)
+            self.session.incoming.remove(first.delivery_id, 1)
         settled = self._settled
         self.clear()
         if first.resume and not self._resumes(first.delivery_tag):
-            self.session.incoming.take(first.delivery_id, 1)
+            self.session.incoming.remove(first.delivery_id, 1)
             return
-        tags, payloads = [first.delivery_tag], [payload]
+        ids, tags, payloads = [first.delivery_id], [first.delivery_tag], [payload]
         message_format = first.message_format or 0
-        events.append(
-            Transfers(self, first.delivery_id, tags, payloads, settled, first.state, message_format, first.resume)
-        )
+        events.append(Transfers(self, ids, tags, payloads, settled, first.state, message_format, first.resume))
 
     def _resumes(self, tag: bytes) -> bool:
         """Whether we said that we know this delivery: the others must be ignored (2.6.13)."""

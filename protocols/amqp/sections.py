@@ -42,29 +42,42 @@ _NULL: Final = 0x40
 ABSOLUTE_EXPIRY: Final = 8
 
 
-class Sections:
-    """Offsets in a payload; an empty section begins where the next one does.
+#: Offsets in a payload; an empty section begins where the next one does.
+#:
+#:     header end         the header begins at 0
+#:     annotations begin  the message annotations; 0 without them
+#:     annotations end    0 without them
+#:     properties         where their value begins; 0 without them
+#:     bare               where the bare message begins
+#:     body               where its body does
+Sections = tuple[int, int, int, int, int, int]
 
-    header from 0 to `header_end`, message annotations from `annotations_at` to `annotations_end`, the bare message from
-    `bare_at`, its body from `body_at`.  `properties_at` is where the value of the properties begins, 0 without them.
-    """
-
-    __slots__ = ("annotations_at", "annotations_end", "bare_at", "body_at", "header_end", "properties_at")
-
-    def __init__(self) -> None:
-        self.header_end = 0
-        self.annotations_at = 0
-        self.annotations_end = 0
-        self.properties_at = 0
-        self.bare_at = 0
-        self.body_at = 0
+_HEADER_8: Final = b"\x00\x53\x70\xc0"
+_PROPERTIES_8: Final = b"\x00\x53\x73\xc0"
+_APPLICATION_PROPERTIES_8: Final = b"\x00\x53\x74\xc1"
+_DESCRIPTORS: Final = {b"\x00\x53" + bytes([code]): code for code in range(HEADER, FOOTER + 1)}
+_BODIES: Final = frozenset(descriptor for descriptor, code in _DESCRIPTORS.items() if code >= DATA)
 
 
 def split(payload: bytes) -> Sections:
     """The sections of a message.  Raises DecodeError."""
-    found = Sections()
     end = len(payload)
-    at = previous = 0
+    at = 0  # the usual message first: short header, short properties, short application properties, the body
+    if payload[:4] == _HEADER_8 and end > 4:
+        at = 5 + payload[4]
+    if payload[at : at + 4] == _PROPERTIES_8 and at + 4 < end:
+        header_end = bare = at
+        at += 5 + payload[at + 4]
+        if payload[at : at + 4] == _APPLICATION_PROPERTIES_8 and at + 4 < end:
+            at += 5 + payload[at + 4]
+        if at + 3 < end and payload[at : at + 3] in _BODIES:
+            return header_end, 0, 0, bare + 3, bare, at
+    return _split_step_by_step(payload)
+
+
+def _split_step_by_step(payload: bytes) -> Sections:
+    end = len(payload)
+    at = previous = header_end = annotations_at = annotations_end = properties_at = 0
     bare = -1
     while at + 3 < end:
         code = payload[at + 2]
@@ -82,11 +95,11 @@ def split(payload: bytes) -> Sections:
         else:
             return _split_with_care(payload)
         if code == HEADER:
-            found.header_end = stop
+            header_end = stop
         elif code == MESSAGE_ANNOTATIONS:
-            found.annotations_at, found.annotations_end = at, stop
+            annotations_at, annotations_end = at, stop
         elif code == PROPERTIES:
-            found.properties_at = at + 3
+            properties_at = at + 3
             bare = at
         elif code == APPLICATION_PROPERTIES and bare < 0:
             bare = at
@@ -94,26 +107,22 @@ def split(payload: bytes) -> Sections:
         at = stop
     if at + 3 >= end:  # no body: whether that is allowed, and whether all sizes are right
         return _split_with_care(payload)
-    found.body_at = at
-    found.bare_at = at if bare < 0 else bare
-    return found
+    return header_end, annotations_at, annotations_end, properties_at, at if bare < 0 else bare, at
 
 
 def _split_with_care(payload: bytes) -> Sections:
     """The same for any encoding."""
     message = Message(payload)
-    found = Sections()
-    found.body_at = message.body_at
-    found.bare_at = message.bare_at
-    found.header_end = len(message.section(HEADER))
-    annotations = message.section(MESSAGE_ANNOTATIONS)
-    found.annotations_at = found.header_end + len(message.section(DELIVERY_ANNOTATIONS))
-    found.annotations_end = found.annotations_at + len(annotations)
+    bare_at, body_at = message.bare_at, message.body_at
+    header_end = len(message.section(HEADER))
+    annotations_at = header_end + len(message.section(DELIVERY_ANNOTATIONS))
+    annotations_end = annotations_at + len(message.section(MESSAGE_ANNOTATIONS))
+    properties_at = 0
     if message.section(PROPERTIES):
-        if payload[found.bare_at + 1] != _SMALL_ULONG:
-            raise DecodeError(found.bare_at, "properties have the descriptor smallulong 115")
-        found.properties_at = found.bare_at + 3
-    return found
+        if payload[bare_at + 1] != _SMALL_ULONG:
+            raise DecodeError(bare_at, "properties have the descriptor smallulong 115")
+        properties_at = bare_at + 3
+    return header_end, annotations_at, annotations_end, properties_at, bare_at, body_at
 
 
 def has_property(payload: bytes, at: int, number: int) -> bool:

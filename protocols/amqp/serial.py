@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 MASK: Final = 0xFFFF_FFFF
@@ -24,3 +25,28 @@ def difference(later: int, earlier: int) -> int:
 def span(first: int, last: int) -> int:
     """How many numbers the range from `first` to `last` has, both included: 0 or less if it is reversed."""
     return difference(last, first) + 1
+
+
+def following(first: int, count: int) -> Sequence[int]:
+    """So many ids from `first` on."""
+    if first + count <= MASK + 1:
+        return range(first, first + count)
+    return [(first + at) & MASK for at in range(count)]
+
+
+def ranges(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of the stretches of consecutive ids, in any order; none goes beyond the largest id."""
+    if not ids:
+        return []
+    ids = sorted(ids)
+    if ids[-1] - ids[0] == len(ids) - 1:
+        return [(ids[0], ids[-1])]
+    found: list[tuple[int, int]] = []
+    first = last = ids[0]
+    for id in ids:
+        if id > last + 1:
+            found.append((first, last))
+            first = id
+        last = id
+    found.append((first, last))
+    return found

@@ -280,6 +280,19 @@ class Session:
         if 2 * self.incoming_window < self.limits.incoming_window:
             self.send_flow()
 
+    def delivery_room(self, *, settled: bool) -> int:
+        """How many deliveries in single frames can come now."""
+        if settled:
+            return self.incoming_window
+        return min(self.incoming_window, self.limits.unsettled_max - self.incoming.count)
+
+    def received_deliveries(self, owners: list[Receiver], tags: list[bytes], count: int) -> None:
+        """Count consecutive deliveries in single frames; the links and tags of those that are not settled."""
+        if owners:
+            self.incoming.add_each(owners, self.next_incoming_delivery, tags)
+        self.next_incoming_delivery = add(self.next_incoming_delivery, count)
+        self.received(count)
+
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> Receiver | None:
@@ -332,7 +345,7 @@ class Session:
         if not self.sends:
             return
         if settled:
-            (self.incoming if role is RECEIVER else self.outgoing).take(first, span(first, last))
+            (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
         self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
 
     def send_transfer(self, link: Sender, frame: bytes, *, begins: bool) -> None:

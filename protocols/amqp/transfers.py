@@ -1,13 +1,14 @@
-"""Runs of TRANSFER frames, both ways, for little.
+"""What TRANSFER frames of a link have in common, both ways.
 
 Successive transfers of a link differ in their delivery id, their tag and their payload, and in nothing else.  A Shape
 is what they have in common, learned from one that was read with all care:
 
     size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
 
-Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run: one
-`unpack` and three comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton, Qpid JMS) or
-list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state is part of the tail, too.
+Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run
+(`lanes`): one `unpack` and a few comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton,
+Qpid JMS) or list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state is part of the
+tail, too.
 What is no shape (several frames a message, aborted, resumed, other formats of tags) is read frame by frame.
 
 The other way round, a Prefix has everything of the frames of a link ready but size, id and tag.
@@ -65,9 +66,14 @@ def begins_with(descriptor: bytes, buffer: bytes, at: int) -> bool:
     return buffer[at + 4] == DOFF_MIN and buffer[at + FRAME_HEADER_BYTES : at + _LIST_AT] == descriptor
 
 
+def key_end(buffer: bytes, at: int) -> int:
+    """Where the key of the frame at `at` ends: before the delivery id, in the usual encodings."""
+    return 22 if buffer[at + _LIST_AT] == _LIST_32 else 16
+
+
 def key(buffer: bytes, at: int) -> bytes:
-    """What of a frame's first bytes tells which shape it may have: up to the delivery id, in the usual encodings."""
-    return buffer[at + 4 : at + 22] if buffer[at + _LIST_AT] == _LIST_32 else buffer[at + 4 : at + 16]
+    """What of a frame's first bytes tells which shape it may have."""
+    return buffer[at + 4 : at + key_end(buffer, at)]
 
 
 #: The constructor and size of a tag of four bytes.
@@ -109,47 +115,6 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
     tail = buffer[tail_at:end]
     unpack = _struct(f">I{len(head)}s{id_format}2s{tag_bytes}s{len(tail)}s")
     return Shape(link, transfer, unpack, (head, buffer[tag_at : tag_at + 2], tail, end - at))
-
-
-def read_run(
-    shape: Shape,
-    buffer: bytes,
-    at: int,
-    room: int,
-    bytes_max: int,
-    delivery_id: int,
-    tags: list[bytes],
-    payloads: list[bytes],
-) -> int:
-    """Append the tags and payloads of the frames of this shape from `at` on; where the first other frame begins.
-
-    At most `room` frames, none above `bytes_max`, with consecutive ids from `delivery_id` on.
-    """
-    unpack = shape.unpack
-    head, tag_head, tail, nbytes = shape.head, shape.tag_head, shape.tail, shape.nbytes
-    end = len(buffer)
-    last = end - nbytes
-    add_tag = tags.append
-    add_payload = payloads.append
-    while room and at <= last:
-        size, its_head, its_id, its_tag_head, tag, its_tail = unpack(buffer, at)
-        if (
-            its_head != head
-            or its_id != delivery_id
-            or its_tail != tail
-            or its_tag_head != tag_head
-            or not nbytes <= size <= bytes_max
-        ):
-            return at
-        stop = at + size
-        if stop > end:
-            return at
-        add_tag(tag)
-        add_payload(buffer[at + nbytes : stop])
-        at = stop
-        delivery_id = (delivery_id + 1) & MASK
-        room -= 1
-    return at
 
 
 class Prefix:

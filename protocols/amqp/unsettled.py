@@ -1,8 +1,8 @@
 """The deliveries of one direction of a session that are not settled, by their delivery ids.
 
-Deliveries are settled in order almost always, and many at once, so they are kept as runs of consecutive ids of one
-link: settling in order cuts slices off the first run, and everything else cuts a run in two.  No operation takes longer
-than the number of runs, whatever range of ids a peer names.
+Deliveries are settled in order almost always, and many at once, so they are kept as runs of consecutive ids, each with
+its link, as links may take turns: settling in order cuts slices off the first run, and everything else cuts a run in
+two.  No operation takes longer than the number of runs, whatever range of ids a peer names.
 
 The ids in use never span more than half of all ids, as RFC 1982 needs it to tell earlier from later; `room` says how
 many more may be used while the oldest one is not settled.
@@ -17,7 +17,7 @@ from protocols.amqp.serial import HALF, MASK
 
 Owner = TypeVar("Owner")
 
-#: Deliveries of one run: removing the first of a list moves the others.
+#: Deliveries of one stretch: removing the first of a list moves the others.
 _RUN_MAX: Final = 512
 
 
@@ -32,95 +32,148 @@ class Run(Generic[Owner]):
         self.contexts = contexts
 
 
-class Unsettled(Generic[Owner]):
-    """Runs in the order of their ids."""
+class _Stretch(Generic[Owner]):
+    """Consecutive deliveries: the id of the first, and the link and what it stands for of each."""
 
-    __slots__ = ("_runs", "count")
+    __slots__ = ("contexts", "first", "owners")
+
+    def __init__(self, first: int, owners: list[Owner], contexts: list[object]) -> None:
+        self.first = first
+        self.owners = owners
+        self.contexts = contexts
+
+    def part(self, begin: int, end: int) -> _Stretch[Owner]:
+        """The deliveries between these offsets."""
+        return _Stretch((self.first + begin) & MASK, self.owners[begin:end], self.contexts[begin:end])
+
+    def runs(self) -> list[Run[Owner]]:
+        """The same, link by link."""
+        owners, contexts = self.owners, self.contexts
+        total = len(owners)
+        if owners.count(owners[0]) == total:
+            return [Run(owners[0], self.first, contexts)]
+        found: list[Run[Owner]] = []
+        begin = 0
+        for at in range(1, total + 1):
+            if at == total or owners[at] is not owners[begin]:
+                found.append(Run(owners[begin], (self.first + begin) & MASK, contexts[begin:at]))
+                begin = at
+        return found
+
+
+class Unsettled(Generic[Owner]):
+    """Stretches in the order of their ids."""
+
+    __slots__ = ("_stretches", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._runs: list[Run[Owner]] = []
+        self._stretches: list[_Stretch[Owner]] = []
 
     def add(self, owner: Owner, first: int, contexts: Sequence[object]) -> None:
-        """Deliveries from the id `first` on, which is after all that were added before."""
+        """Deliveries of one link from the id `first` on, which is after all that were added before."""
+        self.add_each([owner] * len(contexts), first, contexts)
+
+    def add_each(self, owners: Sequence[Owner], first: int, contexts: Sequence[object]) -> None:
+        """The same, each of its own link."""
         self.count += len(contexts)
-        runs = self._runs
-        if runs:
-            last = runs[-1]
+        stretches = self._stretches
+        if stretches:
+            last = stretches[-1]
             size = len(last.contexts)
-            if last.owner is owner and size + len(contexts) <= _RUN_MAX and (last.first + size) & MASK == first:
+            if size + len(contexts) <= _RUN_MAX and (last.first + size) & MASK == first:
+                last.owners.extend(owners)
                 last.contexts.extend(contexts)
                 return
         for at in range(0, len(contexts), _RUN_MAX):
-            runs.append(Run(owner, (first + at) & MASK, list(contexts[at : at + _RUN_MAX])))
+            stop = at + _RUN_MAX
+            stretches.append(_Stretch((first + at) & MASK, list(owners[at:stop]), list(contexts[at:stop])))
 
     def room(self, next_id: int) -> int:
         """How many ids from `next_id` on may be used."""
-        return HALF - ((next_id - self._runs[0].first) & MASK) if self._runs else HALF
+        return HALF - ((next_id - self._stretches[0].first) & MASK) if self._stretches else HALF
 
     def take(self, first: int, length: int) -> list[Run[Owner]]:
         """Remove the deliveries among the `length` ids from `first` on; what was there, in order."""
-        runs = self._runs
-        if runs and runs[0].first == first and length < len(runs[0].contexts):  # in order: the usual case
-            run = runs[0]
-            taken = Run(run.owner, first, run.contexts[:length])
-            del run.contexts[:length]
-            run.first = (first + length) & MASK
-            self.count -= length
-            return [taken]
-        return self._cut(first, length, remove=True)
+        return [run for found in self._remove(first, length) for run in found.runs()]
 
     def look(self, first: int, length: int) -> list[Run[Owner]]:
         """The deliveries among the `length` ids from `first` on, which stay."""
-        return self._cut(first, length, remove=False)
+        return [run for found in self._cut(first, length, remove=False) for run in found.runs()]
+
+    def remove(self, first: int, length: int) -> None:
+        """Remove the deliveries among the `length` ids from `first` on."""
+        self._remove(first, length)
 
     def forget(self, owner: Owner) -> None:
         """Remove all deliveries of a link."""
-        self._runs = [run for run in self._runs if run.owner is not owner]
-        self.count = sum(len(run.contexts) for run in self._runs)
+        kept: list[_Stretch[Owner]] = []
+        for stretch in self._stretches:
+            if owner in stretch.owners:
+                others = [run for run in stretch.runs() if run.owner is not owner]
+                kept += [_Stretch(run.first, [run.owner] * len(run.contexts), run.contexts) for run in others]
+            else:
+                kept.append(stretch)
+        self._stretches = kept
+        self.count = sum(len(stretch.contexts) for stretch in kept)
 
     def of(self, owner: Owner) -> list[Run[Owner]]:
         """The runs of a link."""
-        return [run for run in self._runs if run.owner is owner]
+        return [run for stretch in self._stretches for run in stretch.runs() if run.owner is owner]
 
-    def _cut(self, first: int, length: int, *, remove: bool) -> list[Run[Owner]]:
-        if not self._runs:
+    def _remove(self, first: int, length: int) -> list[_Stretch[Owner]]:
+        stretches = self._stretches
+        if stretches and stretches[0].first == first and length <= len(stretches[0].contexts):  # in order: usual
+            stretch = stretches[0]
+            self.count -= length
+            if length == len(stretch.contexts):
+                return [stretches.pop(0)]
+            taken = stretch.part(0, length)
+            del stretch.owners[:length], stretch.contexts[:length]
+            stretch.first = (first + length) & MASK
+            return [taken]
+        return self._cut(first, length, remove=True)
+
+    def _cut(self, first: int, length: int, *, remove: bool) -> list[_Stretch[Owner]]:
+        stretches = self._stretches
+        if not stretches:
             return []
-        base = self._runs[0].first
+        base = stretches[0].first
         low = (first - base) & MASK
         if low >= HALF:
             low -= MASK + 1
         high = low + length  # ids are counted from the oldest one; this is the first one beyond
-        found: list[Run[Owner]] = []
-        kept: list[Run[Owner]] = []
-        at = self._find(base, max(low, 0))
-        start = at
-        for run in self._runs[at:]:
-            offset = (run.first - base) & MASK
+        found: list[_Stretch[Owner]] = []
+        kept: list[_Stretch[Owner]] = []
+        at = start = self._find(base, max(low, 0))
+        while at < len(stretches):
+            stretch = stretches[at]
+            offset = (stretch.first - base) & MASK
             if offset >= high:
                 break
             at += 1
-            begin, end = max(low - offset, 0), min(high - offset, len(run.contexts))
+            size = len(stretch.contexts)
+            begin, end = max(low - offset, 0), min(high - offset, size)
             if begin >= end:
-                kept.append(run)
+                kept.append(stretch)
                 continue
-            found.append(Run(run.owner, (run.first + begin) & MASK, run.contexts[begin:end]))
+            found.append(stretch.part(begin, end))
             if begin:
-                kept.append(Run(run.owner, run.first, run.contexts[:begin]))
-            if end < len(run.contexts):
-                kept.append(Run(run.owner, (run.first + end) & MASK, run.contexts[end:]))
+                kept.append(stretch.part(0, begin))
+            if end < size:
+                kept.append(stretch.part(end, size))
         if remove:
-            self._runs[start:at] = kept
-            self.count -= sum(len(run.contexts) for run in found)
+            stretches[start:at] = kept
+            self.count -= sum(len(stretch.contexts) for stretch in found)
         return found
 
     def _find(self, base: int, offset: int) -> int:
-        """The index of the last run that begins at or before `offset` ids after `base`."""
-        runs = self._runs
-        low, high = 0, len(runs)
+        """The index of the last stretch that begins at or before `offset` ids after `base`."""
+        stretches = self._stretches
+        low, high = 0, len(stretches)
         while high - low > 1:
             middle = (low + high) // 2
-            if (runs[middle].first - base) & MASK <= offset:
+            if (stretches[middle].first - base) & MASK <= offset:
                 low = middle
             else:
                 high = middle

@@ -101,7 +101,6 @@ _GROUPINGS: Final = {
     "hours": ("hour",),
     "attempts": ("deliveries",),
     "durations": ("band",),
-    "addresses": ("address",),
     "fates": ("fate",),
     "afterlives": ("afterlife",),
 }
@@ -197,7 +196,7 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
         _hours(found["hours"]),
         _attempts(found["attempts"]),
         _durations(found["durations"]),
-        _durations_by_address(found["addresses"]),
+        _durations_by_address(deaths, top),
         _counted(found["fates"], "fates", "What became of the dead letters"),
         _afterlives(found["afterlives"]),
         poison.section_of(journal, deaths),
@@ -227,8 +226,6 @@ def _measures() -> list[Column]:
         F.min("time").alias("first death"),
         F.max("time").alias("last death"),
         F.min(F.when(fate == WAITING, F.col("time"))).alias("oldest waiting"),
-        F.count("took").alias("timed"),
-        *quantiles("took"),
         *[count_if(F.col("reason") == reason, reason) for reason in REASONS],
     ]
 
@@ -306,11 +303,12 @@ def _durations(found: Groups) -> Section:
     return section("durations", "From the first failure to death", table, note=_TIMED, chart=chart)
 
 
-def _durations_by_address(found: Groups) -> Section:
-    names = ["min (s)", "median (s)", "p95 (s)", "max (s)"]
-    table = found.table.filter(pc.field("timed") > 0).select(["address", "timed", *names])
-    table = table.rename_columns(["address", DEATHS, *names])
-    return section("durations-by-address", "The same by address", table, beyond=found.beyond, note=_TIMED)
+def _durations_by_address(deaths: DataFrame, top: int) -> Section:
+    """By itself: quantiles among the sums of the other groupings would make Spark sort for all of them."""
+    timed = deaths.where(F.col("took").isNotNull()).groupBy("address")
+    counted = timed.agg(F.count("*").alias(DEATHS), *quantiles("took"))
+    table, beyond = most(counted, [F.desc(DEATHS), F.asc("address")], top)
+    return section("durations-by-address", "The same by address", table, beyond=beyond, note=_TIMED)
 
 
 def _afterlives(found: Groups) -> Section:

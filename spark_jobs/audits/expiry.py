@@ -54,13 +54,23 @@ _GROUPINGS: Final = {
     "consumers": ("consumers",),
     "destinations": ("went to",),
     "hours": ("hour",),
-    "addresses": ("address",),
 }
 
-_TIMES: Final = {
-    "waited": "From when the broker took the message until the expiry was noticed.",
-    "late": "From the expiration until the broker noticed it; message-expiry-scan-period bounds it.",
-}
+#: Columns with times in ms, and what their sections are called.
+_TIMES: Final = (
+    (
+        "waited",
+        "waiting",
+        "How long they had waited",
+        "From when the broker took the message until the expiry was noticed.",
+    ),
+    (
+        "late",
+        "lateness",
+        "How late it was noticed",
+        "From the expiration until the broker noticed it; message-expiry-scan-period bounds it.",
+    ),
+)
 
 
 def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
@@ -139,8 +149,7 @@ def _result(journal: Journal, expired: DataFrame, overdue: DataFrame, covered: C
         _counted(found["consumers"], "consumers", "Who could have read them"),
         _counted(found["destinations"], "destinations", "Where they went"),
         _hours(found["hours"]),
-        _times(found["addresses"], "waited", "waiting", "How long they had waited"),
-        _times(found["addresses"], "late", "lateness", "How late it was noticed"),
+        *_times(expired, top),
         _still_there(overdue, top),
     )
     problems = (f"{many(late, 'message')} past their expiration and still on a queue",) if late else ()
@@ -159,7 +168,6 @@ def _measures() -> list[Column]:
         count_if(F.col("went to") != REMOVED, KEPT),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
-        *[each for name in _TIMES for each in quantiles(name, f"{name} ")],
     ]
 
 
@@ -181,12 +189,24 @@ def _hours(found: Groups) -> Section:
     return section("hours", "When they expired", table, beyond=found.beyond, chart=chart)
 
 
-def _times(found: Groups, which: str, name: str, title: str) -> Section:
-    """Quantiles of a time, by address."""
+def _times(expired: DataFrame, top: int) -> list[Section]:
+    """Quantiles of two times, by address."""
+    measures = [each for name, _, _, _ in _TIMES for each in quantiles(name, f"{name} ")]
+    counted = expired.groupBy("address").agg(F.count("*").alias(EXPIRED), *measures)
+    table, beyond = most(counted, [F.desc(EXPIRED), F.asc("address")], top)
     names = ["min (s)", "median (s)", "p95 (s)", "max (s)"]
-    table = found.table.select(["address", EXPIRED, *[f"{which} {each}" for each in names]])
-    table = table.rename_columns(["address", EXPIRED, *names])
-    return section(name, title, table, beyond=found.beyond, note=_TIMES[which])
+    return [
+        section(
+            name,
+            title,
+            table.select(["address", EXPIRED, *[f"{which} {each}" for each in names]]).rename_columns(
+                ["address", EXPIRED, *names]
+            ),
+            beyond=beyond,
+            note=note,
+        )
+        for which, name, title, note in _TIMES
+    ]
 
 
 def _still_there(overdue: DataFrame, top: int) -> Section:

@@ -132,8 +132,8 @@ class AmqpSim(SimPeer):
             for event in events:
                 self.events.append(event)
                 if isinstance(event, Transfers):
-                    for at, payload in enumerate(event.payloads):
-                        self.arrived.append(Delivery(event.link, event.first + at, payload, event.settled))
+                    for id, payload in zip(event.ids, event.payloads, strict=True):
+                        self.arrived.append(Delivery(event.link, id, payload, event.settled))
                 elif isinstance(event, Dispositions):
                     self.outcomes += [Outcome(context, event.state, event.settled) for context in event.contexts]
 

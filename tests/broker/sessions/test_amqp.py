@@ -132,6 +132,24 @@ def test_a_silent_peer_is_told_and_dropped() -> None:
 # -- messages in -------------------------------------------------------------------------------------------------------
 
 
+def test_links_that_take_turns() -> None:
+    """Each message goes to its link's address, in order, and each has its own answer."""
+    _, client = started({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"})
+    links = [client.sender(name, "queue") for name in ("a", "full", "b")]
+    assert client.send(links[1], message("first"))[0].state == Accepted()
+    for number in range(30):
+        links[number % 3].send([message(str(number))], [number])
+    client.say()
+    assert sorted(str(outcome.context) for outcome in client.outcomes) == sorted(map(str, range(30)))
+    for outcome in client.outcomes:
+        assert isinstance(outcome.context, int)
+        assert isinstance(outcome.state, Rejected if outcome.context % 3 == 1 else Accepted)
+    for name, rest in (("a", 0), ("b", 2)):
+        client.receiver(name)
+        assert client.bodies() == [str(number) for number in range(rest, 30, 3)]
+    assert client.ses.outgoing.count == 0
+
+
 def test_accepted_means_on_disk() -> None:
     broker = SimBroker(small(), lazy_disk=True)
     client = AmqpSim(broker)

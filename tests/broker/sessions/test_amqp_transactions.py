@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp.performatives import Accepted, Modified, Rejected, Released, TransactionalState
+from protocols.amqp.message import AMQP_VALUE, encode_section
+from protocols.amqp.performatives import Accepted, Discharge, Modified, Rejected, Released, TransactionalState
 from tests.broker.sessions.test_amqp import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
@@ -37,6 +38,20 @@ def test_a_discharge_is_confirmed_once_it_is_on_disk() -> None:
     assert client.discharge(coordinator, tx) is None
     broker.step()
     assert client.outcomes[-1].state == Accepted()
+
+
+def test_a_client_that_waits_for_nothing_gets_what_it_asked_for_in_order() -> None:
+    """Discharges and the messages before them are one read, and go over two links."""
+    broker, client = started()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    transactions = [client.declare(coordinator) for _ in range(6)]
+    for tx in transactions:
+        to.send([message(tx.hex())], [tx], state=TransactionalState(tx))
+        coordinator.send([encode_section(AMQP_VALUE, Discharge(tx, False))], [tx])
+    client.say()
+    states = [outcome.state for outcome in client.outcomes if not isinstance(outcome.state, TransactionalState)]
+    assert states == [Accepted()] * 6
+    assert len(held(broker, "b")) == 6
 
 
 @pytest.mark.parametrize("how", ["discharge", "detach", "drop"])

@@ -22,8 +22,8 @@ def transfer(number: int, payload: bytes = b"x", **fields: object) -> bytes:
 def told(events: Iterable[Event]) -> list[tuple[int, bytes, bytes]]:
     """Number, tag and payload of each delivery."""
     return [
-        ((event.first - FIRST_ID + at) & MASK, tag, payload)
+        ((id - FIRST_ID) & MASK, tag, payload)
         for event in events
         if isinstance(event, Transfers)
-        for at, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True))
+        for id, tag, payload in zip(event.ids, event.tags, event.payloads, strict=True)
     ]

@@ -327,7 +327,7 @@ def test_resumed_deliveries() -> None:
     raw += transfer(2, b"new")
     resumed, new = of(receive(codec, raw), Transfers)
     assert (resumed.tags, resumed.payloads, resumed.resumed) == ([b"known"], [b"rest"], True)
-    assert (new.first, new.payloads, new.resumed) == (0, [b"new"], False)
+    assert (new.ids, new.payloads, new.resumed) == ([0], [b"new"], False)
     assert link.session.incoming.count == 2
     assert link.credit == 7
 

@@ -10,14 +10,17 @@ import pytest
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
 )
-from protocols.amqp.events import Attached, Event, LinkFailed, SessionFailed, Transfers
+from protocols.amqp.events import Attached, Began, Event, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import (
     SENDER,
     Attach,
+    Begin,
+    Coordinator,
     Detach,
     Disposition,
     TransactionalState,
@@ -91,9 +94,7 @@ def test_runs_in_the_encodings_of_clients(client: str, reads: int) -> None:
     transfers = of(events, Transfers)
     assert [payload for event in transfers for payload in event.payloads] == payloads
     assert [tag for event in transfers for tag in event.tags] == [tag_of(at) for at in range(700)]
-    assert [event.first for event in transfers] == [
-        sum(len(before.tags) for before in transfers[:at]) for at in range(len(transfers))
-    ]
+    assert [id for event in transfers for id in event.ids] == list(range(700))
     settled = tail[1:2] == b"\x41"
     assert {event.settled for event in transfers} == {settled}
     assert {event.message_format for event in transfers} == {0}
@@ -105,20 +106,134 @@ def test_runs_in_the_encodings_of_clients(client: str, reads: int) -> None:
         assert len(transfers) < 12  # runs, not messages
 
 
-def test_runs_on_several_links() -> None:
+def two_links(credit: int = 1000, limits: Limits | None = None) -> tuple[AmqpConnection, Receiver, Receiver]:
+    """The same with another link, whose handle is 7."""
+    codec, link = receiving_server() if limits is None else receiving_server(limits)
+    link.send_credit(100_000)
+    other = only(receive(codec, frames(Attach("other", 7, SENDER, initial_delivery_count=0))), Attached).link
+    assert isinstance(other, Receiver)
+    other.send_attach()
+    other.send_credit(credit)
+    codec.data_to_send()
+    return codec, link, other
+
+
+def in_turns(count: int, first: int = 1000, **fields: object) -> bytes:
+    """Transfers that alternate between two links."""
+    return b"".join(
+        frame(0, Transfer(7 * (at % 2), add(first, at), b"%04d" % at, 0, **fields).encode() + b"%d" % at)  # type: ignore[arg-type]
+        for at in range(count)
+    )
+
+
+@pytest.mark.parametrize("first", [1000, 0xFFFF_FFF0])
+@pytest.mark.parametrize("settled", [False, True])
+def test_runs_on_several_links(first: int, settled: bool) -> None:
+    codec, link, other = two_links()
+    events = of(receive(codec, in_turns(500, first, settled=settled)), Transfers)
+    assert len(events) < 10  # the first frame of each link and width of id is learned from, the others are one run
+    for number, its in enumerate((link, other)):
+        mine = [event for event in events if event.link is its]
+        assert [id for event in mine for id in event.ids] == [add(first, at) for at in range(number, 500, 2)]
+        assert [payload for event in mine for payload in event.payloads] == [b"%d" % at for at in range(number, 500, 2)]
+        assert [tag for event in mine for tag in event.tags] == [b"%04d" % at for at in range(number, 500, 2)]
+        assert its.delivery_count == 250
+        held = link.session.incoming.of(its)
+        assert [tag for run in held for tag in run.contexts] == ([] if settled else [t for e in mine for t in e.tags])
+    assert link.session.incoming.count == (0 if settled else 500)
+    assert link.session.next_incoming_delivery == add(first, 500)
+    link.session.send_disposition(True, first, add(first, 499))
+    assert link.session.incoming.count == 0
+
+
+def test_the_credit_of_one_of_several_links_is_kept() -> None:
+    codec, link, other = two_links(credit=10)
+    events = receive(codec, in_turns(40))
+    [failed] = of(events, LinkFailed)
+    assert (failed.link, failed.error.condition) == (other, TRANSFER_LIMIT_EXCEEDED)
+    counts = {its: sum(len(e.ids) for e in of(events, Transfers) if e.link is its) for its in (link, other)}
+    assert counts == {link: 20, other: 10}
+    assert link.credit == 100_000 - 20
+
+
+def test_runs_of_links_end_where_settling_or_the_state_changes() -> None:
+    codec, link, _ = two_links()
+    state = TransactionalState(b"1")
+    kinds: list[dict[str, object]] = [{}, {"settled": True}, {"state": state}, {}]
+    receive(codec, b"".join(in_turns(2, 1000 + 2 * at, **kind) for at, kind in enumerate(kinds)))  # learned
+    raw = b"".join(in_turns(10, 1008 + 10 * at, **kind) for at, kind in enumerate(kinds))
+    mine = [event for event in of(receive(codec, raw), Transfers) if event.link is link]
+    assert [id for event in mine for id in event.ids] == list(range(1008, 1048, 2))
+    told = [(event.settled, event.state) for event in mine for _ in event.ids]
+    assert told == [(False, None)] * 5 + [(True, None)] * 5 + [(False, state)] * 5 + [(False, None)] * 5
+    assert link.session.incoming.count == 6 + 30
+
+
+def test_a_run_has_the_deliveries_of_one_session() -> None:
     codec, link = client_link()
-    raw = frames(Attach("other", 7, SENDER, initial_delivery_count=0))
+    begun = only(receive(codec, frames(Begin(None, 0, 2048, 5), channel=1)), Began).session
+    begun.send_begin()
+    other = only(receive(codec, frames(Attach("b", 0, SENDER, initial_delivery_count=0), channel=1)), Attached).link
+    assert isinstance(other, Receiver)
+    other.send_attach()
+    other.send_credit(100)
+    raw = [frame(at % 2, Transfer(0, 1000 + at - (at > 1), b"t", 0).encode()) for at in range(4)]
+    receive(codec, raw[0] + raw[1])  # learned: 1000 and 1001
+    assert [event.ids for event in of(receive(codec, raw[2] + raw[3]), Transfers)] == [[1001], [1002]]
+    assert [its.session.next_incoming_delivery for its in (link, other)] == [1002, 1003]
+    assert [its.session.incoming.count for its in (link, other)] == [2, 2]
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 20])
+def test_a_frame_of_a_run_that_is_shorter_than_its_transfer(size: int) -> None:
+    codec, _ = client_link()
+    receive(codec, in_turns(1))
+    whole = frame(0, Transfer(0, 1001, b"0001", 0).encode())
+    assert size < len(whole)
+    assert receive(codec, size.to_bytes(4) + whole[4:]) == []
+    assert codec.error is not None
+
+
+def test_a_frame_of_a_run_that_is_too_large() -> None:
+    codec, link = receiving_server(Limits(message_bytes_max=100))
+    sizes = (1, 100, 101)
+    raw = [frame(0, Transfer(0, 1000 + at, b"t", 0).encode() + bytes(size)) for at, size in enumerate(sizes)]
+    events = receive(codec, b"".join(raw))
+    assert [payload for _, _, payload in told(events)] == [bytes(1), bytes(100)]
+    [failed] = of(events, LinkFailed)
+    assert (failed.link, failed.error.condition) == (link, MESSAGE_SIZE_EXCEEDED)
+
+
+def test_a_coordinators_messages_keep_their_place() -> None:
+    codec, link = client_link()
+    raw = frames(Attach("tx", 7, SENDER, target=Coordinator(), initial_delivery_count=0))
     other = only(receive(codec, raw), Attached).link
     assert isinstance(other, Receiver)
     other.send_attach()
     other.send_credit(1000)
-    raw = b"".join(
-        frame(0, Transfer(7 * (at % 2), 1000 + at, b"%04d" % at, 0).encode() + b"%d" % at) for at in range(500)
-    )
+    raw = b"".join(in_turns(2, 1000 + 2 * at) for at in range(10))
     events = of(receive(codec, raw), Transfers)
-    assert [event.payloads for event in events] == [[b"%d" % at] for at in range(500)]
-    assert [event.link for event in events] == [link, other] * 250
-    assert (link.delivery_count, other.delivery_count) == (250, 250)
+    assert [(event.link, event.ids) for event in events] == [((link, other)[at % 2], [1000 + at]) for at in range(20)]
+
+
+def test_frames_of_several_shapes_are_one_run_of_their_link() -> None:
+    """The length of tags and ids is part of a shape, and changes on the way."""
+    codec, link, _ = two_links()
+    lengths = [1, 2] * 20
+    raw = [frame(0, Transfer(0, 1000 + at, b"t" * size, 0).encode() + b"x") for at, size in enumerate(lengths)]
+    receive(codec, raw[0] + raw[1])
+    [event] = of(receive(codec, b"".join(raw[2:])), Transfers)
+    assert event.ids == list(range(1002, 1040))
+    assert [len(tag) for tag in event.tags] == lengths[2:]
+    assert event.link is link
+
+
+def test_runs_of_links_end_with_the_room_for_unsettled_deliveries() -> None:
+    codec, link, _ = two_links(limits=Limits(unsettled_max=20))
+    assert sum(len(event.ids) for event in of(receive(codec, in_turns(20)), Transfers)) == 20
+    [failed] = receive(codec, in_turns(2, 1020))
+    assert isinstance(failed, SessionFailed)
+    assert link.session.incoming.count == 20
 
 
 def test_many_shapes_are_not_kept() -> None:
@@ -154,17 +269,17 @@ def test_encodings_that_are_no_shape(change: dict[str, bytes]) -> None:
     codec, _ = client_link()
     raw = b"".join([unusual(at, **change) for at in range(500, 510)])
     events = of(receive(codec, raw), Transfers)
-    assert [(event.first, event.tags, event.payloads) for event in events] == [
-        (at, [b"t"], [b"payload"]) for at in range(500, 510)
+    assert [(event.ids, event.tags, event.payloads) for event in events] == [
+        ([at], [b"t"], [b"payload"]) for at in range(500, 510)
     ]
     assert codec._shapes == {}
 
 
 def test_the_id_0_is_no_shape() -> None:
     codec, _ = client_link()
-    assert only(receive(codec, unusual(0, id=b"\x43")), Transfers).first == 0
+    assert only(receive(codec, unusual(0, id=b"\x43")), Transfers).ids == [0]
     assert codec._shapes == {}
-    assert only(receive(codec, unusual(1)), Transfers).first == 1
+    assert only(receive(codec, unusual(1)), Transfers).ids == [1]
     assert len(codec._shapes) == 1
 
 

@@ -78,7 +78,7 @@ def test_messages() -> None:
     assert delivered(events) == [*payloads, b"again"]
     last = events[-1]
     assert isinstance(last, Transfers)
-    assert (last.first, last.tags, last.settled, last.message_format) == (50, [b"\0\0\0\x32"], True, 7)
+    assert (last.ids, last.tags, last.settled, last.message_format) == ([50], [b"\0\0\0\x32"], True, 7)
     assert (receiver.credit, receiver.delivery_count, receiver.session.incoming.count) == (49, 51, 50)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp.serial import HALF, MASK, add, difference, span
+from protocols.amqp.serial import HALF, MASK, add, difference, following, ranges, span
 
 numbers = st.integers(0, MASK)
 
@@ -32,3 +35,17 @@ def test_wrapping_around() -> None:
 @given(numbers)
 def test_what_is_half_the_circle_apart_has_no_order(number: int) -> None:
     assert difference(add(number, HALF), number) == difference(number, add(number, HALF)) == -HALF
+
+
+@given(st.sampled_from([0, 7, MASK - 2, MASK]), st.integers(0, 20))
+def test_following(first: int, count: int) -> None:
+    assert list(following(first, count)) == [add(first, at) for at in range(count)]
+
+
+@given(st.sets(st.one_of(st.integers(0, 12), st.integers(MASK - 5, MASK))), st.randoms())
+def test_ranges(ids: set[int], random: Random) -> None:
+    shuffled = list(ids)
+    random.shuffle(shuffled)
+    found = ranges(shuffled)
+    assert [id for first, last in found for id in range(first, last + 1)] == sorted(ids)
+    assert all(after > before + 1 for (_, before), (after, _) in pairwise(found))

@@ -12,8 +12,9 @@ firsts = st.sampled_from([0, 5, MASK - 3, HALF - 2, HALF + 1])
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(1, 700)),
+        st.tuples(st.just("each"), st.text("abc", min_size=1, max_size=5), st.integers(1, 700)),
         st.tuples(st.just("skip"), st.just(""), st.integers(1, 3)),
-        st.tuples(st.sampled_from(["take", "look"]), st.integers(-20, 900), st.integers(1, 900)),
+        st.tuples(st.sampled_from(["take", "look", "remove"]), st.integers(-20, 900), st.integers(1, 900)),
         st.tuples(st.just("forget"), st.sampled_from("abc"), st.just(0)),
     ),
     max_size=30,
@@ -36,6 +37,11 @@ def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) ->
             unsettled.add(subject, following, contexts)
             model |= {add(following, at): (subject, context) for at, context in enumerate(contexts)}
             following = add(following, count)
+        elif verb == "each":
+            owners = [subject[at % len(subject)] for at in range(count)]
+            unsettled.add_each(owners, following, [f"{following}+{at}" for at in range(count)])
+            model |= {add(following, at): (owner, f"{following}+{at}") for at, owner in enumerate(owners)}
+            following = add(following, count)
         elif verb == "skip":
             following = add(following, count)
         elif verb == "forget":
@@ -47,6 +53,10 @@ def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) ->
             expected = [(number, *model[number]) for number in numbers if number in model]
             if verb == "take":
                 assert flat(unsettled.take(begin, count)) == expected
+                for number, _, _ in expected:
+                    del model[number]
+            elif verb == "remove":
+                unsettled.remove(begin, count)
                 for number, _, _ in expected:
                     del model[number]
             else:
@@ -75,6 +85,17 @@ def test_messages_one_by_one_are_one_run() -> None:
     assert [len(run.contexts) for run in unsettled.of("a")] == [512, 488]
     [run, _] = unsettled.look(0, 1000)
     assert run.contexts == list(range(512))
+
+
+def test_links_that_take_turns_do_not_split() -> None:
+    a, b = "a", "b"
+    unsettled: Unsettled[str] = Unsettled()
+    for number in range(500):
+        unsettled.add((a, b)[number % 2], number, [number])
+    assert len(unsettled._stretches) == 1
+    unsettled.forget(a)
+    assert flat(unsettled.look(0, 4)) == [(1, "b", 1), (3, "b", 3)]
+    assert unsettled.count == 250
 
 
 def test_any_range_costs_no_more_than_the_runs() -> None:

@@ -26,6 +26,7 @@ from protocols.amqp.performatives import (
 )
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
+from protocols.amqp.serial import ranges
 
 CREDIT: Final = 50
 
@@ -103,11 +104,11 @@ class Served:
                 session.send_begin()
             case Attached(link):
                 self._attach(link)
-            case Transfers(link, first, _, payloads, settled):
+            case Transfers(link, ids, _, payloads, settled):
                 self._toy.queues[self._addresses[link]].extend(payloads)
                 if not settled:
-                    last = first + len(payloads) - 1
-                    link.session.send_disposition(RECEIVER, first, last, state=Accepted())
+                    for first, last in ranges(ids):
+                        link.session.send_disposition(RECEIVER, first, last, state=Accepted())
                 if link.credit < CREDIT // 2:
                     link.send_credit(CREDIT)
             case Credit(link):

@@ -1,0 +1,144 @@
+"""Runs of TRANSFER frames on the links of one session, read in one loop.
+
+A producer with several links sends on them in turns, so the deliveries of one link are seldom neighbours.  Here each
+frame is told by its first bytes (`transfers.key`), and goes to the lane of its link: whatever the turns, a read gives
+one Transfers event a link.  The order within a link is kept, and none between links is promised (part 2, 2.6);
+but what a coordinator is told counts for what came before, so its frames are in no run and end it (`Receiver.apart`).
+
+All deliveries of a run are settled, or none is, and those of one link have the same state and message format.  Where
+that ends, or with the first frame of no known shape, the run ends.  So it does when the session's window, its room for
+unsettled deliveries, or the credit of a link might be used up: whatever then is too much is read with all care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from protocols.amqp.events import Event, Transfers
+from protocols.amqp.serial import MASK
+from protocols.amqp.transfers import Shape, Unpack, key_end
+
+if TYPE_CHECKING:
+    from protocols.amqp.receiver import Receiver
+    from protocols.amqp.session import Session
+
+#: Of a shape: its unpack, head, tag's head, tail, bytes before the payload, and how large its frames may be.  Of the
+#: lane: its link, and what takes an id, a tag, and a payload.
+_Track = tuple[
+    Unpack,
+    bytes,
+    bytes,
+    bytes,
+    int,
+    int,
+    "Receiver",
+    Callable[[Any], None],
+    Callable[[Any], None],
+    Callable[[Any], None],
+]
+
+
+class _Lane:
+    """Deliveries of one link; `shape` is that of the first."""
+
+    __slots__ = ("ids", "payloads", "shape", "tags")
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.ids: list[int] = []
+        self.tags: list[bytes] = []
+        self.payloads: list[bytes] = []
+
+
+def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: list[Event]) -> int:
+    """Append the deliveries from `at` on, one event a link; where the first frame begins that is not one of them."""
+    width = key_end(buffer, at)
+    shape = shapes.get(buffer[at + 4 : at + width])
+    if shape is None or not shape.link.session.reads:
+        return at
+    session, settled = shape.link.session, shape.settled
+    limit = session.delivery_room(settled=settled)
+    lanes: dict[Receiver, _Lane] = {}
+    tracks: dict[bytes, _Track] = {}
+    owners: list[Receiver] = []
+    all_tags: list[bytes] = []
+    delivery_id = session.next_incoming_delivery
+    end = len(buffer)
+    count = 0
+    while count < limit:
+        key = buffer[at + 4 : at + width]
+        track = tracks.get(key)
+        if track is None:
+            shape = shapes.get(key)
+            if shape is None or shape.settled is not settled:
+                break
+            if shape.link not in lanes:
+                limit = min(limit, count + shape.link.run_room)
+            track = _track(shape, session, lanes)
+            if track is None or count >= limit:
+                break
+            tracks[key] = track
+        unpack, head, tag_head, tail, nbytes, bytes_max, link, add_id, add_tag, add_payload = track
+        if at + nbytes > end:
+            break
+        size, its_head, its_id, its_tag_head, tag, its_tail = unpack(buffer, at)
+        stop = at + size
+        if (
+            its_id != delivery_id
+            or its_head != head
+            or its_tail != tail
+            or its_tag_head != tag_head
+            or not nbytes <= size <= bytes_max
+            or stop > end
+        ):
+            break
+        add_id(delivery_id)
+        add_tag(tag)
+        add_payload(buffer[at + nbytes : stop])
+        if not settled:
+            owners.append(link)
+            all_tags.append(tag)
+        delivery_id = (delivery_id + 1) & MASK
+        count += 1
+        at = stop
+    if count:
+        session.received_deliveries(owners, all_tags, count)
+        _tell(lanes, events)
+    return at
+
+
+def _track(shape: Shape, session: Session, lanes: dict[Receiver, _Lane]) -> _Track | None:
+    """Where frames of a shape go; None if they cannot join this run."""
+    link = shape.link
+    if link.session is not session:
+        return None
+    lane = lanes.get(link)
+    if lane is None:
+        lane = lanes[link] = _Lane(shape)
+    elif lane.shape.state != shape.state or lane.shape.message_format != shape.message_format:
+        return None
+    limits = session.limits
+    bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + shape.nbytes)
+    return (
+        shape.unpack,
+        shape.head,
+        shape.tag_head,
+        shape.tail,
+        shape.nbytes,
+        bytes_max,
+        link,
+        lane.ids.append,
+        lane.tags.append,
+        lane.payloads.append,
+    )
+
+
+def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
+    for link, lane in lanes.items():
+        if lane.ids:
+            shape = lane.shape
+            link.count(len(lane.ids))
+            events.append(
+                Transfers(link, lane.ids, lane.tags, lane.payloads, shape.settled, shape.state, shape.message_format)
+            )
