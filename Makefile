@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test check demo storm bench reference pyfiles clean
+.PHONY: run test check demo storm interop bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -30,6 +30,11 @@ demo: $(TESTING)
 # The kill -9 loop of `make test`, for long.
 storm: $(TESTING)
 	$(BIN)/python -m tests.storm --kills 1000
+
+# The tests with real clients, also the one in Rust, whose packages take some minutes to compile.
+interop: $(TESTING)
+	cd tests/interop/rust && cargo build
+	$(BIN)/pytest tests/interop
 
 # Beside another broker, if one is installed: docs/performance.md.
 bench: $(TESTING)

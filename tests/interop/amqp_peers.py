@@ -1,0 +1,104 @@
+"""The programs of other languages that drive AMQP clients, built once for each state of their sources.
+
+Each takes a port and what to do: `suite`, or `forward` with a selector and routes (see `forwarding`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.test_node import install
+
+HERE: Final = Path(__file__).parent
+
+#: Fetching and building takes some seconds; an index that cannot be reached takes long to give up.
+BUILD_S: Final = 100
+#: What a program may take.
+RUN_S: Final = 60
+
+#: A virtual machine that starts quickly and leaves the processors to others.
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+
+
+def tool(name: str) -> str:
+    """Where a tool is.  Skips the test if it is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def fresh(product: Path, *patterns: str) -> bool:
+    """Whether a product is younger than its sources, which stand in the folder before its first wildcard."""
+    sources = [source for pattern in patterns for source in HERE.glob(pattern)]
+    assert sources, patterns
+    return product.exists() and product.stat().st_mtime >= max(source.stat().st_mtime for source in sources)
+
+
+def build(directory: Path, *command: str) -> None:
+    """Run a build.  Raises CalledProcessError, TimeoutExpired."""
+    subprocess.run(command, cwd=directory, check=True, timeout=BUILD_S)
+
+
+def java(main: str) -> list[str]:
+    """A class of the Maven project."""
+    product = HERE / "java" / "target"
+    machine, maven = tool("java"), tool("mvn")
+    tool("javac")
+    if not fresh(product / "classes" / f"{main}.class", "java/pom.xml", "java/src/main/java/*.java"):
+        shutil.rmtree(product, ignore_errors=True)
+        build(HERE / "java", maven, "--quiet", "--batch-mode", "compile")
+    return [machine, *_JVM, "-cp", f"{product / 'classes'}{os.pathsep}{product / 'lib'}/*", main]
+
+
+def go() -> list[str]:
+    """The Go program."""
+    product = HERE / "go" / "peer"
+    compiler = tool("go")
+    if not fresh(product, "go/go.*", "go/*.go"):
+        build(HERE / "go", compiler, "build", "-o", str(product), ".")
+    return [str(product)]
+
+
+def rust() -> list[str]:
+    """The Rust program, whose 80 packages take too long to compile for the normal run.  Skips if it is not built."""
+    product = HERE / "rust" / "target" / "debug" / "interop"
+    if not fresh(product, "rust/Cargo.*", "rust/src/*.rs"):
+        pytest.skip("tests/interop/rust is not built: make interop")
+    return [str(product)]
+
+
+def node(script: str) -> list[str]:
+    """A script with the packages of package-lock.json."""
+    interpreter, npm = tool("node"), tool("npm")
+    install(npm)
+    return [interpreter, str(HERE / "node" / script)]
+
+
+def forwarding(name: str, port: int, selector: str, routes: Sequence[str]) -> list[str]:
+    """The command that forwards messages with a client; routes are `FROM>TO,TO`, and end with the case `end`."""
+    arguments = [selector, *routes]
+    match name:
+        case "jms":
+            return [*java("Forward"), str(port), *arguments]
+        case "rhea":
+            return [*node("amqp_forward.mjs"), str(port), *arguments]
+        case "go":
+            return [*go(), str(port), "forward", *arguments]
+        case "rust":
+            return [*rust(), str(port), "forward", *arguments]
+    raise KeyError(name)
+
+
+def run(command: Sequence[str]) -> str:
+    """A program that has to succeed: what it wrote."""
+    result = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

@@ -1,0 +1,76 @@
+"""One port for STOMP and AMQP: whoever connects is served as what its first bytes say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocols.amqp.performatives import Accepted
+from tests.interop.amqp_client import SocketWire, amqp
+from tests.interop.client import DURABLE, connected
+from tests.support.daemon import DaemonProcess, running
+from tests.support.sim_amqp import message
+
+SETTINGS = """
+[acceptors.http]
+protocol = "http"
+
+[acceptors.amqp]
+protocol = "amqp"
+
+[acceptors.stomp]
+protocol = "stomp"
+also = "amqp"
+"""
+
+
+class Slowly(SocketWire):
+    """A socket that is closed afterwards."""
+
+    def __enter__(self) -> Slowly:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A broker whose STOMP port takes AMQP too."""
+    with running(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
+        yield broker
+
+
+def test_both_protocols_on_one_port(both: DaemonProcess) -> None:
+    with connected(both.port) as stomp, amqp(both.port) as client:
+        client.receiver("queue://crossing")
+        stomp.subscribe("/queue/back")
+        stomp.put("/queue/crossing", "to AMQP", DURABLE)
+        assert [delivery.body for delivery in client.take()] == [b"to AMQP"], "its content-length says bytes"
+        assert client.put(client.sender("queue://back"), message("to STOMP")) == [Accepted()]
+        assert stomp.take().text == "to STOMP"
+
+
+def test_first_bytes_that_come_one_by_one(both: DaemonProcess) -> None:
+    with Slowly(both.port) as wire:
+        for byte in b"AMQP\x00\x01\x00\x00":
+            wire.send(bytes([byte]))
+        assert wire.recv()[:8] == b"AMQP\x00\x01\x00\x00"
+    with Slowly(both.port) as wire:
+        for byte in b"CONNECT\naccept-version:1.2\nhost:h\n\n\0":
+            wire.send(bytes([byte]))
+        assert wire.recv().startswith(b"CONNECTED\n")
+
+
+@pytest.mark.parametrize(
+    "first", [b"\xff" * 20_000, b"GET / HTTP/1.1\r\n\r\n", b"AMQX\x00\x01\x00\x00\n"], ids=["noise", "HTTP", "nearly"]
+)
+def test_neither(both: DaemonProcess, first: bytes) -> None:
+    with Slowly(both.port) as wire:
+        wire.send(first)
+        try:
+            while wire.recv():
+                pass
+        except ConnectionResetError:
+            pass
