@@ -4,26 +4,29 @@
     Message.body     the body and the footer: as they came
 
 The header becomes facts, and is made anew for each delivery; delivery annotations end here (part 3, 3.2.2).  So the
-bare message goes out byte for byte as it came in.  What the broker notes on a message (facts.annotations) goes out as
+bare message goes out byte for byte as it came in; of one that the broker moved, only the expiry time is another.  What
+the broker notes on a message (facts.annotations) goes out as
 message annotations, under AMQP's names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.message import Annotations, Facts, Format, Message, RoutingType
+from broker.engine.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
 from broker.engine.queue import DeliveryState
 from broker.sessions.amqp_format import AMQP_FORMAT, annotation_name
 from broker.sessions.convert import ConversionError, to_amqp
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
-from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property, split
+from protocols.amqp.types import Timestamp
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -199,9 +202,23 @@ def _rewritten(message: Message) -> bytes:
         encoded = Encoded(whole)
         annotations = encoded.message_annotations
         annotations |= {annotation_name(name): value for name, value in facts.annotations.items()}
-        return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + encoded.bare
+        bare = _expiring_anew(encoded, facts) if ORIG_ADDRESS in facts.annotations else encoded.bare
+        return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + bare
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
+
+
+def _expiring_anew(encoded: Encoded, facts: Facts) -> bytes:
+    """The bare message of one that the broker moved: it is over when its new address says so, or never.
+
+    Receivers drop what is past its absolute-expiry-time, so nobody could read an expiry queue.  Raises DecodeError.
+    """
+    properties = encoded.properties
+    if properties.absolute_expiry_time is None:
+        return encoded.bare
+    expires = Timestamp(facts.expiration) if facts.expiration else None
+    changed = encode(replace(properties, absolute_expiry_time=expires))
+    return changed + encoded.bare[len(encoded.section(PROPERTIES)) :]
 
 
 def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:

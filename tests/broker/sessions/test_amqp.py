@@ -18,7 +18,7 @@ from protocols.amqp.performatives import (
     SenderSettleMode,
     Source,
 )
-from protocols.amqp.types import Described, Symbol
+from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.simulation.world import counts, held, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -384,6 +384,30 @@ def test_dead_letters_are_selected_by_their_annotations() -> None:
     assert client.bodies() == []
     client.receiver("DLQ", filter={"s": some})
     assert client.bodies() == ["1"]
+
+
+def test_what_the_broker_moved_is_over_when_the_broker_says_so() -> None:
+    """JMS clients drop a message whose absolute-expiry-time is past: they could not read an expiry queue."""
+    broker, client = started()
+    link = client.sender("a", "queue")
+    expires = Timestamp(broker.engine.now + 50)
+    properties = Properties("id", subject="s", absolute_expiry_time=expires)
+    sent = message("1", properties=properties, application={"n": 1})
+    client.send(link, sent, sent)
+    client.receiver("a", credit=1)
+    [delivery] = client.take()
+    assert delivery.message.properties == properties
+    client.settle(delivery, state=Rejected())
+    broker.advance(60)
+    client.receiver("DLQ")
+    client.receiver("ExpiryQueue")
+    moved_ones = client.take()
+    assert len(moved_ones) == 2
+    for moved in moved_ones:
+        assert moved.message.properties == Properties("id", subject="s")
+        assert moved.message.application_properties == {"n": 1}
+        assert moved.body == "1"
+        assert moved.message.message_annotations["x-opt-DL-ORIG-EXPIRATION"] == expires
 
 
 def test_a_browser_takes_nothing_away() -> None:
