@@ -4,9 +4,8 @@
     Message.body     the body and the footer: as they came
 
 The header becomes facts, and is made anew for each delivery; delivery annotations end here (part 3, 3.2.2).  So the
-bare message goes out byte for byte as it came in; of one that the broker moved, only the expiry time is another.  What
-the broker notes on a message (facts.annotations) goes out as
-message annotations, under AMQP's names.
+bare message goes out byte for byte as it came in; of one that the broker moved, only the expiry time is another.
+What the broker notes on a message (facts.annotations) goes out as message annotations, under AMQP's names.
 """
 
 from __future__ import annotations
