@@ -105,7 +105,10 @@ class Engine:
         core.dirty_later.clear()
         dispatch.dispatch(core, self.router)
         self._seal()
-        return more or bool(core.dirty_later)
+        # The disk may have been quicker than the tick: what it announced meanwhile is not announced again.
+        if core.waiting and core.waiting[0].ticket <= core.journal.durable:
+            self.durable(core.journal.durable)
+        return more or bool(core.dirty_later or core.dirty)
 
     def _run_due(self) -> bool:
         core = self.core

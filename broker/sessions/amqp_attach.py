@@ -77,7 +77,8 @@ class Attacher:
     def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | None:
         target = attach.target
         if isinstance(target, Coordinator):
-            link.send_attach(source=attach.source, target=Coordinator(_TRANSACTION_CAPABILITIES))
+            granted_target = Coordinator(_TRANSACTION_CAPABILITIES)
+            link.send_attach(source=attach.source, target=granted_target, snd_settle_mode=attach.snd_settle_mode)
             return None
         if not isinstance(target, Target):
             raise link_error(INVALID_FIELD, "attach: a sender names its target.")

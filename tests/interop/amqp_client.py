@@ -35,7 +35,7 @@ from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
 
 #: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 
 class Lost(Exception):

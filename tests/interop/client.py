@@ -12,7 +12,7 @@ from typing import Any, Final
 import stomp
 
 #: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 

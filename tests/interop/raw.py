@@ -10,7 +10,7 @@ from typing import Final
 from tests.support.stomp_client import FrameReader, ServerFrame, frame
 
 #: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 CONNECT: Final = frame("CONNECT", {"accept-version": "1.2", "host": "h"})
 

@@ -246,12 +246,12 @@ def test_many_messages_that_never_end_share_a_limit(broker: DaemonProcess) -> No
 
 def test_half_a_message_and_a_dead_socket(broker: DaemonProcess) -> None:
     with amqp(broker.ports["amqp"]) as sender:
-        sender.sender("queue://half")
+        sender.sender("queue://amqp-half")
         sender.wire.send(transfer(0, payload=message("1"), more=True))
         sender.drop()
     with amqp(broker.ports["amqp"]) as other:
-        assert other.put(other.sender("queue://half"), message("2")) == [Accepted()]
-    assert broker.queue("half")["messages"] == 1
+        assert other.put(other.sender("queue://amqp-half"), message("2")) == [Accepted()]
+    assert broker.queue("amqp-half")["messages"] == 1
 
 
 def test_a_message_after_an_aborted_one(broker: DaemonProcess) -> None:

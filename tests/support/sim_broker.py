@@ -105,8 +105,12 @@ class SimBroker:
 
     def step(self) -> None:
         """Let the disk do what it has been given."""
-        self._writer.step()
+        self.write()
         self.turn()
+
+    def write(self) -> None:
+        """The disk works while a tick may be open: the writer's announcement comes before its end."""
+        self._writer.step()
 
     def turn(self) -> None:
         """End the tick, and the ticks that follow from it."""
@@ -166,9 +170,7 @@ class SimBroker:
             self.files.crash()
         else:
             self.shut_down()
-        return SimBroker(
-            self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk
-        )
+        return SimBroker(self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk)
 
     def shut_down(self) -> None:
         """Stop in good order."""

@@ -8,6 +8,7 @@ from broker.engine import redelivery
 from broker.engine.consumer import AckMode
 from broker.engine.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
 from broker.engine.message import RoutingType
+from store.journal import JournalLimits
 from tests.broker.engine.bench import Bench, Waiting
 from tests.simulation.world import check_accounts
 
@@ -67,6 +68,34 @@ def test_a_confirmation_waits_for_all_that_was_done() -> None:
     bench.broker.step()
     assert waiting.told == [first]
     assert bench.enter().confirmation(waiting) == 0
+
+
+def test_a_start_that_becomes_durable_before_the_first_tick_ends() -> None:
+    """A restart writes an entry of its own, and the first client may ask while it is on its way."""
+    bench = Bench(lazy_disk=True)
+    bench.broker.step()
+    again = Bench(running=bench.broker.restart(lazy_disk=True))
+    waiting = Waiting()
+    number = again.enter().confirmation(waiting)
+    assert number > 0
+    again.broker.write()
+    again.run()
+    assert waiting.told == [number]
+
+
+def test_messages_that_are_durable_before_the_tick_ends_are_delivered() -> None:
+    """An entry that grew large is written before its tick ends, and the disk may be quicker than that."""
+    bench = Bench(lazy_disk=True)
+    bench.engine.core.journal.limits = JournalLimits(entry_bytes=1)
+    taker = bench.take("a")
+    bench.send("a", b"1")
+    bench.engine.core.journal.reserve(1)
+    waiting = Waiting()
+    number = bench.engine.confirmation(waiting)
+    bench.broker.write()
+    bench.run()
+    assert taker.take() == [b"1"]
+    assert waiting.told == [number]
 
 
 def test_what_is_not_durable_waits_for_nothing() -> None:

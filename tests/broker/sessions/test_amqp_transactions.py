@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp.message import AMQP_VALUE, encode_section
-from protocols.amqp.performatives import Accepted, Discharge, Modified, Rejected, Released, TransactionalState
+from protocols.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    Discharge,
+    Modified,
+    Rejected,
+    Released,
+    SenderSettleMode,
+    Source,
+    TransactionalState,
+)
 from tests.broker.sessions.test_amqp import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
@@ -168,3 +178,12 @@ def test_one_that_takes_too_long() -> None:
     state = client.discharge(coordinator, tx)
     assert isinstance(state, Rejected)
     assert held(broker, "b") == []
+
+
+def test_a_coordinator_link_settles_as_its_controller_asked() -> None:
+    """fe2o3-amqp ends a link whose settle modes come back as others."""
+    _, client = started()
+    link = client.ses.new_sender("tx")
+    link.send_attach(source=Source(), target=Coordinator(), snd_settle_mode=SenderSettleMode.UNSETTLED)
+    client.say()
+    assert client.answer(link).snd_settle_mode == SenderSettleMode.UNSETTLED
