@@ -77,6 +77,7 @@ class Core:
     """The shared state.  `now` is the time of the tick in ms since the epoch, the same for everything in it."""
 
     __slots__ = (
+        "acknowledged",
         "addresses",
         "atomic",
         "blocking",
@@ -112,6 +113,7 @@ class Core:
         self.formats = formats
         self.now = clock()
         self.usage = Usage(global_size_max)
+        self.acknowledged: dict[Consumer, list[Message]] = {}  # settled as consumed, not yet removed
         self.atomic = False  # within a commit: one journal entry, whatever it holds
         self.addresses: dict[str, Address] = {}
         #: Addresses that have stopped producers.

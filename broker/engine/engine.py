@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from broker.engine import arrival, clearing, dead_letter, dispatch, reaper, redelivery, subscribe, transaction, transfer
+from broker.engine import (
+    administration,
+    arrival,
+    clearing,
+    dead_letter,
+    dispatch,
+    reaper,
+    redelivery,
+    subscribe,
+    transaction,
+    transfer,
+)
 from broker.engine.address import Address, Producer
 from broker.engine.consumer import Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
-from broker.engine.errors import AlreadyInUse, NotFound, UnknownDelivery
-from broker.engine.message import Format, Message, PropertyView, RoutingType
+from broker.engine.errors import AlreadyInUse, UnknownDelivery
+from broker.engine.message import Format, Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
-from broker.engine.removal import remove
+from broker.engine.removal import settle_acknowledged
 from broker.engine.router import Router
 from broker.engine.settings import AddressFullPolicy
 from broker.engine.settings_match import SettingsTable
@@ -26,7 +37,7 @@ from broker.engine.subscribe import Wishes, parse_selector
 from broker.engine.transaction import Send, Settlement, Transaction
 from broker.engine.transfer import Selection, Step
 from store.journal import Journal
-from store.record import DeadLetterReason, RemovalReason
+from store.record import DeadLetterReason
 
 
 class Limits:
@@ -80,7 +91,6 @@ class Engine:
         )
         self.router = Router(self.core, settings)
         self.limits = limits
-        self._acknowledged: dict[Consumer, list[Message]] = {}
         self._transactions: dict[Transaction, None] = {}
         self._next_reap = self.core.now + limits.reaper_period
         self._consumers = 0
@@ -100,7 +110,7 @@ class Engine:
         """Do what is due, serve the queues, seal the journal entry.  True when there is more to do at once."""
         core = self.core
         more = self._run_due()
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         core.dirty.update(core.dirty_later)
         core.dirty_later.clear()
         dispatch.dispatch(core, self.router)
@@ -174,7 +184,7 @@ class Engine:
         The waiter is told by `durable(number)`.
         """
         core = self.core
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         sealed = core.waiting[-1].ticket if core.waiting else core.journal.durable
         if not core.journal.empty or core.journal.ticket - 1 > sealed:  # open, or sealed within this tick
             core.work.waiters[waiter] = None
@@ -256,7 +266,7 @@ class Engine:
         if tx is not None:
             tx.settlements.append(Settlement(consumer, messages, None, kept=kept))
         else:
-            self._acknowledged.setdefault(consumer, []).extend(messages)
+            self.core.acknowledged.setdefault(consumer, []).extend(messages)
 
     def acknowledge_run(self, consumer: Consumer, ids: list[int]) -> None:
         """Settle deliveries as consumed, one after the other.  Raises UnknownDelivery."""
@@ -265,13 +275,13 @@ class Engine:
             for id in ids:
                 self.acknowledge(consumer, id)
         else:
-            self._acknowledged.setdefault(consumer, []).extend(messages)
+            self.core.acknowledged.setdefault(consumer, []).extend(messages)
 
     def acknowledge_all(self, consumer: Consumer) -> None:
         """Settle everything that was handed to the consumer's sink as consumed."""
         messages = consumer.settle_delivered()
         if messages:
-            self._acknowledged.setdefault(consumer, []).extend(messages)
+            self.core.acknowledged.setdefault(consumer, []).extend(messages)
 
     def reject(self, consumer: Consumer, id: int, *, text: str = "", tx: Transaction | None = None) -> None:
         """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it is a dead letter.
@@ -318,23 +328,11 @@ class Engine:
         self.core.dirty[consumer.queue] = None
         return consumer.settle(consumer.up_to(id))
 
-    def _settle_acknowledged(self) -> None:
-        if not self._acknowledged:
-            return
-        acknowledged, self._acknowledged = self._acknowledged, {}
-        for consumer, messages in acknowledged.items():
-            queue = consumer.queue
-            queue.delivering -= len(messages)
-            queue.counters.acknowledged += len(messages)
-            reason = RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED
-            remove(self.core, queue, messages, reason)
-            self.core.dirty[queue] = None
-
     def close_consumer(self, consumer: Consumer, how: Return) -> None:
         """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
         if consumer.closed:
             return
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         consumer.closed = True
         queue = consumer.queue
         messages = consumer.settle_all()
@@ -367,7 +365,7 @@ class Engine:
 
     def commit(self, tx: Transaction) -> None:
         """Do what the transaction holds, at once.  Raises TransactionClosed, NotFound, AddressFull, DiskFull."""
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         transaction.commit(self.core, self.router, tx)
         self._transactions.pop(tx, None)
 
@@ -376,45 +374,25 @@ class Engine:
         if tx not in self._transactions:
             return
         del self._transactions[tx]
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         transaction.rollback(self.core, self.router, tx)
 
     # -- addresses and queues --------------------------------------------------------------------------------------
 
     def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
         """An address of the configuration: made if it is missing, never deleted automatically."""
-        address = self.router.addresses.get(name)
-        if address is None:
-            address = self.router.create_address(name, routing_types, configured=True)
-        for routing_type in routing_types - address.routing_types:
-            self.router.add_routing_type(address, routing_type)
-        address.configured = True
-        return address
+        return administration.declare(self.router, name, routing_types)
 
     def declare_queue(
         self, address: Address, name: str, routing_type: RoutingType, *, durable: bool, selector: str
     ) -> Queue:
         """A queue of the configuration.  Raises AlreadyInUse when it exists and is something else."""
         filter = parse_selector(selector)
-        queue = self.router.queues.get(name)
-        if queue is None:
-            queue = self.router.create_queue(
-                address, name, routing_type, durable=durable, filter=filter, configured=True
-            )
-        text = queue.filter.text if queue.filter else ""
-        wanted = filter.text if filter else ""
-        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
-            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
-        queue.configured = True
-        return queue
+        return administration.declare_queue(self.router, address, name, routing_type, durable=durable, filter=filter)
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""
-        address, _, qualified = name.rpartition("::")
-        queue = self.router.queues.get(qualified)
-        if queue is None or (address and queue.address.name != address):
-            raise NotFound(f"queue {name} does not exist")
-        return queue
+        return administration.find_queue(self.router, name)
 
     def delete_subscription(self, name: str) -> None:
         """Delete a durable subscription.  Raises NotFound, or AlreadyInUse while somebody consumes."""
@@ -425,7 +403,7 @@ class Engine:
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue, its messages by name (deleted) and its consumers with it."""
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         for consumer in clearing.delete(self.core, self.router, queue):
             consumer.sink.consumer_closed(consumer, f"queue {queue.name} was deleted")
 
@@ -439,12 +417,12 @@ class Engine:
 
     def purge(self, queue: Queue) -> int:
         """Remove all ready and scheduled messages by name (purged); returns how many."""
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         return clearing.purge(self.core, queue)
 
     def retry(self, queue: Queue, selection: Selection) -> Step:
         """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         return transfer.retry(self.core, self.router, queue, selection)
 
     def move(self, queue: Queue, target: str, selection: Selection) -> Step:
@@ -452,7 +430,7 @@ class Engine:
 
         Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
         """
-        self._settle_acknowledged()
+        settle_acknowledged(self.core)
         return transfer.relocate(self.core, self.router, queue, target, selection)
 
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
@@ -465,10 +443,8 @@ class Engine:
     def browse(self, queue: Queue, selector: str = "") -> Iterator[tuple[Message, str]]:
         """All messages of a queue with where each is: ready, scheduled or delivering.  Raises InvalidSelector."""
         filter = parse_selector(selector)
-        self._settle_acknowledged()
-        for message, place in queue.places():
-            if filter is None or filter.matches(PropertyView(message)):
-                yield message, place
+        settle_acknowledged(self.core)
+        return administration.browse(queue, filter)
 
 
 def _is_due(due: int | None, now: int) -> bool:

@@ -32,6 +32,19 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
     _forget(core, messages)
 
 
+def settle_acknowledged(core: Core) -> None:
+    """Remove what was acknowledged since the last call: a consumer's deliveries in one record, however it said so."""
+    if not core.acknowledged:
+        return
+    acknowledged, core.acknowledged = core.acknowledged, {}
+    for consumer, messages in acknowledged.items():
+        queue = consumer.queue
+        queue.delivering -= len(messages)
+        queue.counters.acknowledged += len(messages)
+        remove(core, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+        core.dirty[queue] = None
+
+
 def _forget(core: Core, messages: list[Message]) -> None:
     """Drop one reference to each message; those without any are given back to the journal and to their address."""
     space = core.journal.space
