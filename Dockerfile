@@ -2,9 +2,11 @@
 #
 #   docker build -t bartleby .                                      the broker
 #   docker build -t bartleby-audit --target audit .                 the audits of its journal, with Spark and Java
-#   docker run --read-only -v bartleby:/var/lib/bartleby -p 127.0.0.1:61613:61613 -e BARTLEBY_USERS__ORDERS__PASSWORD=... bartleby
+#   docker run --rm -it -v bartleby:/var/lib/bartleby bartleby user add orders --role amq
+#   docker run --read-only -v bartleby:/var/lib/bartleby -p 127.0.0.1:61613:61613 bartleby
 #
-# STOMP listens on all of the container's addresses, so at least one user is needed.  HTTP stays within the container,
+# STOMP listens on all of the container's addresses: without a user the broker makes one, admin, and shows his password
+# once.  HTTP stays within the container,
 # where the health check asks; to reach it from outside add `--listen http=0.0.0.0:8161` to the command.
 
 FROM python:3.11-slim AS build
@@ -48,7 +50,7 @@ FROM base
 COPY --from=build /opt/bartleby /opt/bartleby
 WORKDIR /var/lib/bartleby
 VOLUME ["/var/lib/bartleby"]
-EXPOSE 61613 5672 8161
+EXPOSE 61613 5672 1883 8161
 STOPSIGNAL SIGTERM
 # Recovering a large journal takes a while, in which the container is starting, not unhealthy.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \

@@ -14,22 +14,35 @@ import click
 from rich.console import Console
 
 from bench import own_cost, report
+from bench.amqp_brokers import Artemis
 from bench.brokers import ActiveMQ, Bartleby, Broker, Connected, NotAvailable
-from bench.cases import NAMES, RECOVERY, Plan, Recovery, Row, measure, recover
+from bench.cases import IDLE, NAMES, PROTOCOLS, RECOVERY, Plan, Recovery, Row, idle, measure, recover
 from bench.consumer import AckMode
 from bench.generator import Load, Target
 from bench.link import BrokerFailed
 from bench.messages import LAP, Pool, Shape
+from bench.mqtt_brokers import Mosquitto, RabbitMQ
+from bench.mqtt_idle import Idle
 
 FAILED = 1  # exit status: a target was missed (with --check), or a broker misbehaved
 UNUSABLE = 2  # exit status: bad options, or a broker that was asked for cannot be started
+#: The brokers that can be started, and what they speak.
+BROKERS = {
+    "bartleby": Bartleby.protocols,
+    "activemq": ActiveMQ.protocols,
+    "mosquitto": Mosquitto.protocols,
+    "rabbitmq": RabbitMQ.protocols,
+    "artemis": Artemis.protocols,
+}
+#: What is left out, unless it is asked for, where it is not installed.
+PEERS = frozenset(BROKERS) - {"bartleby"}
 DRAIN_LAPS = 50  # half a million messages: long enough for steady figures
 
 
 @click.group()
 def main() -> None:
-    """Measures a STOMP broker from outside: throughput, its CPU a message, and that no message is lost, repeated,
-    reordered or changed meanwhile."""
+    """Measures brokers of STOMP, AMQP and MQTT from outside: throughput, CPU a message, and that no message is lost,
+    repeated, reordered or changed meanwhile."""
 
 
 def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -43,47 +56,103 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 
 @main.command()
 @click.option("--case", "cases", type=click.Choice(NAMES), multiple=True, help="Which cases; repeatable. Default: all.")
-@click.option("--broker", "brokers", type=click.Choice(["bartleby", "activemq"]), multiple=True,
-              help="Which brokers to start; repeatable. Default: both, or none with --connect.")
+@click.option(
+    "--broker",
+    "brokers",
+    type=click.Choice([*BROKERS]),
+    multiple=True,
+    help="Which brokers to start; repeatable. Default: all that speak the cases' protocols and are "
+    "installed, or none with --connect.",
+)
 @click.option("--connect", callback=_address, metavar="HOST:PORT", help="Also measure a broker that runs already.")
+@click.option(
+    "--connect-protocol",
+    type=click.Choice(["stomp", "amqp", "mqtt"]),
+    default="stomp",
+    show_default=True,
+    help="What is spoken on that port.",
+)
 @click.option("--pid", type=int, help="Process id of that broker, for its CPU time.")
 @click.option("--login", help="User for --connect.")
 @click.option("--passcode", help="Password for --connect.")
 @click.option("--duration", type=float, default=5.0, show_default=True, help="Seconds of sending a round.")
 @click.option("--messages", type=int, help="Send so many messages a round instead.")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Rounds; medians are reported.")
-@click.option("--warm-up", type=float, help="Seconds of load before the first round. Default: 1 (bartleby), "
-              "10 (activemq), 2 (--connect), for non-durable and durable load each.")
+@click.option(
+    "--warm-up",
+    type=float,
+    help="Seconds of load before the first round. Default: 1 (bartleby, "
+    "mosquitto), 5 (rabbitmq), 10 (activemq), 2 (--connect), for non-durable and durable load each.",
+)
 @click.option("--size-min", type=int, default=50, show_default=True, help="Bytes of the smallest body.")
 @click.option("--size-max", type=int, default=150, show_default=True, help="Bytes of the largest body.")
 @click.option("--destinations", type=int, default=16, show_default=True, help=f"A divisor of {LAP}.")
-@click.option("--destination-prefix", default="/queue/bench.", show_default=True,
-              help="Names are PREFIX00, PREFIX01, ...; /topic/... works for the non-durable case.")
+@click.option(
+    "--destination-prefix",
+    default="/queue/bench.",
+    show_default=True,
+    help="Names are PREFIX00, PREFIX01, ...; /topic/... works for the non-durable case. MQTT: bench/00, ...",
+)
 @click.option("--in-flight", type=int, default=40_000, show_default=True, help="Most messages sent and not received.")
-@click.option("--ack", type=click.Choice(["client", "client-individual"]), default="client", show_default=True,
-              help="Acknowledgement of the durable cases: cumulative, or each message by itself.")
+@click.option(
+    "--ack",
+    type=click.Choice(["client", "client-individual"]),
+    default="client",
+    show_default=True,
+    help="Acknowledgement of the durable cases: cumulative, or each message by itself.",
+)
 @click.option("--ack-every", type=int, help="Messages of one destination to an ACK. Default: 1.")
-@click.option("--receipt-every", type=int, default=0, show_default=True,
-              help="Messages to a receipt; the last message always asks for one.")
-@click.option("--subscription-header", "headers", multiple=True, metavar="NAME:VALUE",
-              help="Headers of SUBSCRIBE in place of the broker's own; repeatable.")
+@click.option(
+    "--receipt-every",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Messages to a receipt; the last message always asks for one.",
+)
+@click.option(
+    "--subscription-header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Headers of SUBSCRIBE in place of the broker's own; repeatable.",
+)
 @click.option("--recovery-messages", type=int, default=1_000_000, show_default=True, help="Messages to recover.")
 @click.option("--recovery-peer", is_flag=True, help="Measure the recovery of activemq, too.")
-@click.option("--config", type=click.Path(path_type=Path), default=Path("etc/broker.toml"), show_default=True,
-              help="Bartleby's configuration.")
+@click.option("--idle-connections", type=int, default=10_000, show_default=True, help="Of the case mqtt-idle.")
+@click.option("--idle-rate", type=int, default=1_000, show_default=True, help="Of these, so many come a second.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=Path("etc/broker.toml"),
+    show_default=True,
+    help="Bartleby's configuration.",
+)
 @click.option("--python", default=sys.executable, help="Interpreter for bartleby. Default: this one.")
-@click.option("--heap", default="2g", show_default=True, help="ActiveMQ's heap.")
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False),
-              help="Where brokers keep their data; must be the disk to measure. Default: temporary files' directory.")
+@click.option("--heap", default="2g", show_default=True, help="The heap of ActiveMQ and ActiveMQ Artemis.")
+@click.option(
+    "--artemis",
+    type=click.Path(path_type=Path),
+    envvar="ARTEMIS_HOME",
+    show_envvar=True,
+    help="Where the binary distribution of ActiveMQ Artemis is unpacked.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where brokers keep their data; must be the disk to measure. Default: temporary files' directory.",
+)
 @click.option("--seed", type=int, help="Seed of the messages. Default: a new one, printed.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit status 1 when a target of the chosen cases is missed.")
 def run(
-    cases: tuple[str, ...], brokers: tuple[str, ...], connect: tuple[str, int] | None, pid: int | None,
-    login: str | None, passcode: str | None, duration: float, messages: int | None, rounds: int, warm_up: float | None,
+    cases: tuple[str, ...], brokers: tuple[str, ...], connect: tuple[str, int] | None, connect_protocol: str,
+    pid: int | None, login: str | None, passcode: str | None, duration: float, messages: int | None, rounds: int,
+    warm_up: float | None,
     size_min: int, size_max: int, destinations: int, destination_prefix: str, in_flight: int, ack: AckMode,
     ack_every: int | None, receipt_every: int, headers: tuple[str, ...], recovery_messages: int, recovery_peer: bool,
-    config: Path, python: str, heap: str, data: Path | None, seed: int | None, json_path: Path | None, check: bool,
+    idle_connections: int, idle_rate: int,
+    config: Path, python: str, heap: str, artemis: Path | None, data: Path | None, seed: int | None,
+    json_path: Path | None, check: bool,
 ) -> None:  # fmt: skip
     """Runs cases on brokers in alternating rounds and prints medians, targets, and where they stand."""
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
@@ -98,37 +167,47 @@ def run(
             subscription_headers=headers,
             warm_up_s=warm_up,
             recovery_messages=recovery_messages,
+            idle_connections=idle_connections,
+            idle_rate=idle_rate,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     makers: dict[str, Callable[[], Broker]] = {
         "bartleby": lambda: Bartleby(data, config, python),
         "activemq": lambda: ActiveMQ(data, heap),
+        "mosquitto": lambda: Mosquitto(data),
+        "rabbitmq": lambda: RabbitMQ(data),
+        "artemis": lambda: Artemis(data, artemis, heap),
     }
-    names = list(dict.fromkeys(brokers or (() if connect else makers)))
+    spoken = {PROTOCOLS[name] for name in plan.cases}
+    names = [name for name in BROKERS if name in brokers or not (brokers or connect)]
+    names = [name for name in names if spoken.intersection(BROKERS[name])]
     chosen = [makers[name] for name in names]
     if connect:
         target = Target(*connect, login, passcode)
-        chosen.append(lambda: Connected(target, pid))
-    recovering = [makers[name] for name in names if name == "bartleby" or recovery_peer]
+        chosen.append(lambda: Connected(target, pid, connect_protocol))
+    recovering = [makers[name] for name in names if name == "bartleby" or (name == "activemq" and recovery_peer)]
+    idling = [makers[name] for name in names if "mqtt" in BROKERS[name]]
     machine = report.machine(data or Path(tempfile.gettempdir()))
     click.echo(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; seed {seed}")
     try:
-        rows = measure(plan, [make() for make in chosen], click.echo)
+        rows = measure(plan, [make() for make in chosen], click.echo, () if brokers else PEERS)
         recoveries = [recover(plan, make(), click.echo) for make in recovering] if RECOVERY in plan.cases else []
+        idles = [idle(plan, make(), click.echo) for make in idling] if IDLE in plan.cases else []
     except NotAvailable as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
     except BrokerFailed as error:
         click.echo(f"error: {error} (seed {seed})", err=True)
         sys.exit(FAILED)
-    _conclude(plan, rows, recoveries, machine, json_path, check)
+    _conclude(plan, rows, recoveries, idles, machine, json_path, check)
 
 
 def _conclude(
     plan: Plan,
     rows: list[Row],
     recoveries: list[Recovery],
+    idles: list[Idle],
     machine: dict[str, object],
     json_path: Path | None,
     check: bool,
@@ -140,11 +219,16 @@ def _conclude(
             f"recovery of {recovery.messages:,} messages on {recovery.broker}: {recovery.ready_s:.2f} s to ready, "
             f"{recovery.drain_s:.1f} s to receive them all"
         )
-    found = report.verdicts(plan, rows, recoveries)
+    for one in idles:
+        click.echo(
+            f"{one.connections:,} idle connections on {one.broker}: {one.memory / 1024:.1f} KiB each; they came at "
+            f"{one.rate:,.0f}/s, and 99 of 100 PINGRESPs took up to {one.busy_ms:.1f} ms, before {one.calm_ms:.1f} ms"
+        )
+    found = report.verdicts(plan, rows, recoveries, idles)
     for verdict in found:
         click.echo(str(verdict))
     if json_path:
-        json_path.write_text(json.dumps(report.document(plan, rows, recoveries, machine), indent=1) + "\n")
+        json_path.write_text(json.dumps(report.document(plan, rows, recoveries, machine, idles), indent=1) + "\n")
     if check and not all(verdict.met for verdict in found):
         sys.exit(FAILED)
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -31,6 +32,7 @@ class Broker(Protocol):
     """name: as in reports. strict_prefix: destinations with strict delivery counts, None if it has none."""
 
     name: str
+    protocols: Sequence[str]  # what it speaks: stomp, amqp, mqtt
     strict_prefix: str | None
     warm_up_s: float  # seconds of load before anything is measured
 
@@ -38,7 +40,7 @@ class Broker(Protocol):
         """Starts it and returns the seconds until it was ready. Raises NotAvailable."""
         ...
 
-    def target(self) -> Target: ...
+    def target(self, protocol: str) -> Target: ...
 
     def kill(self) -> None:
         """SIGKILL; the data stay, so that `start` recovers."""
@@ -53,6 +55,29 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, all its threads, dead ones too (proc(5), stat, fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def session_cpu_seconds(leader: int) -> float:
+    """The same of all processes of a session that run."""
+    return sum(cpu_seconds(pid) for pid in _session(leader))
+
+
+def session_memory_bytes(leader: int) -> int:
+    """Resident memory of all processes of a session."""
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _session(leader))
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of the session that this one leads."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(path.name)) == leader:
+                found.append(int(path.name))
+        except ProcessLookupError:
+            continue
+    return found
 
 
 class Child:
@@ -91,6 +116,17 @@ class Child:
             raise NotAvailable(f"{self._name} was not ready after {START_S:.0f} s:\n{self._tail()}")
         time.sleep(POLL_S)
 
+    def await_port(self, port: int) -> float:
+        """Waits until somebody listens there; returns the seconds.  Raises NotAvailable."""
+        begun = time.perf_counter()
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                self.wait_a_little(begun)
+            else:
+                return time.perf_counter() - begun
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
@@ -118,6 +154,7 @@ class Bartleby:
     """`python -m broker run`, with etc/broker.toml and one address setting added."""
 
     name = "bartleby"
+    protocols: Sequence[str] = ("stomp", "amqp", "mqtt")
     strict_prefix: str | None = "/queue/strict."
     warm_up_s = 1.0
     # The as-shipped window of client acknowledgement (10 KiB, some 40 messages) is for slow consumers; this is about
@@ -129,7 +166,7 @@ class Bartleby:
         self._child = Child(self.name, parent)
         self._config = config
         self._python = python
-        self._port = 0
+        self._ports: dict[str, int] = {}
 
     def start(self) -> float:
         if not self._config.is_file():
@@ -137,20 +174,24 @@ class Bartleby:
         config = self._child.directory / "broker.toml"
         config.write_text(self._config.read_text() + self.STRICT)
         data = self._child.directory / "data"
-        command = [self._python, "-m", "broker", "run", "--config", str(config), "--data", str(data)]
-        for acceptor in ("stomp", "amqp", "http"):
+        # The limit as shipped is the number of idle connections to measure, and somebody looks at them.
+        more = "BARTLEBY_LIMITS__CONNECTIONS_MAX=50000"
+        command = ["/usr/bin/env", more, self._python, "-m", "broker", "run"]
+        command += ["--config", str(config), "--data", str(data)]
+        for acceptor in ("stomp", "amqp", "mqtt", "http"):
             command += ["--listen", f"{acceptor}=127.0.0.1:0"]
-        match, seconds = self._child.start(command, re.compile(r"\bstomp=[^\s:]+:(\d+)\s"))
-        self._port = int(match[1])
+        match, seconds = self._child.start(command, re.compile(r"READY .*"))
+        self._ports = {name: int(port) for name, port in re.findall(r"\b(\w+)=[^\s:]+:(\d+)\s", match[0])}
         return seconds
 
-    def target(self) -> Target:
+    def target(self, protocol: str) -> Target:
         pid = self._child.pid
         return Target(
             "127.0.0.1",
-            self._port,
+            self._ports[protocol],
             subscription_headers=self.subscription_headers,
             cpu=lambda: cpu_seconds(pid),
+            memory=lambda: session_memory_bytes(pid),
         )
 
     def kill(self) -> None:
@@ -164,6 +205,7 @@ class ActiveMQ:
     """ActiveMQ Classic from Debian's package: KahaDB syncing every write, as is its default; one STOMP connector."""
 
     name = "activemq"
+    protocols: Sequence[str] = ("stomp",)
     strict_prefix: str | None = None
     warm_up_s = 10.0  # the JVM compiles its hot paths meanwhile
     subscription_headers = ("activemq.prefetchSize:1000",)  # messages; the queue prefetch that its own clients use
@@ -185,7 +227,7 @@ class ActiveMQ:
         java = shutil.which("java")
         if java is None:
             raise NotAvailable("no java on the PATH: install a Java runtime")
-        self._port = self._port or _free_port()
+        self._port = self._port or free_port()
         directory = self._child.directory
         config = directory / "activemq.xml"
         config.write_text(_ACTIVEMQ_XML.format(directory=directory, port=self._port, buffers=self.BUFFERS))
@@ -193,9 +235,10 @@ class ActiveMQ:
         command += [f"-Dactivemq.{name}={directory}" for name in ("base", "conf", "data")]
         command += ["-jar", str(jar), "start", f"xbean:file:{config}"]
         _, before = self._child.start(command, re.compile("Loading message broker"))
-        return before + self._await_port()
+        return before + self._child.await_port(self._port)
 
-    def target(self) -> Target:
+    def target(self, protocol: str) -> Target:
+        assert protocol == "stomp", protocol
         pid = self._child.pid
         return Target(
             "127.0.0.1",
@@ -210,36 +253,27 @@ class ActiveMQ:
     def stop(self) -> None:
         self._child.stop()
 
-    def _await_port(self) -> float:
-        begun = time.perf_counter()
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
-            except OSError:
-                self._child.wait_a_little(begun)
-            else:
-                return time.perf_counter() - begun
-
 
 class Connected:
-    """A broker that somebody else runs; `pid` (if known) gives its CPU time."""
+    """A broker that somebody else runs, on a port for one protocol; `pid` (if known) gives its CPU time."""
 
     name: str
     strict_prefix: str | None = None
     warm_up_s = 2.0
 
-    def __init__(self, target: Target, pid: int | None) -> None:
+    def __init__(self, target: Target, pid: int | None, protocol: str = "stomp") -> None:
+        self.protocols: Sequence[str] = (protocol,)
         self.name = f"{target.host}:{target.port}"
         self._target = target if pid is None else _with_cpu(target, pid)
 
     def start(self) -> float:
         try:
-            self._target.connect().close()
+            socket.create_connection((self._target.host, self._target.port), timeout=1).close()
         except OSError as error:
             raise NotAvailable(f"nobody listens at {self.name}: {error}") from error
         return 0.0
 
-    def target(self) -> Target:
+    def target(self, protocol: str) -> Target:
         return self._target
 
     def kill(self) -> None:
@@ -250,17 +284,10 @@ class Connected:
 
 
 def _with_cpu(target: Target, pid: int) -> Target:
-    return Target(
-        target.host,
-        target.port,
-        target.login,
-        target.passcode,
-        target.subscription_headers,
-        lambda: cpu_seconds(pid),
-    )
+    return replace(target, cpu=lambda: cpu_seconds(pid), memory=lambda: session_memory_bytes(pid))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

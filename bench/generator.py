@@ -24,7 +24,10 @@ STALL_S: Final = 30.0  # seconds without progress after which the run has failed
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the broker listens and how to talk to it. `cpu` returns its CPU seconds so far (user + system)."""
+    """Where the broker listens and how to talk to it.
+
+    `cpu` returns its CPU seconds so far (user + system), `memory` its resident bytes.
+    """
 
     host: str
     port: int
@@ -32,6 +35,8 @@ class Target:
     passcode: str | None = None
     subscription_headers: tuple[str, ...] = ()
     cpu: Callable[[], float] | None = None
+    memory: Callable[[], int] | None = None
+    prefixed: bool = False  # an AMQP broker whose addresses begin with /queue/ or /topic/, as STOMP's do
 
     def connect(self) -> Link:
         return Link.connect(self.host, self.port, self.login, self.passcode)
@@ -87,7 +92,7 @@ class Outcome:
         return 1e6 * self.generator_cpu_s / self.messages
 
 
-class _Patience:
+class Patience:
     """Naps after idle turns and fails a run that has stopped moving."""
 
     __slots__ = ("quiet_since",)
@@ -130,7 +135,7 @@ def fill(target: Target, pool: Pool, messages: int) -> float:
     link = target.connect()
     try:
         producer = Producer(link, pool, messages)
-        patience = _Patience()
+        patience = Patience()
         start = time.perf_counter()
         while not producer.confirmed:
             moved = producer.pump(messages)
@@ -147,7 +152,7 @@ def drain(target: Target, pool: Pool, messages: int, load: Load) -> float:
     try:
         consumer = Consumer(link, pool, load.ack, load.ack_every)
         consumer.subscribe(target.subscription_headers)
-        patience = _Patience()
+        patience = Patience()
         start = time.perf_counter()
         while consumer.received < messages or not consumer.settled:
             moved = consumer.pump(messages)
@@ -160,10 +165,8 @@ def drain(target: Target, pool: Pool, messages: int, load: Load) -> float:
         link.close()
 
 
-def _exchange(
-    target: Target, producer: Producer, consumer: Consumer, load: Load, resent: Callable[[], int]
-) -> Outcome:
-    patience = _Patience()
+def _exchange(target: Target, producer: Producer, consumer: Consumer, load: Load, resent: Callable[[], int]) -> Outcome:
+    patience = Patience()
     broker_start = target.cpu() if target.cpu else 0.0
     own_start = time.process_time()
     start = time.perf_counter()
@@ -190,7 +193,7 @@ def _exchange(
 
 def _subscribe(consumer: Consumer, target: Target) -> None:
     consumer.subscribe(target.subscription_headers)
-    patience = _Patience()
+    patience = Patience()
     while consumer.subscribed < consumer.destinations:
         patience.turn(consumer.pump(None), lambda: f"{consumer.subscribed} subscriptions confirmed")
     if consumer.received:
@@ -200,7 +203,7 @@ def _subscribe(consumer: Consumer, target: Target) -> None:
 def _unsubscribe(consumer: Consumer) -> None:
     received = consumer.received
     consumer.unsubscribe()
-    patience = _Patience()
+    patience = Patience()
     while not consumer.closed:
         patience.turn(consumer.pump(None), lambda: "no receipt for UNSUBSCRIBE")
     if consumer.received != received:

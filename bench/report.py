@@ -13,10 +13,30 @@ from typing import Final
 
 from rich.table import Table
 
-from bench.cases import DURABLE, NONDURABLE, STRICT, Plan, Recovery, Row
+from bench.cases import (
+    AMQP_DURABLE,
+    AMQP_NONDURABLE,
+    DURABLE,
+    FAN_OUTS,
+    IDLE,
+    NONDURABLE,
+    QOS_0,
+    QOS_1,
+    RECOVERY,
+    STRICT,
+    Plan,
+    Recovery,
+    Row,
+)
+from bench.mqtt_idle import Idle
 
 OURS: Final = "bartleby"
 PEER: Final = "activemq"
+MOSQUITTO: Final = "mosquitto"
+RABBITMQ: Final = "rabbitmq"
+ARTEMIS: Final = "artemis"
+IDLE_KIB: Final = 20.0  # of memory an idle connection may cost
+DELAY_MS: Final = 20.0  # that a PINGRESP may take, of 99 in 100, while connections come
 RECOVERY_TARGET_MESSAGES: Final = 1_000_000
 SYNCS: Final = 200  # writes of the disk probe, some 50 ms on a good disk
 
@@ -43,7 +63,9 @@ class Verdict:
         return f"{'met   ' if self.met else 'MISSED'} {self.name}: {value} (target {sign} {self.limit:g} {self.unit})"
 
 
-def verdicts(plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery]) -> list[Verdict]:
+def verdicts(
+    plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery], idles: Sequence[Idle] = ()
+) -> list[Verdict]:
     """The project's targets, for the cases in the plan."""
     found = []
     for case, ratio, cpu in ((NONDURABLE, 6.0, 5.0), (DURABLE, 15.0, 8.0)):
@@ -55,9 +77,45 @@ def verdicts(plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery]) ->
         strict = _ratio(rows, (STRICT.name, OURS), (DURABLE.name, OURS))
         cost = None if strict is None else 100 * (1 - strict)
         found.append(Verdict("strict delivery counts cost", cost, 10.0, False, "% of throughput"))
-    if "recovery" in plan.cases:
+    found += _amqp_verdicts(plan, rows)
+    found += _mqtt_verdicts(plan, rows, idles)
+    if RECOVERY in plan.cases:
         ready = [r.ready_s for r in recoveries if r.broker == OURS and r.messages >= RECOVERY_TARGET_MESSAGES]
         found.append(Verdict("recovery of a million messages", max(ready, default=None), 10.0, False, "s"))
+    return found
+
+
+def _amqp_verdicts(plan: Plan, rows: Sequence[Row]) -> list[Verdict]:
+    found = []
+    for case, least, cpu in ((AMQP_NONDURABLE, 8.0, 6.0), (AMQP_DURABLE, 5.0, 9.0)):
+        if case.name not in plan.cases:
+            continue
+        for peer, limit, unit in ((RABBITMQ, least, "x RabbitMQ"), (ARTEMIS, 2.0, "x Artemis")):
+            ratio = _ratio(rows, (case.name, OURS), (case.name, peer))
+            found.append(Verdict(f"{case.name} throughput", ratio, limit, True, unit))
+        found.append(Verdict(f"{case.name} CPU", _cpu(rows, case.name, OURS), cpu, False, "us a message"))
+    return found
+
+
+def _mqtt_verdicts(plan: Plan, rows: Sequence[Row], idles: Sequence[Idle] = ()) -> list[Verdict]:
+    found = []
+    for case, least in ((QOS_0, 1.0), (QOS_1, 2.0), *((case, 1.0) for case in FAN_OUTS)):
+        if case.name not in plan.cases:
+            continue
+        peer = _ratio(rows, (case.name, OURS), (case.name, MOSQUITTO))
+        found.append(Verdict(f"{case.name} throughput", peer, least, True, "x Mosquitto"))
+        if case in (QOS_0, QOS_1):
+            rabbit = _ratio(rows, (case.name, OURS), (case.name, RABBITMQ))
+            found.append(Verdict(f"{case.name} throughput", rabbit, 10.0, True, "x RabbitMQ"))
+        if case is QOS_0:
+            ours, theirs = _cpu(rows, case.name, OURS), _cpu(rows, case.name, MOSQUITTO)
+            cpu = ours / theirs if ours is not None and theirs else None
+            found.append(Verdict(f"{case.name} CPU a message", cpu, 1.0, False, "x Mosquitto"))
+    if IDLE in plan.cases:
+        own = next((one for one in idles if one.broker == OURS), None)
+        memory, delay = (None, None) if own is None else (own.memory / 1024, own.busy_ms)
+        found.append(Verdict("an idle connection", memory, IDLE_KIB, False, "KiB"))
+        found.append(Verdict("a PINGRESP while connections come", delay, DELAY_MS, False, "ms"))
     return found
 
 
@@ -87,7 +145,11 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def document(
-    plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery], machine: dict[str, object]
+    plan: Plan,
+    rows: Sequence[Row],
+    recoveries: Sequence[Recovery],
+    machine: dict[str, object],
+    idles: Sequence[Idle] = (),
 ) -> dict[str, object]:
     """Everything, for json.dump."""
     return {
@@ -106,7 +168,8 @@ def document(
             for row in rows
         ],
         "recoveries": [asdict(recovery) for recovery in recoveries],
-        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in verdicts(plan, rows, recoveries)],
+        "idle": [asdict(idle) for idle in idles],
+        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in verdicts(plan, rows, recoveries, idles)],
     }
 
 

@@ -5,32 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker import __version__
-from broker.config import AmqpAcceptor, Config, MessagingAcceptor, StompAcceptor
+from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
 from broker.net.listener import MakeSession
-from broker.sessions.amqp import AmqpSession, Containers
+from broker.sessions.amqp import AmqpSession
+from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
+from broker.sessions.login import Gate, Peer
+from broker.sessions.mqtt import MqttSession
+from broker.sessions.mqtt_session import Common, MqttSessions
+from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp import StompSession
 from broker.sessions.stomp_headers import Options, Prefixes
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.websocket import WebSocketSession
-from broker.users import ConfiguredUsers
 from protocols.amqp.limits import Limits as AmqpLimits
+from protocols.mqtt.codes import Role
+from protocols.mqtt.limits import Limits as MqttLimits
+from protocols.mqtt.runs import Shared
 from protocols.stomp.limits import Limits as StompLimits
 
 
 class Accepting:
     """Makes sessions; what they share over all acceptors is here."""
 
-    def __init__(self, config: Config, turn: Turn) -> None:
+    def __init__(self, config: Config, turn: Turn, gate: Gate) -> None:
         self._config = config
         self._turn = turn
+        self._gate = gate
         self._containers = Containers()
-        self._users: ConfiguredUsers | None = None
-        if config.users:
-            passwords = {name: user.password.get_secret_value().encode() for name, user in config.users.items()}
-            self._users = ConfiguredUsers(passwords, turn.engine.core.random.randbytes(32))
+        self._mqtt_sessions = MqttSessions(turn.engine, __version__, sys_interval=_sys_interval(config))
+
+    def restore(self) -> None:
+        """Take over what sessions of an earlier run have left.  Call within a tick, before anybody connects."""
+        self._mqtt_sessions.restore()
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
         """What makes the session of each connection to an acceptor."""
@@ -44,23 +53,27 @@ class Accepting:
             return make
         served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
 
-        def detecting(outlet: Outlet, number: int, remote: str) -> Session:
-            return DetectingSession({name: _bound(each, outlet, number, remote) for name, each in served.items()})
+        def detecting(outlet: Outlet, number: int, peer: Peer) -> Session:
+            return DetectingSession({name: _bound(each, outlet, number, peer) for name, each in served.items()})
 
         return detecting
 
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
             return self._stomp(acceptor)
+        if isinstance(acceptor, MqttAcceptor):
+            make = self._mqtt(acceptor)
+            return self._over_websocket(make, "mqtt", acceptor.maximum_packet_size) if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
         make = self._amqp(acceptor)
-        return self._over_websocket(make, "amqp", acceptor) if acceptor.websocket else make
-
-    def _over_websocket(self, make: MakeSession, subprotocol: str, acceptor: AmqpAcceptor) -> MakeSession:
         most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max + acceptor.max_frame_size
+        return self._over_websocket(make, "amqp", most) if acceptor.websocket else make
 
-        def wrapped(outlet: Outlet, number: int, remote: str) -> Session:
-            return WebSocketSession({subprotocol: _bound(make, outlet, number, remote)}, message_bytes_max=most)
+    def _over_websocket(self, make: MakeSession, subprotocol: str, most: int) -> MakeSession:
+        """`most`: bytes of one message."""
+
+        def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
+            return WebSocketSession({subprotocol: _bound(make, outlet, number, peer)}, message_bytes_max=most)
 
         return wrapped
 
@@ -87,17 +100,16 @@ class Accepting:
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             transactions_max=config.limits.transactions_per_connection_max,
         )
-        authenticate = None if self._users is None else self._users.check
 
-        def make(outlet: Outlet, number: int, remote: str) -> Session:
+        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return StompSession(
                 self._turn,
                 outlet,
                 options,
                 limits,
                 connection_id=self._connection_id(number),
-                remote=remote,
-                authenticate=authenticate,
+                peer=peer,
+                gate=self._gate,
             )
 
         return make
@@ -121,20 +133,63 @@ class Accepting:
             transactions_max=config.limits.transactions_per_connection_max,
         )
 
-        def make(outlet: Outlet, number: int, remote: str) -> Session:
+        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return AmqpSession(
                 self._turn,
                 outlet,
                 options,
                 limits,
                 connection_id=self._connection_id(number),
-                remote=remote,
-                users=self._users,
+                peer=peer,
+                gate=self._gate,
                 containers=self._containers,
             )
 
         return make
 
+    def _mqtt(self, acceptor: MqttAcceptor) -> MakeSession:
+        config = self._config
+        limits = MqttLimits(
+            packet_bytes_max=acceptor.maximum_packet_size,
+            connect_bytes_max=config.limits.connect_bytes_max,
+            topic_levels_max=acceptor.topic_levels_max,
+            topic_alias_max=acceptor.topic_alias_maximum,
+        )
+        options = MqttOptions(
+            keep_alive_max=min(_seconds(acceptor.server_keep_alive), KEEP_ALIVE_MAX),
+            expiry_default=_expiry(acceptor.default_mqtt_session_expiry_interval),
+            expiry_max=_expiry(acceptor.max_session_expiry_interval),
+            receive_maximum=acceptor.receive_maximum,
+            inflight_max=acceptor.default_maximum_in_flight_publish_messages,
+            queued_max=acceptor.queued_messages_max,
+            drop_oldest=acceptor.queued_messages_drop == "oldest",
+            link_stealing=acceptor.allow_link_stealing,
+            subscriptions_max=config.limits.subscriptions_per_connection_max,
+            sessions_max=config.limits.sessions_max,
+        )
+        common = Common(self._turn, options, Shared(Role.SERVER, limits), self._mqtt_sessions, self._gate)
 
-def _bound(make: MakeSession, outlet: Outlet, number: int, remote: str) -> Callable[[], Session]:
-    return lambda: make(outlet, number, remote)
+        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
+            return MqttSession(common, outlet, connection_id=self._connection_id(number), peer=peer)
+
+        return make
+
+
+def _sys_interval(config: Config) -> int:
+    """How often the topics of `$SYS` are published, in ms; they are the same on all acceptors."""
+    acceptors = [one for one in config.acceptors.values() if isinstance(one, MqttAcceptor) and one.enabled]
+    return min((one.sys_interval for one in acceptors if one.sys_interval > 0), default=0)
+
+
+def _seconds(ms: int) -> int:
+    """Whole seconds, a part of one being one; 0 for off."""
+    return max(-(-ms // 1000), 0)
+
+
+def _expiry(ms: int) -> int:
+    """A session expiry interval; -1 is for ever."""
+    return NEVER if ms < 0 else min(_seconds(ms), NEVER)
+
+
+def _bound(make: MakeSession, outlet: Outlet, number: int, peer: Peer) -> Callable[[], Session]:
+    return lambda: make(outlet, number, peer)

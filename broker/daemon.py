@@ -24,18 +24,23 @@ import uvloop
 
 from broker import __version__, clock
 from broker.accepting import Accepting
-from broker.config import Config, ConfigError, Reload
+from broker.audit import AuditLog
+from broker.config import RELOADED, Config, ConfigError, Reload
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.restore import UnknownFormat
+from broker.guard import ADMIN, Guard
+from broker.guarding import users_path
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.management.runtime import Listening, create_token, remove_runtime_file, write_runtime_file
 from broker.net.listener import CHECK_PERIOD_MS, Listener
+from broker.net.runner import LoopRunner
+from broker.security.users_file import UnusableFile
 from broker.sessions.turn import Turn
 from broker.systemd import Notifier
-from broker.wiring import Parts, Surroundings, assemble, recover, settings_table
+from broker.wiring import Parts, Surroundings, assemble, declare, recover, settings_table
 from store.errors import Corrupt, DirectoryLocked, JournalError
 from store.files import OsFiles
 from store.log import Counters, FileLog
@@ -216,6 +221,8 @@ class Daemon:
             self._log("start.journal", error=str(error))
             return EXIT_JOURNAL
         status = self._recover()
+        if status == EXIT_OK:
+            status = self._set_guard()
         if status == EXIT_OK and await self._open_acceptors():
             self._announce()
             checks = asyncio.create_task(self._check_connections())
@@ -261,10 +268,33 @@ class Daemon:
         gc.set_threshold(50_000, 20, 100)
         return EXIT_OK
 
+    def _set_guard(self) -> int:
+        """Who may come in."""
+        self._runner = LoopRunner(self.turn)
+        try:
+            if self.config.security.audit_file is not None:
+                self._log.audit = AuditLog(self.config.security.audit_file)
+            self._guard = Guard(self.config, self.engine, self._runner, report=self._log, now=clock.monotonic_ms)
+        except (UnusableFile, OSError) as error:
+            self._log("start.security", error=str(error))
+            self.parts.journal.close()
+            return EXIT_CONFIG
+        if self._guard.first_password:
+            sys.stdout.write(
+                f"The first user is {ADMIN}, the password {self._guard.first_password} (it is not shown again; "
+                "change it with `bartleby user passwd`)\n"
+            )
+            sys.stdout.flush()
+            self._log("security.first_user", user=ADMIN, file=str(users_path(self.config)))
+        return EXIT_OK
+
     async def _open_acceptors(self) -> bool:
         config = self.config
         try:
-            accepting = Accepting(config, self.turn)
+            accepting = Accepting(config, self.turn, self._guard.gate)
+            origins: dict[str, int] = {}
+            self.turn.enter()
+            accepting.restore()
             for name, acceptor in config.messaging_acceptors.items():
                 listener = Listener(
                     name,
@@ -276,6 +306,10 @@ class Daemon:
                     total=self._connections,
                     total_max=config.limits.connections_max,
                     handshake_timeout=acceptor.handshake_timeout,
+                    origins=origins,
+                    origin_max=config.limits.connections_per_origin_max,
+                    context=self._guard.context(name),
+                    left=self._guard.gate.left,
                 )
                 self.listeners[name] = listener
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
@@ -290,7 +324,7 @@ class Daemon:
         return True
 
     def _connections(self) -> int:
-        return sum(len(listener.connections) for listener in self.listeners.values())
+        return sum(listener.count for listener in self.listeners.values())
 
     def _note_listening(self, name: str, protocol: str, addresses: list[tuple[str, int]]) -> None:
         listening = [Listening(name, protocol, host, port) for host, port in addresses]
@@ -332,27 +366,47 @@ class Daemon:
             await asyncio.sleep(period)
             for listener in self.listeners.values():
                 listener.check()
+            if self._guard.look(self.turn.enter):
+                self._expel()
+
+    def _expel(self) -> None:
+        """Cut off those whose user is gone."""
+        for listener in self.listeners.values():
+            for connection in list(listener.connections):
+                if self._guard.gate.gone(connection.peer):
+                    self._log("login.revoked", remote=connection.remote)
+                    connection.abort()
 
     # -- reload ----------------------------------------------------------------------------------------------------
 
     def _on_reload(self) -> None:
-        """SIGHUP: address settings and log level, all or nothing."""
+        """SIGHUP: addresses, queues, diverts, settings, security and log level.
+
+        What contradicts itself is refused as a whole; a queue that contradicts the one that exists is left as it is.
+        """
         if self._reload is None:
             return
         self._notifier.reloading()
         try:
             config = self._reload()
-            settings = settings_table(config)
-        except (ConfigError, ValueError) as error:
+            settings = settings_table(self.config.with_reloaded(config))
+            security = self._guard.prepare(self.config.with_reloaded(config))
+        except (ConfigError, UnusableFile, ValueError) as error:
             self._log("reload.refused", error=str(error))
             self._notifier.ready()
             return
         changed = self.config.changed_sections(config)
         self.turn.enter()
         self.engine.router.change_settings(settings)
+        self._guard.apply(security)
+        self._expel()
         self._log.set_level(config.log.level)
         self.config = self.config.with_reloaded(config)
-        needing = sorted(changed - {"address-settings", "log"})
+        try:
+            declare(self.engine, self.config)
+        except EngineError as error:
+            self._log("reload.undeclared", error=str(error))
+        needing = sorted(changed - RELOADED)
         self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
         self._notifier.ready()
 
@@ -371,6 +425,7 @@ class Daemon:
             await server.stop()
         for listener in self.listeners.values():
             listener.abort()
+        self._runner.close()
         remove_runtime_file(self.data_directory)
         if self._status != EXIT_OK:
             return self._status

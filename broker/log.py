@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 
 import structlog
 
+from broker.audit import AUDITED, AuditLog
 from broker.clock import monotonic_ms, wall_ms
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -44,15 +45,26 @@ class Code(NamedTuple):
 
 
 CODES: Final[dict[str, Code]] = {
+    "access.denied": Code("warning", "A client lacks a permission for what it wanted to do.", True),
     "address.auto_deleted": Code("info", "An address that was made automatically and is no longer used was deleted."),
     "address.full.blocking": Code("warning", "An address is full; its producers wait until there is room.", True),
     "address.full.dropping": Code("warning", "An address is full; messages sent to it are dropped and counted.", True),
+    "address.paused": Code("info", "An operator stopped the deliveries of all queues on an address."),
+    "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
     "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
+    "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
+    "config.deleted": Code("warning", "What the configuration had and has no more was deleted, with its messages."),
     "connection.closed": Code("debug", "A connection ended, from whichever side."),
     "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
     "connection.opened": Code("debug", "A peer connected."),
     "connection.refused": Code("warning", "A connection was refused: the acceptor has as many as it may have.", True),
     "connection.silent": Code("info", "A peer's heart-beats ceased; its deliveries count as failed.", True),
+    "connection.unaccepted": Code("error", "The system gave no socket for a peer that connects.", True),
+    "consumer.slow": Code("warning", "A consumer acknowledges less than its address asks for; KILL closes it.", True),
+    "divert.deleted": Code("info", "An operator deleted a divert."),
+    "divert.made": Code("info", "An operator made a divert."),
+    "divert.no_address": Code("warning", "A divert's forwarding address cannot be made: it gets no copies.", True),
+    "journal.cleaned": Code("debug", "What lived in the oldest segment was copied forward, so that it can go."),
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
     "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
     "journal.recovered": Code("info", "The journal was read; what was in it is back."),
@@ -64,24 +76,49 @@ CODES: Final[dict[str, Code]] = {
     "library.message": Code("warning", "A library of the broker logged something; the level is the library's.", True),
     "listening": Code("info", "An acceptor is open."),
     "log.suppressed": Code("warning", "So many lines of another code were not written, to keep the log readable."),
-    "login.refused": Code("warning", "A login or passcode was wrong.", True),
+    "login.accepted": Code("debug", "Somebody logged in, or came in without having to."),
+    "login.refused": Code("warning", "Somebody may not come in; the reason is told here, never to him.", True),
+    "login.revoked": Code("warning", "A connection was cut because its user is gone."),
+    "login.too_many": Code("warning", "A login was refused: the user has as many connections as he may have.", True),
     "management.denied": Code("warning", "A management call came without the right token.", True),
     "message.dead_lettered": Code("info", "A message was moved to its dead-letter address.", True),
+    "message.duplicate": Code("info", "Messages with a duplicate id that was accepted before were refused.", True),
     "message.expired_unkept": Code("warning", "A message expired and its address has no expiry address: it is gone."),
     "message.killed": Code("warning", "A message died and its address has no dead-letter address: it is gone.", True),
+    "message.no_route": Code("info", "A message that no queue took was moved to its dead-letter address.", True),
     "move.disk_full": Code("error", "A dead or expired message stays on its queue: the journal has no room.", True),
     "move.no_queue": Code("error", "A dead or expired message stays on its queue: no queue would take it.", True),
     "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
     "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
+    "mqtt.error": Code("info", "An MQTT connection was ended because of an error.", True),
+    "mqtt.publish_dropped": Code("info", "A message of an MQTT client that cannot be told was not taken.", True),
+    "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
+    "mqtt.subscription_idle": Code("warning", "A subscription of an MQTT session has no consumer any more.", True),
+    "mqtt.will_refused": Code("warning", "The will of an MQTT client could not be published.", True),
     "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
+    "queue.changed": Code("info", "An operator changed attributes of a queue."),
+    "queue.full.dropping": Code("warning", "As many messages wait on a queue as may: new ones are dropped.", True),
+    "queue.full.evicting": Code("warning", "As many messages wait on a queue as may: the oldest leave.", True),
     "queue.moved": Code("info", "An operator moved messages of a queue to another address."),
+    "queue.paused": Code("info", "An operator stopped the deliveries of a queue."),
     "queue.purged": Code("warning", "An operator removed the messages of a queue."),
+    "queue.resumed": Code("info", "An operator let the deliveries of a queue go on."),
     "queue.retried": Code("info", "An operator moved messages of a queue back to where they came from."),
     "ready": Code("info", "The start is complete; clients may come."),
     "reload.done": Code(
         "info", "A changed configuration is in force; restart_needed_for names what was not taken over."
     ),
     "reload.refused": Code("error", "A changed configuration has problems; the old one stays in force."),
+    "reload.undeclared": Code(
+        "error", "A queue or divert of a changed configuration cannot be as it says; what comes after it was not made."
+    ),
+    "retained.full": Code("warning", "There are as many retained messages as may be; another one was refused.", True),
+    "retroactive.disk_full": Code(
+        "warning", "A new queue did not get the messages kept for it: the journal has no room.", True
+    ),
+    "security.changed": Code("info", "Users, permissions or certificates were read again and are in force."),
+    "security.first_user": Code("warning", "The first user was made, since other machines can connect."),
+    "security.refused": Code("error", "A file of secrets was changed and cannot be used; what was read before stays."),
     "start.corrupt": Code(
         "critical", "The journal is damaged where nothing may be cut off; the broker does not start."
     ),
@@ -91,9 +128,11 @@ CODES: Final[dict[str, Code]] = {
     "start.refused": Code(
         "critical", "The configuration contradicts what the journal holds; the broker does not start."
     ),
+    "start.security": Code("critical", "A file of secrets cannot be used; the broker does not start."),
     "stomp.error": Code("info", "A STOMP connection was ended with an ERROR frame.", True),
     "stopped": Code("info", "The broker has ended."),
     "stopping": Code("info", "The broker was told to stop, or has to."),
+    "tls.failed": Code("info", "A peer and the broker did not agree on TLS, or the peer took too long.", True),
     "transaction.timed_out": Code("warning", "A transaction was open for too long and was rolled back.", True),
 }
 
@@ -152,6 +191,11 @@ class _Output:
     debug = info = warning = error = critical = msg
 
 
+def _utc(ms: int) -> str:
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
+
+
 class _Window:
     """What a limited code has used of the current period."""
 
@@ -178,6 +222,7 @@ class Log:
         self._wall = wall
         self._monotonic = monotonic
         self._windows: dict[str, _Window] = {}
+        self.audit: AuditLog | None = None
         self._lock = RLock()  # the journal's writer reports from its own thread
         self._output = _Output(stream)
         self._render = _json if format == "json" else _console
@@ -192,9 +237,7 @@ class Log:
         ).bind()
 
     def _arrange(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        at = datetime.fromtimestamp(self._wall() / 1000, UTC)
-        time = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
-        return {"time": time, "level": method, "code": event.pop("event"), **event}
+        return {"time": _utc(self._wall()), "level": method, "code": event.pop("event"), **event}
 
     def __call__(self, code: str, /, **fields: str | int) -> None:
         """Log an event with its table's level."""
@@ -207,9 +250,17 @@ class Log:
         values = {name: cut(value, chars_max) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
             self.tell_suppressed()
+            if self.audit is not None and code in AUDITED:
+                self._audit(self.audit, code, values)
             if CODES.get(code, _UNLISTED).limited and not self._admit(code):
                 return
             getattr(self._logger, level)(code, **values)
+
+    def _audit(self, audit: AuditLog, code: str, values: Mapping[str, str | int]) -> None:
+        before = audit.failed
+        audit.write(_utc(self._wall()), code, values)
+        if audit.failed is not before:
+            self("audit.failed", error=str(audit.failed))
 
     def _admit(self, code: str) -> bool:
         window = self._windows.get(code)

@@ -12,12 +12,18 @@ from typing import Final
 
 from broker import __version__
 from broker.config import Config
+from broker.engine import alter
 from broker.engine.address import Address
+from broker.engine.configured import declare_divert, delete_undeclared
 from broker.engine.core import Report
-from broker.engine.engine import Engine, Limits
+from broker.engine.engine import Engine
+from broker.engine.limits import Limits
+from broker.engine.message import Format
 from broker.engine.restore import Restored, restore
 from broker.engine.settings_match import SettingsTable
+from broker.guarding import permission_table
 from broker.sessions.amqp_format import AmqpFormat
+from broker.sessions.mqtt_format import MqttFormat
 from broker.sessions.stomp_format import StompFormat
 from broker.sessions.turn import Turn
 from store.files import Files
@@ -91,21 +97,37 @@ def assemble(
         clock=outside.wall_ms,
         random=outside.random,
         report=outside.report,
-        formats=[StompFormat(), AmqpFormat()],
+        formats=formats(),
         limits=Limits(
             global_size_max=config.broker.global_size_max(outside.memory_bytes),
             expiry_scan_period=config.broker.message_expiry_scan_period,
             reaper_period=config.broker.address_queue_scan_period,
             transaction_timeout=config.broker.transaction_timeout,
             transaction_bytes_max=config.limits.transaction_bytes_max,
+            compact_min_files=config.journal.compact_min_files,
+            compact_percentage=config.journal.compact_percentage,
         ),
     )
+    engine.security.change(permission_table(config))
+    engine.retained.messages_max = config.limits.retained_messages_max
+    engine.retained.bytes_max = config.limits.retained_bytes_max
     return Parts(log, writer, journal, engine, Turn(engine, wake))
+
+
+def formats() -> list[Format]:
+    """The encodings of messages that this version knows."""
+    return [StompFormat(), AmqpFormat(), MqttFormat()]
 
 
 def settings_table(config: Config) -> SettingsTable:
     """The address settings of the configuration.  Raises InvalidMatch."""
-    return SettingsTable(config.setting_matches(), config.setting_defaults())
+    wildcards = config.wildcard_addresses
+    return SettingsTable(
+        config.setting_matches(),
+        config.setting_defaults(),
+        syntax=wildcards.syntax(),
+        literal_markers=wildcards.literal_match_markers,
+    )
 
 
 def recover(parts: Parts, config: Config) -> tuple[Verdict, Restored]:
@@ -116,15 +138,33 @@ def recover(parts: Parts, config: Config) -> tuple[Verdict, Restored]:
     """
     verdict = parts.journal.recover().verdict
     parts.engine.begin_tick()
-    restored = restore(parts.engine.core, parts.engine.router, parts.journal.replay())
+    engine = parts.engine
+    restored = restore(engine.core, engine.router, engine.sessions, parts.journal.replay())
+    engine.retained.restore()
     parts.journal.start()
+    alter.after_restart(engine.router)
+    engine.sessions.settle_restored()
+    engine.retained.settle_restored()
     declare(parts.engine, config)
     parts.turn.end()
     return verdict, restored
 
 
 def declare(engine: Engine, config: Config) -> None:
-    """Make the addresses and queues of the configuration that are missing.  Raises EngineError."""
+    """Make the addresses, queues and diverts of the configuration that are missing; delete what it no longer has and
+    may be deleted.  Raises EngineError.
+    """
+    sections = config.addresses
+    delete_undeclared(
+        engine.core,
+        engine.router,
+        engine.delete_queue,
+        addresses=sections,
+        queues={name for section in sections.values() for name in section.queues},
+        diverts=config.diverts,
+    )
+    for divert_name, divert in config.diverts.items():
+        declare_divert(engine.router, divert.divert(divert_name))
     for name, section in config.addresses.items():
         address: Address = engine.declare(name, set(section.all_routing_types))
         for queue_name, queue in section.queues.items():
@@ -134,4 +174,6 @@ def declare(engine: Engine, config: Config) -> None:
                 queue.routing_type,
                 durable=queue.durable,
                 selector=queue.filter,
+                asked=queue.asked(),
             )
+    engine.companions.settle()

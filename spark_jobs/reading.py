@@ -40,12 +40,16 @@ class MissingSegments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task reads: segments in order, or holes to be told; of the positions within the bounds."""
+    """What one task reads: segments in order, or holes to be told; of the positions within the bounds.
+
+    `first_segment` is the number of the journal's first one.
+    """
 
     segments: tuple[SegmentRef, ...] = ()
     gaps: tuple[Gap, ...] = ()
     from_position: int | None = None
     to_position: int | None = None
+    first_segment: int = 0
 
 
 def plan(snapshot: Snapshot, options: SourceOptions) -> list[Part]:
@@ -54,7 +58,8 @@ def plan(snapshot: Snapshot, options: SourceOptions) -> list[Part]:
     if gaps and options.strict and options.view != "segments":
         raise MissingSegments(gaps)
     bounds = (options.from_position, options.to_position)
-    parts = [Part(tuple(refs), (), *bounds) for refs in snapshot.partitions(options.target_bytes)]
+    first = snapshot.segments[0].number if snapshot.segments else 0
+    parts = [Part(tuple(refs), (), *bounds, first) for refs in snapshot.partitions(options.target_bytes)]
     if gaps:
         parts.append(Part((), gaps, *bounds))
     return parts
@@ -64,7 +69,7 @@ def read(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a part, as batches of the options' columns.  Raises CorruptSegment, Vanished, OSError."""
     yield from _gap_rows(part.gaps, MISSING, options)
     selection = replace(options.selection, from_position=part.from_position, to_position=part.to_position)
-    movements = _movements(selection, options) if options.view == "movements" else None
+    movements = _movements(selection, options, part.first_segment) if options.view == "movements" else None
     for ref in part.segments:
         try:
             data = read_segment(ref)
@@ -98,9 +103,10 @@ def _where(ref: SegmentRef) -> _Where:
     return _Where(number=ref.number, newest=ref.newest, next_first=ref.next_first, first=first, limit=ref.limit)
 
 
-def _movements(selection: Selection, options: SourceOptions) -> Movements:
+def _movements(selection: Selection, options: SourceOptions, first_segment: int) -> Movements:
     return Movements(
         keep_below=options.keep_below,
+        first_segment=first_segment,
         from_position=selection.from_position,
         to_position=selection.to_position,
         from_time=selection.from_time,

@@ -13,26 +13,8 @@ from dataclasses import dataclass
 from struct import error as StructError
 from typing import Final
 
-from store.record import (
-    BIG_ENDIAN,
-    COUNTS_FIXED,
-    DEAD_LETTERED_FIXED,
-    DEFINITION_FIXED,
-    DELIVERING_FIXED,
-    DROPPED_FIXED,
-    EXPIRED_FIXED,
-    FACTS_FIXED,
-    HEAD,
-    IDS_FIXED,
-    MESSAGE_FIXED,
-    OPENED_FIXED,
-    REMOVED_FIXED,
-    SCHEDULED_FIXED,
-    TRIMMED_FIXED,
-    Json,
-    RecordError,
-    RecordType,
-)
+from store import record
+from store.record import BIG_ENDIAN, HEAD, MESSAGE_FIXED, Json, RecordError, RecordType
 
 
 @dataclass(slots=True)
@@ -58,6 +40,18 @@ class Message:
 
     id: int
     flags: int
+    facts: MessageFacts
+    head: bytes
+    body: bytes
+
+
+@dataclass(slots=True)
+class Copied:
+    """A message that lay in segment `previous`, and the queues on which it still was when it was copied forward."""
+
+    id: int
+    flags: int
+    previous: int
     facts: MessageFacts
     head: bytes
     body: bytes
@@ -144,7 +138,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class Definition:
-    """An address or queue, made, changed or deleted (the record's type says which)."""
+    """An address, queue or session, made, changed or deleted (the record's type says which)."""
 
     id: int
     flags: int
@@ -166,6 +160,11 @@ class Closed:
 
 
 @dataclass(slots=True)
+class Lost:
+    """Stands where a record was that a repair could not save."""
+
+
+@dataclass(slots=True)
 class Ids:
     """Ids from `next_id` on are unused."""
 
@@ -179,8 +178,40 @@ class Trimmed:
     segments: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class DuplicateId:
+    """A message with this duplicate id was accepted on an address."""
+
+    address_id: int
+    message_id: int
+    id: bytes
+
+
+@dataclass(slots=True)
+class Inflight:
+    """Messages of a queue leave for a session's client, each under a packet id of its own."""
+
+    session_id: int
+    queue_id: int
+    ids: tuple[int, ...]
+    packet_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Packets:
+    """Packet ids of a session: RELEASED, RECEIVED or COMPLETED (the record's type says which).
+
+    `sent`: they are of the broker's giving, else of the client's.
+    """
+
+    session_id: int
+    sent: bool
+    packet_ids: tuple[int, ...]
+
+
 Record = (
     Message
+    | Copied
     | Removed
     | Counts
     | Delivering
@@ -191,8 +222,12 @@ Record = (
     | Definition
     | Opened
     | Closed
+    | Lost
     | Ids
     | Trimmed
+    | DuplicateId
+    | Inflight
+    | Packets
 )
 
 
@@ -204,13 +239,21 @@ def _unpack_ids(buffer: bytes, offset: int, n: int) -> tuple[int, ...]:
     return tuple(unpacked)
 
 
+def _unpack_packet_ids(buffer: bytes, offset: int, n: int) -> tuple[int, ...]:
+    unpacked = array("H")
+    unpacked.frombytes(buffer[offset : offset + 2 * n])
+    if BIG_ENDIAN:
+        unpacked.byteswap()
+    return tuple(unpacked)
+
+
 def _check(length: int, expected: int, what: str) -> None:
     if length != expected:
         raise RecordError(f"{what} record of {length} bytes holds {expected}")
 
 
 class MessageDecoder:
-    """Decodes MESSAGE records.  A run's facts are decoded once: equal ones in a row come back as the same object."""
+    """Decodes MESSAGE and COPIED records.  Equal facts in a row, as a run has them, come back as the same object."""
 
     __slots__ = ("_bytes", "_facts")
 
@@ -223,19 +266,32 @@ class MessageDecoder:
         length, _, _, flags, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
-        facts = buffer[offset + 24 : head_at]
+        facts = self._shared(buffer[offset + MESSAGE_FIXED.size : head_at])
+        return Message(id, flags, facts, buffer[head_at:body_at], buffer[body_at : offset + length])
+
+    def decode_copied(self, buffer: bytes, offset: int) -> Copied:
+        """The COPIED record at `offset`.  Raises RecordError."""
+        length, _, _, flags, id, head_bytes, body_bytes, previous = record.COPIED_FIXED.unpack_from(buffer, offset)
+        body_at = offset + length - body_bytes
+        head_at = body_at - head_bytes
+        facts = self._shared(buffer[offset + record.COPIED_FIXED.size : head_at])
+        return Copied(id, flags, previous, facts, buffer[head_at:body_at], buffer[body_at : offset + length])
+
+    def _shared(self, facts: bytes) -> MessageFacts:
         if facts != self._bytes or self._facts is None:
             self._facts = decode_facts(facts)
             self._bytes = facts
-        return Message(id, flags, self._facts, buffer[head_at:body_at], buffer[body_at : offset + length])
+        return self._facts
 
 
 def decode_facts(facts: bytes) -> MessageFacts:
     """The inverse of `message_facts`.  Raises RecordError."""
-    if len(facts) < FACTS_FIXED.size:
+    if len(facts) < record.FACTS_FIXED.size:
         raise RecordError(f"MESSAGE record with {len(facts)} bytes of facts")
-    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = FACTS_FIXED.unpack_from(facts)
-    ids_end = FACTS_FIXED.size + 8 * n
+    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = record.FACTS_FIXED.unpack_from(
+        facts
+    )
+    ids_end = record.FACTS_FIXED.size + 8 * n
     _check(len(facts), ids_end + sum(sizes) + annotation_bytes, "MESSAGE")
     address, user, origin = _strings(facts, ids_end, sizes)
     return MessageFacts(
@@ -245,7 +301,7 @@ def decode_facts(facts: bytes) -> MessageFacts:
         scheduled=due,
         priority=priority,
         format=format,
-        queue_ids=_unpack_ids(facts, FACTS_FIXED.size, n),
+        queue_ids=_unpack_ids(facts, record.FACTS_FIXED.size, n),
         address=address,
         user=user,
         origin=origin,
@@ -266,70 +322,75 @@ def decode_message(buffer: bytes, offset: int) -> Message:
     return MessageDecoder().decode(buffer, offset)
 
 
+def decode_copied(buffer: bytes, offset: int) -> Copied:
+    """One COPIED record; use a MessageDecoder for many."""
+    return MessageDecoder().decode_copied(buffer, offset)
+
+
 def decode_removed(buffer: bytes, offset: int) -> Removed:
     """The inverse of `removed`."""
-    length, _, _, _, queue_id, reason, n = REMOVED_FIXED.unpack_from(buffer, offset)
-    _check(length, REMOVED_FIXED.size + 8 * n, "REMOVED")
-    return Removed(queue_id, reason, _unpack_ids(buffer, offset + REMOVED_FIXED.size, n))
+    length, _, _, _, queue_id, reason, n = record.REMOVED_FIXED.unpack_from(buffer, offset)
+    _check(length, record.REMOVED_FIXED.size + 8 * n, "REMOVED")
+    return Removed(queue_id, reason, _unpack_ids(buffer, offset + record.REMOVED_FIXED.size, n))
 
 
 def decode_counts(buffer: bytes, offset: int) -> Counts:
     """The inverse of `counts`."""
-    length, _, _, _, queue_id, count, n = COUNTS_FIXED.unpack_from(buffer, offset)
-    _check(length, COUNTS_FIXED.size + 8 * n, "COUNTS")
-    return Counts(queue_id, count, _unpack_ids(buffer, offset + COUNTS_FIXED.size, n))
+    length, _, _, _, queue_id, count, n = record.COUNTS_FIXED.unpack_from(buffer, offset)
+    _check(length, record.COUNTS_FIXED.size + 8 * n, "COUNTS")
+    return Counts(queue_id, count, _unpack_ids(buffer, offset + record.COUNTS_FIXED.size, n))
 
 
 def decode_delivering(buffer: bytes, offset: int) -> Delivering:
     """The inverse of `delivering`."""
-    length, _, _, _, queue_id, consumer_id, n = DELIVERING_FIXED.unpack_from(buffer, offset)
-    _check(length, DELIVERING_FIXED.size + 8 * n, "DELIVERING")
-    return Delivering(queue_id, consumer_id, _unpack_ids(buffer, offset + DELIVERING_FIXED.size, n))
+    length, _, _, _, queue_id, consumer_id, n = record.DELIVERING_FIXED.unpack_from(buffer, offset)
+    _check(length, record.DELIVERING_FIXED.size + 8 * n, "DELIVERING")
+    return Delivering(queue_id, consumer_id, _unpack_ids(buffer, offset + record.DELIVERING_FIXED.size, n))
 
 
 def decode_scheduled(buffer: bytes, offset: int) -> Scheduled:
     """The inverse of `scheduled`."""
-    length, _, _, _, queue_id, due, n = SCHEDULED_FIXED.unpack_from(buffer, offset)
-    _check(length, SCHEDULED_FIXED.size + 8 * n, "SCHEDULED")
-    return Scheduled(queue_id, due, _unpack_ids(buffer, offset + SCHEDULED_FIXED.size, n))
+    length, _, _, _, queue_id, due, n = record.SCHEDULED_FIXED.unpack_from(buffer, offset)
+    _check(length, record.SCHEDULED_FIXED.size + 8 * n, "SCHEDULED")
+    return Scheduled(queue_id, due, _unpack_ids(buffer, offset + record.SCHEDULED_FIXED.size, n))
 
 
 def decode_dead_lettered(buffer: bytes, offset: int) -> DeadLettered:
     """The inverse of `dead_lettered`."""
-    length, _, _, _, *fields = DEAD_LETTERED_FIXED.unpack_from(buffer, offset)
+    length, _, _, _, *fields = record.DEAD_LETTERED_FIXED.unpack_from(buffer, offset)
     sizes = fields[7:]
-    _check(length, DEAD_LETTERED_FIXED.size + sum(sizes), "DEAD_LETTERED")
-    strings = _strings(buffer, offset + DEAD_LETTERED_FIXED.size, sizes)
+    _check(length, record.DEAD_LETTERED_FIXED.size + sum(sizes), "DEAD_LETTERED")
+    strings = _strings(buffer, offset + record.DEAD_LETTERED_FIXED.size, sizes)
     return DeadLettered(*fields[:7], *strings)
 
 
 def decode_expired(buffer: bytes, offset: int) -> Expired:
     """The inverse of `expired`."""
-    length, _, _, _, *fields, size = EXPIRED_FIXED.unpack_from(buffer, offset)
-    _check(length, EXPIRED_FIXED.size + size, "EXPIRED")
-    return Expired(*fields, *_strings(buffer, offset + EXPIRED_FIXED.size, (size,)))
+    length, _, _, _, *fields, size = record.EXPIRED_FIXED.unpack_from(buffer, offset)
+    _check(length, record.EXPIRED_FIXED.size + size, "EXPIRED")
+    return Expired(*fields, *_strings(buffer, offset + record.EXPIRED_FIXED.size, (size,)))
 
 
 def decode_dropped(buffer: bytes, offset: int) -> Dropped:
     """The inverse of `dropped`."""
-    length, _, _, _, reason, count, total, size = DROPPED_FIXED.unpack_from(buffer, offset)
-    _check(length, DROPPED_FIXED.size + size, "DROPPED")
-    return Dropped(reason, count, total, *_strings(buffer, offset + DROPPED_FIXED.size, (size,)))
+    length, _, _, _, reason, count, total, size = record.DROPPED_FIXED.unpack_from(buffer, offset)
+    _check(length, record.DROPPED_FIXED.size + size, "DROPPED")
+    return Dropped(reason, count, total, *_strings(buffer, offset + record.DROPPED_FIXED.size, (size,)))
 
 
 def decode_definition(buffer: bytes, offset: int) -> Definition:
-    """The inverse of `address`, `queue` and their deletions."""
-    length, _, _, flags, id = DEFINITION_FIXED.unpack_from(buffer, offset)
-    return Definition(id, flags, json.loads(buffer[offset + DEFINITION_FIXED.size : offset + length]))
+    """The inverse of `address`, `queue`, `session` and their deletions."""
+    length, _, _, flags, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
+    return Definition(id, flags, json.loads(buffer[offset + record.DEFINITION_FIXED.size : offset + length]))
 
 
 def decode_opened(buffer: bytes, offset: int) -> Opened:
     """The inverse of `opened`."""
-    length, _, _, _, next_id, n, about_bytes = OPENED_FIXED.unpack_from(buffer, offset)
-    about_at = offset + OPENED_FIXED.size + 8 * n
+    length, _, _, _, next_id, n, about_bytes = record.OPENED_FIXED.unpack_from(buffer, offset)
+    about_at = offset + record.OPENED_FIXED.size + 8 * n
     _check(length, about_at + about_bytes - offset, "OPENED")
     about: Json = json.loads(buffer[about_at : offset + length])
-    return Opened(next_id, _unpack_ids(buffer, offset + OPENED_FIXED.size, n), about)
+    return Opened(next_id, _unpack_ids(buffer, offset + record.OPENED_FIXED.size, n), about)
 
 
 def decode_closed(buffer: bytes, offset: int) -> Closed:
@@ -339,22 +400,53 @@ def decode_closed(buffer: bytes, offset: int) -> Closed:
     return Closed()
 
 
+def decode_lost(buffer: bytes, offset: int) -> Lost:
+    """The inverse of `lost`."""
+    length, _, _, _ = HEAD.unpack_from(buffer, offset)
+    _check(length, HEAD.size, "LOST")
+    return Lost()
+
+
 def decode_ids(buffer: bytes, offset: int) -> Ids:
     """The inverse of `ids`."""
-    length, _, _, _, next_id = IDS_FIXED.unpack_from(buffer, offset)
-    _check(length, IDS_FIXED.size, "IDS")
+    length, _, _, _, next_id = record.IDS_FIXED.unpack_from(buffer, offset)
+    _check(length, record.IDS_FIXED.size, "IDS")
     return Ids(next_id)
 
 
 def decode_trimmed(buffer: bytes, offset: int) -> Trimmed:
     """The inverse of `trimmed`."""
-    length, _, _, _, n = TRIMMED_FIXED.unpack_from(buffer, offset)
-    _check(length, TRIMMED_FIXED.size + 8 * n, "TRIMMED")
-    return Trimmed(_unpack_ids(buffer, offset + TRIMMED_FIXED.size, n))
+    length, _, _, _, n = record.TRIMMED_FIXED.unpack_from(buffer, offset)
+    _check(length, record.TRIMMED_FIXED.size + 8 * n, "TRIMMED")
+    return Trimmed(_unpack_ids(buffer, offset + record.TRIMMED_FIXED.size, n))
+
+
+def decode_inflight(buffer: bytes, offset: int) -> Inflight:
+    """The inverse of `inflight`."""
+    length, _, _, _, session_id, queue_id, n = record.INFLIGHT_FIXED.unpack_from(buffer, offset)
+    _check(length, record.INFLIGHT_FIXED.size + 10 * n, "INFLIGHT")
+    ids_at = offset + record.INFLIGHT_FIXED.size
+    packet_ids = _unpack_packet_ids(buffer, ids_at + 8 * n, n)
+    return Inflight(session_id, queue_id, _unpack_ids(buffer, ids_at, n), packet_ids)
+
+
+def decode_packets(buffer: bytes, offset: int) -> Packets:
+    """The inverse of `released`, `received` and `completed`."""
+    length, type, _, _, session_id, n, sent = record.PACKETS_FIXED.unpack_from(buffer, offset)
+    _check(length, record.PACKETS_FIXED.size + 2 * n, RecordType(type).name)
+    return Packets(session_id, bool(sent), _unpack_packet_ids(buffer, offset + record.PACKETS_FIXED.size, n))
+
+
+def decode_duplicate_id(buffer: bytes, offset: int) -> DuplicateId:
+    """The inverse of `duplicate_id`."""
+    length, _, _, _, address_id, message_id, n = record.DUPLICATE_ID_FIXED.unpack_from(buffer, offset)
+    _check(length, record.DUPLICATE_ID_FIXED.size + n, "DUPLICATE_ID")
+    return DuplicateId(address_id, message_id, buffer[offset + length - n : offset + length])
 
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.MESSAGE: decode_message,
+    RecordType.COPIED: decode_copied,
     RecordType.REMOVED: decode_removed,
     RecordType.COUNTS: decode_counts,
     RecordType.DELIVERING: decode_delivering,
@@ -366,10 +458,20 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.ADDRESS_DELETED: decode_definition,
     RecordType.QUEUE: decode_definition,
     RecordType.QUEUE_DELETED: decode_definition,
+    RecordType.DIVERT: decode_definition,
+    RecordType.DIVERT_DELETED: decode_definition,
     RecordType.OPENED: decode_opened,
     RecordType.CLOSED: decode_closed,
     RecordType.IDS: decode_ids,
+    RecordType.LOST: decode_lost,
     RecordType.TRIMMED: decode_trimmed,
+    RecordType.DUPLICATE_ID: decode_duplicate_id,
+    RecordType.SESSION: decode_definition,
+    RecordType.SESSION_DELETED: decode_definition,
+    RecordType.INFLIGHT: decode_inflight,
+    RecordType.RELEASED: decode_packets,
+    RecordType.RECEIVED: decode_packets,
+    RecordType.COMPLETED: decode_packets,
 }
 
 #: The types that a reader of this version understands.

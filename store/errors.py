@@ -34,7 +34,7 @@ class DirectoryLocked(JournalError):
 class Corrupt(JournalError):
     """A segment is damaged in a way that recovery must not hide.
 
-    `path` and `offset` (bytes) say where, `what` says what was found, `command` what to run to see more.
+    `path` and `offset` (bytes) say where, `what` says what was found, `command` what to run to repair it.
     """
 
     def __init__(self, path: str, offset: int, what: str) -> None:
@@ -42,8 +42,9 @@ class Corrupt(JournalError):
         self.path = path
         self.offset = offset
         self.what = what
-        self.command = f"bartleby journal verify {directory}"
-        super().__init__(f"{path}: {what} at byte {offset}; inspect it with: {self.command}")
+        self.command = f"bartleby journal repair {directory}"
+        look = f"bartleby journal verify {directory}"
+        super().__init__(f"{path}: {what} at byte {offset}; look closer with: {look}; repair it with: {self.command}")
 
 
 class LogError(JournalError):

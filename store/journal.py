@@ -36,8 +36,10 @@ from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry
 from store.space import Space
 from store.writer import Begin, Trim, Writer
 
-_DEFINING: Final = frozenset({RecordType.ADDRESS, RecordType.QUEUE})
-_DELETING: Final = frozenset({RecordType.ADDRESS_DELETED, RecordType.QUEUE_DELETED})
+_DEFINING: Final = frozenset({RecordType.ADDRESS, RecordType.QUEUE, RecordType.DIVERT, RecordType.SESSION})
+_DELETING: Final = frozenset(
+    {RecordType.ADDRESS_DELETED, RecordType.QUEUE_DELETED, RecordType.DIVERT_DELETED, RecordType.SESSION_DELETED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class JournalLimits:
 
 
 class Definition:
-    """An address or queue: its record, the segment with the latest, and all segments that have one."""
+    """An address, queue or session: its record, the segment with the latest, and all segments that have one."""
 
     __slots__ = ("latest", "record", "segments")
 
@@ -128,10 +130,19 @@ class Journal:
         Raises Corrupt.
         """
         assert self._recovery is not None, "recover comes before replay"
+        sizes: dict[int, int] = {}
+        segment = 0
         for raw in self._recovery.records():
+            if raw[0] != segment:
+                segment = raw[0]
+                sizes[segment] = len(raw[4])
             if raw[3] >= RecordType.ADDRESS:
                 self._note(raw)
             yield raw
+        verdict = self._recovery.verdict
+        sizes[verdict.segment] = verdict.end
+        for segment in self.space.segments:
+            self.space.completed(segment, sizes.get(segment, 0), self._next_id)
 
     def _note(self, raw: RawRecord) -> None:
         segment, _, _, type, buffer, offset = raw
@@ -251,6 +262,16 @@ class Journal:
         self._nbytes += record.encode_messages(self._parts, facts, flags, messages)
         self._count += len(messages)
 
+    def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
+        """Add messages of segment `previous` anew: from now on they lie in this one, which stays as long as that."""
+        if not self._parts:
+            self._open_entry()
+        self._nbytes += record.encode_copies(self._parts, facts, flags, messages, previous)
+        self._count += len(messages)
+        self.space.hold(self.segment, len(messages))
+        self.space.refer(self.segment, previous)
+        self.space.release(previous, len(messages))
+
     def _open_entry(self) -> None:
         """Whatever comes now goes to `segment`; this is the last moment to take another one."""
         assert self.segment, "the journal is started before anything is added"
@@ -304,6 +325,8 @@ class Journal:
     def _roll(self) -> None:
         """Go on in the next segment, for which there is room.  Its first record says what is needed beside it."""
         assert not self._parts, "an entry lies in one segment"
+        if self._used:
+            self.space.completed(self.segment, self._used, self._next_id)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
         self._capacity = self._log.spare_bytes
@@ -332,7 +355,7 @@ class Journal:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def define(self, key: int, record: bytes) -> None:
-        """Add an ADDRESS or QUEUE record, and keep it to be repeated.  `key` is its id."""
+        """Add an ADDRESS, QUEUE or SESSION record, and keep it to be repeated.  `key` is its id."""
         self.add(record)
         self._defined(key, record, self.segment)
         self._mentioned.add(key)
@@ -353,7 +376,7 @@ class Journal:
             self.define(key, record.repeated(self._definitions[key].record))
 
     def undefine(self, key: int, record: bytes) -> None:
-        """Add an ADDRESS_DELETED or QUEUE_DELETED record, and forget the definition."""
+        """Add the deletion of an address, queue or session, and forget the definition."""
         self.add(record)
         self._undefined(key, self.segment)
         self._mentioned.discard(key)

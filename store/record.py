@@ -37,14 +37,25 @@ class RecordType(IntEnum):
     DEAD_LETTERED = 6
     EXPIRED = 7
     DROPPED = 8
+    COPIED = 9
     ADDRESS = 16
     ADDRESS_DELETED = 17
     QUEUE = 18
     QUEUE_DELETED = 19
+    DIVERT = 20
+    DIVERT_DELETED = 21
     OPENED = 32
     CLOSED = 33
     IDS = 34
     TRIMMED = 35
+    LOST = 37
+    DUPLICATE_ID = 64
+    SESSION = 65
+    SESSION_DELETED = 67
+    INFLIGHT = 68
+    RELEASED = 69
+    RECEIVED = 70
+    COMPLETED = 71
 
 
 class RemovalReason(IntEnum):
@@ -91,11 +102,12 @@ class DeadLetterReason(IntEnum):
 
 VERSION: Final = 1
 
-# Flags of a MESSAGE record.
+# Flags of a MESSAGE or COPIED record.
 ANYCAST: Final = 0x0002  # the sender asked for anycast ...
 MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the address has
+GROUPED: Final = 0x0008  # a property puts the message in a message group
 
-#: Flag of an ADDRESS or QUEUE record that repeats a definition so that the segment can be read alone.
+#: Flag of an ADDRESS, QUEUE or SESSION record that repeats a definition so that the segment can be read alone.
 REPEATED: Final = 0x8000
 
 #: The longest string with a 16-bit length field, in bytes of UTF-8.
@@ -103,6 +115,7 @@ STRING_BYTES_MAX: Final = 0xFFFF
 
 HEAD: Final = Struct("<IBBH")
 MESSAGE_FIXED: Final = Struct("<IBBHQII")
+COPIED_FIXED: Final = Struct("<IBBHQIII4x")
 FACTS_FIXED: Final = Struct("<qqqBBBxHHHxxII")
 REMOVED_FIXED: Final = Struct("<IBBHQB3xI")
 COUNTS_FIXED: Final = Struct("<IBBHQII")
@@ -115,6 +128,9 @@ DEFINITION_FIXED: Final = Struct("<IBBHQ")
 OPENED_FIXED: Final = Struct("<IBBHQII")
 IDS_FIXED: Final = Struct("<IBBHQ")
 TRIMMED_FIXED: Final = Struct("<IBBHI4x")
+DUPLICATE_ID_FIXED: Final = Struct("<IBBHQQH6x")
+INFLIGHT_FIXED: Final = Struct("<IBBHQQI4x")
+PACKETS_FIXED: Final = Struct("<IBBHQIB3x")
 _FLAGS: Final = Struct("<H")
 
 BIG_ENDIAN: Final = sys.byteorder == "big"
@@ -149,6 +165,13 @@ def _string(text: str, what: str) -> bytes:
 
 def _pack_ids(ids: Sequence[int]) -> bytes:
     packed = array("Q", ids)
+    if BIG_ENDIAN:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _pack_packet_ids(packet_ids: Sequence[int]) -> bytes:
+    packed = array("H", packet_ids)
     if BIG_ENDIAN:
         packed.byteswap()
     return packed.tobytes()
@@ -199,6 +222,22 @@ def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequen
         length = fixed + head_bytes + body_bytes
         total += length
         out += (pack(length, 1, 1, flags, message.id, head_bytes, body_bytes), facts, head, body)
+    return total
+
+
+def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> int:
+    """Append COPIED records: messages that lay in segment `previous`, with the queues on which they still are.
+
+    Returns their bytes.
+    """
+    fixed = COPIED_FIXED.size + len(facts)
+    total = 0
+    for message in messages:
+        head, body = message.head, message.body
+        length = fixed + len(head) + len(body)
+        total += length
+        start = COPIED_FIXED.pack(length, RecordType.COPIED, VERSION, flags, message.id, len(head), len(body), previous)
+        out += (start, facts, head, body)
     return total
 
 
@@ -334,6 +373,16 @@ def queue_deleted(id: int, definition: Json) -> bytes:
     return _definition(RecordType.QUEUE_DELETED, id, definition)
 
 
+def divert(id: int, definition: Json) -> bytes:
+    """A divert was made or changed."""
+    return _definition(RecordType.DIVERT, id, definition)
+
+
+def divert_deleted(id: int, definition: Json) -> bytes:
+    """A divert was deleted; the definition says its name for readers."""
+    return _definition(RecordType.DIVERT_DELETED, id, definition)
+
+
 def repeated(record: bytes) -> bytes:
     """The same record, marked as a repetition."""
     (flags,) = _FLAGS.unpack_from(record, 6)
@@ -353,6 +402,11 @@ def closed() -> bytes:
     return HEAD.pack(HEAD.size, RecordType.CLOSED, VERSION, 0)
 
 
+def lost() -> bytes:
+    """Stands where a record was that a repair could not save."""
+    return HEAD.pack(HEAD.size, RecordType.LOST, VERSION, 0)
+
+
 def ids(next_id: int) -> bytes:
     """Ids from `next_id` on are unused."""
     return IDS_FIXED.pack(IDS_FIXED.size, RecordType.IDS, VERSION, 0, next_id)
@@ -362,3 +416,57 @@ def trimmed(segments: Sequence[int]) -> bytes:
     """Segments are no longer needed."""
     length = TRIMMED_FIXED.size + 8 * len(segments)
     return TRIMMED_FIXED.pack(length, RecordType.TRIMMED, VERSION, 0, len(segments)) + _pack_ids(segments)
+
+
+def session(id: int, definition: Json) -> bytes:
+    """A client's session was opened or changed."""
+    return _definition(RecordType.SESSION, id, definition)
+
+
+def session_deleted(id: int, definition: Json) -> bytes:
+    """A session ended, and with it all of its packet ids; the definition says its name for readers."""
+    return _definition(RecordType.SESSION_DELETED, id, definition)
+
+
+def inflight(session_id: int, queue_id: int, ids: Sequence[int], packet_ids: Sequence[int]) -> bytes:
+    """Messages of a queue leave for a session's client, each under a packet id of its own."""
+    n = len(ids)
+    assert n == len(packet_ids), "a packet id for each message"
+    length = INFLIGHT_FIXED.size + 10 * n
+    fixed = INFLIGHT_FIXED.pack(length, RecordType.INFLIGHT, VERSION, 0, session_id, queue_id, n)
+    return fixed + _pack_ids(ids) + _pack_packet_ids(packet_ids)
+
+
+def released(session_id: int, packet_ids: Sequence[int]) -> bytes:
+    """The client has these messages: their packet ids are to be released, and no message is sent for them again."""
+    return _packets(RecordType.RELEASED, session_id, packet_ids, sent=True)
+
+
+def received(session_id: int, packet_ids: Sequence[int]) -> bytes:
+    """Messages came from the client under these packet ids: what comes under them again is a repetition."""
+    return _packets(RecordType.RECEIVED, session_id, packet_ids, sent=False)
+
+
+def completed(session_id: int, packet_ids: Sequence[int], *, sent: bool) -> bytes:
+    """These packet ids are free again: ids that the broker gave (`sent`), or the client."""
+    return _packets(RecordType.COMPLETED, session_id, packet_ids, sent=sent)
+
+
+def _packets(type: int, session_id: int, packet_ids: Sequence[int], *, sent: bool) -> bytes:
+    n = len(packet_ids)
+    return PACKETS_FIXED.pack(PACKETS_FIXED.size + 2 * n, type, VERSION, 0, session_id, n, sent) + _pack_packet_ids(
+        packet_ids
+    )
+
+
+def duplicate_id(address_id: int, message_id: int, id: bytes, *, again: bool = False) -> bytes:
+    """A message with this duplicate id was accepted on an address.
+
+    `again` marks a copy of an earlier record.  Raises RecordError for an id of more than 65,535 bytes.
+    """
+    if len(id) > STRING_BYTES_MAX:
+        raise RecordError(f"duplicate id of {len(id)} bytes exceeds {STRING_BYTES_MAX}")
+    length = DUPLICATE_ID_FIXED.size + len(id)
+    flags = REPEATED if again else 0
+    fixed = DUPLICATE_ID_FIXED.pack(length, RecordType.DUPLICATE_ID, VERSION, flags, address_id, message_id, len(id))
+    return fixed + id

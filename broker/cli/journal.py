@@ -1,4 +1,4 @@
-"""`bartleby journal`: what is on disk, read without a broker or beside one; nothing is written."""
+"""`bartleby journal`: what is on disk, read without a broker or beside one; what writes is in `repair`, `offline`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.offline import compact, export_, import_
 from broker.cli.output import (
     OutputFormat,
     output_option,
@@ -24,6 +25,7 @@ from broker.cli.output import (
     size_shown,
     time_shown,
 )
+from broker.cli.repair import repair
 from broker.log import cut
 from store import inspect
 from store.errors import Corrupt
@@ -170,6 +172,10 @@ def stat(directory: Path, output: OutputFormat) -> None:
     )
     _print_counts("record", found.types)
     _print_counts("removed because", found.removals)
+
+
+for _command in (repair, compact, export_, import_):
+    journal.add_command(_command)
 
 
 def _print_counts(heading: str, counts: Counter[str]) -> None:

@@ -6,9 +6,12 @@ import click
 
 from broker import __version__
 from broker.cli.audit import audit
+from broker.cli.control import address
+from broker.cli.importing import import_
 from broker.cli.journal import journal
 from broker.cli.run import config, run
 from broker.cli.status import queue, status
+from broker.cli.user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -27,7 +30,7 @@ def version() -> None:
     click.echo(f"bartleby {__version__}")
 
 
-for _command in (run, config, status, queue, journal, audit):
+for _command in (run, config, status, queue, address, journal, audit, import_, user):
     cli.add_command(_command)
 
 

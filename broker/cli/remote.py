@@ -81,11 +81,11 @@ class Remote:
         """The answer to a DELETE."""
         return self._call("DELETE", path)
 
-    def queues(self) -> Iterator[dict[str, Any]]:
-        """All queues, by name."""
-        page = 1
+    def queues(self, *, internal: bool = False) -> Iterator[dict[str, Any]]:
+        """All queues, by name; with `internal` also the broker's own."""
+        page, asked = 1, {"internal": "true"} if internal else {}
         while True:
-            answer = self.get("/api/v1/queues", page=page, size=QUEUES_PER_CALL)
+            answer = self.get("/api/v1/queues", page=page, size=QUEUES_PER_CALL, **asked)
             yield from answer["queues"]
             if page * QUEUES_PER_CALL >= answer["total"]:
                 return

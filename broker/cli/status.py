@@ -63,9 +63,10 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
         facts[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
+    paused = f", {answer['paused_queues']} of them paused" if answer["paused_queues"] else ""
     facts |= {
         "addresses": answer["addresses"],
-        "queues": answer["queues"],
+        "queues": f"{answer['queues']}{paused}",
         "consumers": answer["consumers"],
         "messages": answer["messages"],
         "memory": memory,
@@ -81,11 +82,12 @@ def queue() -> None:
 
 
 @queue.command("list")
+@click.option("--internal", is_flag=True, help="Also those that the broker has for itself.")
 @remote_options
 @output_option
-def list_queues(output: OutputFormat, **where: Any) -> None:
+def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
     """List all queues."""
-    queues = list(connect(**where).queues())
+    queues = list(connect(**where).queues(internal=internal))
     if output == "json":
         print_json(queues)
         return
@@ -98,13 +100,13 @@ def list_queues(output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def show(name: str, output: OutputFormat, **where: Any) -> None:
-    """Show the queue NAME (or ADDRESS::QUEUE): counts, counters, settings, consumers."""
+    """Show the queue NAME (or ADDRESS::QUEUE): counts, attributes, counters, settings, consumers."""
     answer = connect(**where).get(queue_path(name))
     if output == "json":
         print_json(answer)
         return
     facts = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
-    for group in ("counters", "settings"):
+    for group in ("attributes", "counters", "settings"):
         facts |= {f"{group[:-1]} {name.replace('_', ' ')}": value for name, value in answer[group].items()}
     print_facts(facts)
     if answer["consumer_list"]:

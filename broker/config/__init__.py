@@ -6,11 +6,18 @@ what must hold between them: relations.py; how values are written: units.py.
 
 from __future__ import annotations
 
-from broker.config.acceptors import Acceptor, AmqpAcceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
+from broker.config.acceptors import (
+    Acceptor,
+    AmqpAcceptor,
+    HttpAcceptor,
+    MessagingAcceptor,
+    MqttAcceptor,
+    StompAcceptor,
+)
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
 from broker.config.environment import COMMAND_VARIABLES
 from broker.config.load import apply_listen, check, load
-from broker.config.model import Config, Reload
+from broker.config.model import RELOADED, Config, Reload
 from broker.config.problems import ConfigError, Problem
 from broker.config.sections import (
     BrokerSection,
@@ -18,18 +25,19 @@ from broker.config.sections import (
     LimitsSection,
     LogSection,
     RetentionSection,
-    SecuritySection,
-    User,
 )
+from broker.config.security import CertificateUser, SecuritySection, SecuritySetting
 
 __all__ = [
     "COMMAND_VARIABLES",
     "DEFAULTS",
+    "RELOADED",
     "Acceptor",
     "AddressSection",
     "AddressSetting",
     "AmqpAcceptor",
     "BrokerSection",
+    "CertificateUser",
     "Config",
     "ConfigError",
     "HttpAcceptor",
@@ -37,13 +45,14 @@ __all__ = [
     "LimitsSection",
     "LogSection",
     "MessagingAcceptor",
+    "MqttAcceptor",
     "Problem",
     "Queue",
     "Reload",
     "RetentionSection",
     "SecuritySection",
+    "SecuritySetting",
     "StompAcceptor",
-    "User",
     "apply_listen",
     "check",
     "load",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -11,7 +12,30 @@ from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 
 #: Protocols of Artemis's acceptors that this version does not have.
-PROTOCOLS_NOT_YET: Final = ("mqtt", "openwire", "core", "hornetq")
+PROTOCOLS_NOT_YET: Final = ("openwire", "core", "hornetq")
+
+
+class TlsSection(Section):
+    """TLS from the first byte on, with a certificate of the acceptor's own, read again on SIGHUP or a change."""
+
+    certificate: Annotated[Path, Field(strict=False)]
+    """The certificate and those that lead to its authority, in PEM."""
+    key: Annotated[Path, Field(strict=False)]
+    """Its key, in PEM, without a passphrase; others than the owner and group must not be able to read it."""
+    client_ca: Annotated[Path | None, Field(strict=False)] = None
+    """The authorities whose client certificates count, in PEM; unset: clients are not asked for one."""
+    need_client_auth: bool = False
+    """true: only clients with such a certificate may connect."""
+    want_client_auth: bool = False
+    """true: clients are asked for a certificate and may come without; need-client-auth goes before it."""
+    crl: Annotated[Path | None, Field(strict=False)] = None
+    """Revocation lists of these authorities, in PEM; a client's certificate on one is refused."""
+    versions: Annotated[tuple[Literal["1.2", "1.3"], ...], Field(strict=False, min_length=1)] = ("1.2", "1.3")
+    """Versions of TLS that are spoken: older ones are broken."""
+    ciphers: str = ""
+    """Suites of TLS 1.2 in OpenSSL's words; empty: those with forward secrecy and authenticated encryption."""
+    sni_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names that clients may ask for, *.example.org for all in a domain; empty: any.  Who names none is let in."""
 
 
 class _Acceptor(Section):
@@ -36,16 +60,28 @@ class MessagingAcceptor(_Acceptor):
 
     protocol: str
     """What is spoken here."""
-    anycast_prefix: str
-    """Destinations with it name anycast addresses; several: with commas; empty: none."""
-    multicast_prefix: str
-    """Destinations with it name multicast addresses; several: with commas; empty: none."""
+    tls: TlsSection | None = None
+    """Given, the acceptor speaks TLS and nothing else."""
     also: str = ""
     """Names of other acceptors that answer on this port too, by a client's first bytes; several: with commas."""
     connections_allowed: Annotated[int, Field(ge=-1)] = -1
     """Connections of this acceptor at once; -1: only limits.connections-max."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """How long a client may take to log in: one that never does must not hold a connection."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The acceptors that answer here too, one by one."""
+        return _parts(self.also)
+
+
+class PrefixedAcceptor(MessagingAcceptor):
+    """What the acceptors have whose destinations may say their routing type by a prefix."""
+
+    anycast_prefix: str
+    """Destinations with it name anycast addresses; several: with commas; empty: none."""
+    multicast_prefix: str
+    """Destinations with it name multicast addresses; several: with commas; empty: none."""
 
     @property
     def anycast_prefixes(self) -> tuple[str, ...]:
@@ -57,13 +93,8 @@ class MessagingAcceptor(_Acceptor):
         """The prefixes one by one."""
         return _parts(self.multicast_prefix)
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The acceptors that answer here too, one by one."""
-        return _parts(self.also)
 
-
-class StompAcceptor(MessagingAcceptor):
+class StompAcceptor(PrefixedAcceptor):
     """Listens for STOMP 1.0, 1.1 and 1.2."""
 
     protocol: Literal["stomp"]
@@ -86,7 +117,7 @@ class StompAcceptor(MessagingAcceptor):
     """Bytes in delivery to a subscription (0: one message); Artemis's 10 KiB stall cumulative acknowledgement."""
 
 
-class AmqpAcceptor(MessagingAcceptor):
+class AmqpAcceptor(PrefixedAcceptor):
     """Listens for AMQP 1.0."""
 
     protocol: Literal["amqp"]
@@ -109,6 +140,41 @@ class AmqpAcceptor(MessagingAcceptor):
     """Bytes of one frame: most messages fit into one, and a long one lets others of its connection through."""
 
 
+class MqttAcceptor(MessagingAcceptor):
+    """Listens for MQTT 3.1, 3.1.1 and 5.0."""
+
+    protocol: Literal["mqtt"]
+    """What is spoken here."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 1_883
+    """The TCP port, 1883 being MQTT's; 0 takes a free one, which is logged."""
+    websocket: bool = False
+    """true: MQTT over WebSocket, subprotocol mqtt, for clients in browsers and behind HTTP proxies."""
+    server_keep_alive: MillisecondsOrOff = 60_000
+    """Keep alive for MQTT 5 clients that ask for none or a longer one, and are told so; 0 or -1: what they ask for."""
+    default_mqtt_session_expiry_interval: MillisecondsOrOff = -1
+    """How long sessions before MQTT 5 without clean session outlive their connection, whole seconds; -1: for ever."""
+    max_session_expiry_interval: MillisecondsOrOff = -1
+    """The longest session expiry interval that an MQTT 5 client gets, whole seconds; -1: what it asks for."""
+    receive_maximum: Annotated[int, Field(ge=1, le=65_535)] = 1_000
+    """QoS 1 and 2 messages of a client that may wait for their acknowledgement: keeps a disk busy, bounds its cost."""
+    default_maximum_in_flight_publish_messages: Annotated[int, Field(ge=1, le=65_535)] = 65_535
+    """Messages of QoS 1 and 2 in flight to a client; an MQTT 5 client may ask for less with its Receive Maximum."""
+    topic_alias_maximum: Annotated[int, Field(ge=0, le=65_535)] = 256
+    """Topic aliases of a connection, each way: each keeps a topic in memory for as long as the connection lasts."""
+    maximum_packet_size: Annotated[Bytes, Field(ge=256, le=268_435_455)] = 10 << 20
+    """Bytes of one packet: one entry of the journal has to hold it, and larger messages belong into a file store."""
+    topic_levels_max: Annotated[int, Field(ge=1, le=1_024)] = 128
+    """Levels of a topic, a bound on the work of matching: topics in use have below 20."""
+    queued_messages_max: Annotated[int, Field(ge=-1)] = 100_000
+    """Messages that a subscription may keep for its client; -1: only the limits of addresses and of the broker."""
+    queued_messages_drop: Literal["newest", "oldest"] = "newest"
+    """Which messages a subscription that has its maximum gives up: new ones, or those it has had for longest."""
+    allow_link_stealing: bool = True
+    """Whether a client that connects takes over from one of the same client identifier, as MQTT has it."""
+    sys_interval: MillisecondsOrOff = 10_000
+    """How often $SYS topics tell what has changed, of several acceptors the shortest; 0 or -1: there are none."""
+
+
 class HttpAcceptor(_Acceptor):
     """Listens for HTTP: /livez, /readyz, /metrics and the calls of the command line."""
 
@@ -118,7 +184,7 @@ class HttpAcceptor(_Acceptor):
     """The TCP port, 8161 being that of Artemis's console; 0 takes a free one, which is logged."""
 
 
-Acceptor = Annotated[StompAcceptor | AmqpAcceptor | HttpAcceptor, Field(discriminator="protocol")]
+Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]
 
 
 def _parts(text: str) -> tuple[str, ...]:

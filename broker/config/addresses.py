@@ -6,16 +6,20 @@ import json
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section, kebab
 from broker.config.units import BytesOrUnlimited, Milliseconds, MillisecondsOrOff
+from broker.engine.attributes import FIELDS, NUMBER_MAX, PROPERTY_NAME_CHARS_MAX
 from broker.engine.message import RoutingType
 from broker.engine.settings import (
     SETTING_NAMES,
     AddressFullPolicy,
     AddressSettings,
+    ConfigDelete,
     DeliveryCountPersistence,
+    SlowConsumerPolicy,
+    SlowConsumerUnit,
 )
 
 #: The default of every field of an address setting, by field name: the engine's own.
@@ -28,12 +32,16 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
     "max-redelivery-records": "delivery counts are never forgotten, so there is nothing to set: remove it",
     "page-max-cache-size": "it has no meaning here, and none in Artemis any more: remove it",
     "queue-prefetch": "a subscription has its window, stomp-consumer-window-size of its acceptor: remove it",
+    "redistribution-delay": "a broker alone has nowhere to hand messages on to: remove it",
+    "message-counter-history-day-limit": "whoever scrapes /metrics keeps the history: remove it",
+    "default-consumer-window-size": "it is for the core protocol; of others the acceptor has the window: remove it",
+    "auto-create-jms-queues": "an old name: give auto-create-queues and auto-create-addresses",
+    "auto-create-jms-topics": "an old name: give auto-create-addresses",
+    "auto-delete-jms-queues": "an old name: give auto-delete-queues",
+    "auto-delete-jms-topics": "an old name: give auto-delete-addresses",
     "initial-queue-buffer-size": "queues here have no buffer of a fixed size: remove it",
-    "last-value-queue": NOT_IN_THIS_VERSION,
 } | dict.fromkeys(
     (
-        "send-to-dla-on-no-route",
-        "max-size-bytes-reject-threshold",
         "disk-full-policy",
         "page-size-bytes",
         "max-read-page-messages",
@@ -43,39 +51,6 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
         "page-limit-bytes",
         "page-limit-messages",
         "page-full-policy",
-        "message-counter-history-day-limit",
-        "default-last-value-queue",
-        "default-last-value-key",
-        "default-non-destructive",
-        "default-exclusive-queue",
-        "default-group-rebalance",
-        "default-group-rebalance-pause-dispatch",
-        "default-group-buckets",
-        "default-group-first-key",
-        "default-consumers-before-dispatch",
-        "default-delay-before-dispatch",
-        "default-max-consumers",
-        "default-purge-on-no-consumers",
-        "default-ring-size",
-        "default-consumer-window-size",
-        "redistribution-delay",
-        "slow-consumer-threshold",
-        "slow-consumer-threshold-measurement-unit",
-        "slow-consumer-check-period",
-        "slow-consumer-policy",
-        "auto-delete-created-queues",
-        "config-delete-queues",
-        "config-delete-addresses",
-        "config-delete-diverts",
-        "management-message-attribute-size-limit",
-        "retroactive-message-count",
-        "enable-metrics",
-        "enable-ingress-timestamp",
-        "id-cache-size",
-        "auto-create-jms-queues",
-        "auto-create-jms-topics",
-        "auto-delete-jms-queues",
-        "auto-delete-jms-topics",
     ),
     NOT_IN_THIS_VERSION,
 )
@@ -97,6 +72,24 @@ def _persistence(value: object) -> object:
     return _word(DeliveryCountPersistence, value)
 
 
+def _config_delete(value: object) -> object:
+    return _word(ConfigDelete, value)
+
+
+def _slow_policy(value: object) -> object:
+    return _word(SlowConsumerPolicy, value)
+
+
+def _slow_unit(value: object) -> object:
+    return _word(SlowConsumerUnit, value)
+
+
+def _ring_size(value: int) -> int:
+    if value == 0:
+        raise ValueError("a ring of 0 would lose every message: give at least 1, or -1 for no limit")
+    return value
+
+
 def _word(kind: type[StrEnum], value: object) -> StrEnum:
     if isinstance(value, str) and value in list(kind):
         return kind(value)
@@ -105,7 +98,16 @@ def _word(kind: type[StrEnum], value: object) -> StrEnum:
 
 Routing = Annotated[RoutingType, BeforeValidator(_routing_type)]
 FullPolicy = Annotated[AddressFullPolicy, BeforeValidator(_full_policy)]
+Deleting = Annotated[ConfigDelete, BeforeValidator(_config_delete)]
+SlowPolicy = Annotated[SlowConsumerPolicy, BeforeValidator(_slow_policy)]
+SlowUnit = Annotated[SlowConsumerUnit, BeforeValidator(_slow_unit)]
 Persistence = Annotated[DeliveryCountPersistence, BeforeValidator(_persistence)]
+
+
+PropertyName = Annotated[str, Field(max_length=PROPERTY_NAME_CHARS_MAX)]
+Limit = Annotated[int, Field(ge=-1, le=NUMBER_MAX)]
+Count = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
+RingSize = Annotated[Limit, AfterValidator(_ring_size)]
 
 
 class Queue(Section):
@@ -117,6 +119,38 @@ class Queue(Section):
     """false: queue and messages end with the broker."""
     filter: str = ""
     """Only messages that this selector fits come into the queue; empty: all."""
+    last_value: bool | None = None
+    """true: a message replaces the waiting one with the same key; without last-value-key that is _AMQ_LVQ_NAME."""
+    last_value_key: PropertyName | None = None
+    """The property by which messages replace each other; naming one makes the queue a last-value queue."""
+    non_destructive: bool | None = None
+    """true: each consumer gets every message, and none is removed by consuming it."""
+    exclusive: bool | None = None
+    """true: one consumer gets everything; the others wait for it to leave."""
+    max_consumers: Limit | None = None
+    """Consumers at a time; 0: nobody, -1: any number."""
+    purge_on_no_consumers: bool | None = None
+    """true: the queue takes messages only while it has consumers, and loses them with the last one."""
+    ring_size: RingSize | None = None
+    """Messages that may wait, beyond which the oldest leaves for each new one; -1: no limit."""
+    consumers_before_dispatch: Count | None = None
+    """Deliveries begin once there are so many consumers."""
+    delay_before_dispatch: MillisecondsOrOff | None = None
+    """Deliveries begin so long after the first consumer came, though there be too few; -1: never for that."""
+    group_rebalance: bool | None = None
+    """true: when a consumer comes, all message groups are dealt out anew."""
+    group_rebalance_pause_dispatch: bool | None = None
+    """true: and only when nothing is in delivery any more."""
+    group_buckets: Limit | None = None
+    """Message groups are hashed into so many; 0: groups mean nothing, -1: each is one of its own."""
+    group_first_key: PropertyName | None = None
+    """The property that is true on the first message of a group that a consumer gets."""
+    enabled: bool | None = None
+    """false: no new messages enter, and those that are there can be consumed; unset: as an operator left it."""
+
+    def asked(self) -> dict[str, object]:
+        """The attributes that are set, by the engine's field names."""
+        return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 
 class AddressSection(Section):
@@ -179,8 +213,38 @@ class AddressSetting(Section):
     """Memory of the address's messages above which it is full; -1: no limit but global-max-size."""
     max_size_messages: Annotated[int, Field(ge=-1)] | None = None
     """Messages above which the address is full; -1: no limit."""
+    max_size_bytes_reject_threshold: BytesOrUnlimited | None = None
+    """Memory above which a full address with BLOCK refuses messages of senders that did not stop; -1: it never does."""
     address_full_policy: FullPolicy | None = None
     """For senders to a full address: BLOCK stops reading from them, FAIL is an error, DROP drops and counts."""
+    default_last_value_queue: bool | None = None
+    """last-value of queues that do not say."""
+    last_value_queue: bool | None = None
+    """An old name of default-last-value-queue."""
+    default_last_value_key: PropertyName | None = None
+    """last-value-key of queues that do not say; empty: none."""
+    default_non_destructive: bool | None = None
+    """non-destructive of queues that do not say."""
+    default_exclusive_queue: bool | None = None
+    """exclusive of queues that do not say."""
+    default_max_consumers: Limit | None = None
+    """max-consumers of queues that do not say."""
+    default_purge_on_no_consumers: bool | None = None
+    """purge-on-no-consumers of queues that do not say."""
+    default_ring_size: RingSize | None = None
+    """ring-size of queues that do not say."""
+    default_consumers_before_dispatch: Count | None = None
+    """consumers-before-dispatch of queues that do not say."""
+    default_delay_before_dispatch: MillisecondsOrOff | None = None
+    """delay-before-dispatch of queues that do not say."""
+    default_group_rebalance: bool | None = None
+    """group-rebalance of queues that do not say."""
+    default_group_rebalance_pause_dispatch: bool | None = None
+    """group-rebalance-pause-dispatch of queues that do not say."""
+    default_group_buckets: Limit | None = None
+    """group-buckets of queues that do not say."""
+    default_group_first_key: PropertyName | None = None
+    """group-first-key of queues that do not say; empty: none."""
     default_queue_routing_type: Routing | None = None
     """The routing type of auto-created queues when the client names none."""
     default_address_routing_type: Routing | None = None
@@ -203,6 +267,34 @@ class AddressSetting(Section):
     """true: also queues that were never used."""
     auto_delete_addresses_skip_usage_check: bool | None = None
     """true: also addresses that never had a queue."""
+    auto_delete_created_queues: bool | None = None
+    """true: also queues that an operator or a client made by name; never those of the configuration."""
+    config_delete_queues: Deleting | None = None
+    """FORCE deletes queues that were in the configuration and no longer are, with their messages; OFF keeps them."""
+    config_delete_addresses: Deleting | None = None
+    """FORCE deletes addresses that were in the configuration and no longer are, with their queues; OFF keeps them."""
+    config_delete_diverts: Deleting | None = None
+    """FORCE deletes diverts that were in the configuration and no longer are; OFF keeps them."""
+    id_cache_size: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Duplicate ids (_AMQ_DUPL_ID) that an address remembers: a second message with one is refused; 0: none."""
+    send_to_dla_on_no_route: bool | None = None
+    """true: what no queue takes goes to the dead-letter address; false: it is dropped and counted."""
+    enable_ingress_timestamp: bool | None = None
+    """true: each message is told when it arrived: header ingress-timestamp, annotation x-opt-ingress-time."""
+    enable_metrics: bool | None = None
+    """false: the address's queues have no metrics of their own; totals count them."""
+    retroactive_message_count: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """The last messages of an address that a new queue gets; 0: none."""
+    slow_consumer_threshold: Annotated[int, Field(ge=-1)] | None = None
+    """Acknowledged messages in a unit below which a consumer with enough to do is slow; -1: none is."""
+    slow_consumer_threshold_measurement_unit: SlowUnit | None = None
+    """The unit of slow-consumer-threshold."""
+    slow_consumer_check_period: Annotated[Milliseconds, Field(ge=1_000)] | None = None
+    """How often consumers are looked at; Artemis writes seconds here, Bartleby a duration like everywhere."""
+    slow_consumer_policy: SlowPolicy | None = None
+    """NOTIFY tells of a slow consumer; KILL closes it, over STOMP with its connection."""
+    management_message_attribute_size_limit: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    """Characters of one property that browsing shows; -1: all."""
     management_browse_page_size: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Messages that one page of browsing shows."""
 
@@ -211,6 +303,8 @@ class AddressSetting(Section):
         values: dict[str, object] = {
             name: value for name in SETTING_NAMES if (value := getattr(self, name)) is not None
         }
+        if self.last_value_queue is not None:
+            values.setdefault("default_last_value_queue", self.last_value_queue)
         if self.persist_delivery_count_before_delivery is not None:
             strict = self.persist_delivery_count_before_delivery
             persistence = DeliveryCountPersistence.STRICT if strict else DeliveryCountPersistence.ON_RETURN

@@ -3,7 +3,7 @@
 1. Two underscores separate the levels, one is a hyphen; names that users chose (acceptors, users, addresses) are found
    without regard to case, and a new one is in lower case.
 2. A variable with _FILE at its end gives the path of a file that holds the value, less one newline at the end.
-3. Entries of lists (address-settings) cannot be given.
+3. Entries of lists (address-settings, security-settings, certificate-users) cannot be given.
 4. What belongs to the command line is left to it, and so is what container platforms invent for a service of our name
    (BARTLEBY_PORT, BARTLEBY_SERVICE_HOST, ...): these have no two underscores.
 """
@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
-
-from pydantic import SecretStr
 
 from broker.config.explain import shown, table_expected, unknown
 from broker.config.model import Config
@@ -28,6 +26,9 @@ LEVELS: Final = "__"
 FROM_FILE: Final = "_FILE"
 SECRET_BYTES_MAX: Final = 64 << 10
 """Bytes of a file named by a variable: a secret is short, and /dev/zero is not one."""
+
+#: Sections that are lists.
+LISTS: Final = ("address-settings", "certificate-users", "security-settings")
 
 #: The command line's own variables.
 COMMAND_VARIABLES: Final = frozenset({"BARTLEBY_CONFIG", "BARTLEBY_TOKEN_FILE", "BARTLEBY_URL"})
@@ -101,7 +102,7 @@ class Overlay:
 
     def _refusal(self, path: Place, key: str) -> str:
         """Why the place cannot be set, or nothing."""
-        if path[0] == "address-settings":
+        if path[0] in LISTS:
             return "entries of lists cannot be given in the environment: write them into the file"
         if annotation_at(path) is None:
             known = next(path[:end] for end in range(len(path), -1, -1) if annotation_at(path[:end]) is not None)
@@ -164,4 +165,4 @@ def _value(annotation: object, text: str) -> object:
 def _is_text(kind: object) -> bool:
     if get_origin(kind) is Literal:
         return all(isinstance(choice, str) for choice in get_args(kind))
-    return isinstance(kind, type) and issubclass(kind, str | SecretStr | Path | Enum)
+    return isinstance(kind, type) and issubclass(kind, str | Path | Enum)

@@ -37,7 +37,7 @@ _FIXES: Final = {
     "string_type": "give a text, in quotes",
     "too_short": "give a text that is not empty",
     "tuple_type": "give a list",
-    "union_tag_not_found": 'this acceptor needs its protocol: add protocol = "stomp" or "http"',
+    "union_tag_not_found": 'this acceptor needs its protocol: add protocol = "stomp", "amqp", "mqtt" or "http"',
 }
 
 
@@ -73,6 +73,8 @@ def problem(error: ErrorDetails, raw: Mapping[str, object], source_of: SourceOf)
 def unknown(path: Path) -> str:
     """The fix for a key that is none: a refused one's reason, or one that is spelled alike."""
     *parent, last = path
+    if path[0] == "users":
+        return "users are in a file of their own, with hashes for passwords: bartleby user add NAME --role ROLE"
     if parent[:1] == ["address-settings"] and str(last) in REFUSED_SETTINGS:
         return REFUSED_SETTINGS[str(last)]
     known = sorted(model_fields(annotation_at(parent)))
@@ -98,7 +100,7 @@ def _fix(error: ErrorDetails, path: Path) -> str:
 def _protocol(name: str) -> str:
     if name.lower() in PROTOCOLS_NOT_YET:
         return f"this version does not speak {name.lower()} yet: remove the acceptor"
-    return 'give "stomp" or "http"'
+    return 'give "stomp", "amqp", "mqtt" or "http"'
 
 
 def value_at(raw: object, path: Sequence[str | int]) -> object:

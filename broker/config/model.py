@@ -9,19 +9,27 @@ from pydantic import Field
 
 from broker.config.acceptors import Acceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
+from broker.config.diverts import DivertSection, WildcardsSection
 from broker.config.section import Section, kebab
 from broker.config.sections import (
     BrokerSection,
     JournalSection,
     LimitsSection,
     LogSection,
-    SecuritySection,
-    User,
 )
+from broker.config.security import CertificateUser, SecuritySection, SecuritySetting
+from broker.engine.permissions import Permission
+
+_AMQ: Final = ["amq"]
 
 #: The sections whose entries have names of the user's choice, as shipped.  A file that has the section replaces it.
 SHIPPED: Final[dict[str, object]] = {
-    "acceptors": {"stomp": {"protocol": "stomp"}, "amqp": {"protocol": "amqp"}, "http": {"protocol": "http"}},
+    "acceptors": {
+        "stomp": {"protocol": "stomp"},
+        "amqp": {"protocol": "amqp"},
+        "mqtt": {"protocol": "mqtt"},
+        "http": {"protocol": "http"},
+    },
     "addresses": {
         "DLQ": {"queues": {"DLQ": {"routing-type": "ANYCAST"}}},
         "ExpiryQueue": {"queues": {"ExpiryQueue": {"routing-type": "ANYCAST"}}},
@@ -35,7 +43,15 @@ SHIPPED: Final[dict[str, object]] = {
             "auto-delete-addresses": False,
         }
     ],
+    "security-settings": [{"match": "#", **{permission.value: _AMQ for permission in Permission}}],
 }
+
+
+#: What a reload takes over as a whole, beside [security] and the log's level.
+_RELOADED: Final = ("addresses", "diverts", "address_settings", "security_settings", "certificate_users")
+
+#: The sections of which a reload takes something over.
+RELOADED: Final = frozenset({*map(kebab, _RELOADED), "log", "security"})
 
 
 class Config(Section):
@@ -47,9 +63,12 @@ class Config(Section):
     limits: LimitsSection = LimitsSection()
     security: SecuritySection = SecuritySection()
     acceptors: dict[str, Acceptor] = Field(default_factory=dict)
-    users: dict[str, User] = Field(default_factory=dict)
     addresses: dict[str, AddressSection] = Field(default_factory=dict)
+    diverts: dict[str, DivertSection] = Field(default_factory=dict)
+    wildcard_addresses: WildcardsSection = WildcardsSection()
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
+    security_settings: Annotated[tuple[SecuritySetting, ...], Field(strict=False)] = ()
+    certificate_users: Annotated[tuple[CertificateUser, ...], Field(strict=False)] = ()
 
     @property
     def messaging_acceptors(self) -> dict[str, MessagingAcceptor]:
@@ -74,9 +93,12 @@ class Config(Section):
         return {kebab(name) for name in Config.model_fields if getattr(self, name) != getattr(other, name)}
 
     def with_reloaded(self, other: Config) -> Config:
-        """This configuration with what a reload takes from another: the address settings and the log's level."""
+        """This configuration with what a reload takes from another: what is in RELOADED, and the log's level."""
         log = self.log.model_copy(update={"level": other.log.level})
-        return self.model_copy(update={"address_settings": other.address_settings, "log": log})
+        taken = {name: getattr(other, name) for name in _RELOADED}
+        users_file = self.security.users_file  # a different one needs a restart, as whatever is bound to its path
+        security = other.security.model_copy(update={"users_file": users_file, "audit_file": self.security.audit_file})
+        return self.model_copy(update={**taken, "log": log, "security": security})
 
     def setting_defaults(self) -> dict[str, object]:
         """The default of every field of an address setting, by the engine's field names."""

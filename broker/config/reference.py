@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BeforeValidator, SecretStr
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from broker.config import units
-from broker.config.acceptors import AmqpAcceptor, HttpAcceptor, StompAcceptor
+from broker.config.acceptors import AmqpAcceptor, HttpAcceptor, MqttAcceptor, StompAcceptor, TlsSection
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
+from broker.config.diverts import DivertSection
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
 from broker.config.section import Section, kebab
-from broker.config.sections import User
+from broker.config.security import CertificateUser, SecuritySetting
+from broker.engine.attributes import PLAIN
 from broker.engine.message import RoutingType
 
 _HEAD: Final = """\
@@ -30,7 +33,7 @@ _HEAD: Final = """\
 # Durations are milliseconds, or texts with a unit: "500ms", "30s", "5min", "2h", "7d".
 # Sizes are bytes, or texts with a unit: "64KiB", "10MiB", "1GiB".  -1 means off, or no limit.
 # A variable of the environment overrides its setting, as BARTLEBY_BROKER__NAME does broker.name; with _FILE at its end,
-# as BARTLEBY_USERS__ALICE__PASSWORD_FILE, it names a file that holds the value.
+# as BARTLEBY_BROKER__NAME_FILE, it names a file that holds the value.
 # `bartleby config check --config FILE` tells all that is wrong with a file.
 """
 
@@ -61,11 +64,15 @@ def configuration_tables() -> str:
         *_plain_sections(Config, ""),
         ('[acceptors.NAME] with protocol = "stomp"', StompAcceptor),
         ('[acceptors.NAME] with protocol = "amqp"', AmqpAcceptor),
+        ('[acceptors.NAME] with protocol = "mqtt"', MqttAcceptor),
         ('[acceptors.NAME] with protocol = "http"', HttpAcceptor),
-        ("[users.NAME]", User),
+        ("[acceptors.NAME.tls]", TlsSection),
         ("[addresses.NAME]", AddressSection),
         ("[addresses.NAME.queues.NAME]", Queue),
+        ("[diverts.NAME]", DivertSection),
         ("[[address-settings]]", AddressSetting),
+        ("[[security-settings]]", SecuritySetting),
+        ("[[certificate-users]]", CertificateUser),
     ]
     for title, model in models:
         rows = [_row(model, name, field) for name, field in _settings(model)]
@@ -114,13 +121,20 @@ def _tables(config: Config) -> Iterator[_Table]:
         yield _Table(header, section)
     for name, acceptor in config.acceptors.items():
         yield _Table(f"[acceptors.{name}]", acceptor)
-    yield _Table("[users.alice]", User(password=SecretStr("change me")), active=False)
+    example = TlsSection.model_validate({"certificate": "/etc/bartleby/tls.pem", "key": "/etc/bartleby/tls.key"})
+    yield _Table("[acceptors.stomp.tls]", example, active=False)
     for name, address in config.addresses.items():
         yield _Table(f"[addresses.{name}]", address)
         for queue_name, queue in address.queues.items():
             yield _Table(f"[addresses.{name}.queues.{queue_name}]", queue)
+    divert = DivertSection.model_validate({"address": "orders", "forwarding-address": "audit"})
+    yield _Table("[diverts.audit]", divert, active=False)
     for setting in config.address_settings:
         yield _Table("[[address-settings]]", setting)
+    for permissions in config.security_settings:
+        yield _Table("[[security-settings]]", permissions)
+    certified = CertificateUser.model_validate({"subject": "CN=*,OU=services,O=Example", "user": "%cn"})
+    yield _Table("[[certificate-users]]", certified, active=False)
 
 
 def _table(table: _Table) -> str:
@@ -143,11 +157,22 @@ def _again(table: _Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What to show for a setting that is unset: an address setting's default, or what is taken instead.
-_UNSET: Final[dict[str, object]] = DEFAULTS | {
-    "connection_ttl": Config().broker.connection_ttl,
-    "persist_delivery_count_before_delivery": False,
-}
+# What to show for a setting that is unset: an address setting's default, a plain queue's, or what is taken instead.
+_UNSET: Final[dict[str, object]] = (
+    DEFAULTS
+    | asdict(PLAIN)
+    | {
+        "last_value_queue": False,
+        "anonymous_roles": ("amq",),
+        "audit_file": Path("var/audit.jsonl"),
+        "client_ca": Path("/etc/bartleby/clients.pem"),
+        "crl": Path("/etc/bartleby/revoked.pem"),
+        "connection_ttl": Config().broker.connection_ttl,
+        "enabled": True,
+        "users_file": Path("var/users.toml"),
+        "persist_delivery_count_before_delivery": False,
+    }
+)
 
 
 def _written(value: object, field: FieldInfo) -> str:
@@ -158,8 +183,6 @@ def _written(value: object, field: FieldInfo) -> str:
         return f"[{', '.join(_written(entry, field) for entry in value)}]"
     if isinstance(value, Path):
         return json.dumps(str(value) if value.is_absolute() else f"./{value}")
-    if isinstance(value, SecretStr):
-        return json.dumps(value.get_secret_value())
     if isinstance(value, bool | str):
         return json.dumps(value)
     if isinstance(value, int) and value > 0 and (known := _UNITS.get(_kind(field))):
@@ -213,7 +236,6 @@ _WORDS: Final[dict[type, str]] = {
     int: "integer",
     str: "text",
     Path: "text",
-    SecretStr: "text",
 }
 
 

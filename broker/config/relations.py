@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, StompAcceptor
+from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, PrefixedAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
+from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
 from broker.config.explain import shown
 from broker.config.model import Config
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine.errors import InvalidName
 from broker.engine.filter import InvalidFilter, compile_filter
 from broker.engine.names import check_name, check_queue_name, check_sendable
+from broker.engine.permissions import PermissionTable
 from broker.engine.settings import DeliveryCountPersistence
 from broker.engine.settings_match import InvalidMatch, SettingsTable
+from broker.security.certificates import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ def _entry_fits_segment(config: Config) -> Iterator[Clash]:
         yield Clash(keys, _size(limits.body_bytes_max), f"together with limits.header-bytes-max {fix}")
     if limits.transaction_bytes_max > half:
         yield Clash(("limits.transaction-bytes-max", segment), _size(limits.transaction_bytes_max), f"give {fix}")
+    for name, acceptor in _messaging(config):
+        if isinstance(acceptor, MqttAcceptor) and acceptor.maximum_packet_size > half:
+            key = f"acceptors.{name}.maximum-packet-size"
+            yield Clash((key, segment), _size(acceptor.maximum_packet_size), f"give {fix}")
 
 
 def _reserve_fits_segment(config: Config) -> Iterator[Clash]:
@@ -96,6 +104,8 @@ def _connections(config: Config) -> Iterator[Clash]:
 
 def _prefixes(config: Config) -> Iterator[Clash]:
     for name, acceptor in _messaging(config):
+        if not isinstance(acceptor, PrefixedAcceptor):
+            continue
         both = set(acceptor.anycast_prefixes) & set(acceptor.multicast_prefixes)
         if both:
             keys = (f"acceptors.{name}.multicast-prefix", f"acceptors.{name}.anycast-prefix")
@@ -122,7 +132,7 @@ def _others(config: Config) -> Iterator[Clash]:
 
 
 def _over_websocket(acceptor: MessagingAcceptor) -> bool:
-    return isinstance(acceptor, AmqpAcceptor) and acceptor.websocket
+    return isinstance(acceptor, AmqpAcceptor | MqttAcceptor) and acceptor.websocket
 
 
 def _credits(config: Config) -> Iterator[Clash]:
@@ -143,20 +153,40 @@ def _one_listener_a_port(config: Config) -> Iterator[Clash]:
             yield Clash(keys, str(acceptor.port), f"acceptors.{first} listens there already: give another port")
 
 
-def _who_may_come_in(config: Config) -> Iterator[Clash]:
-    if config.users and config.security.anonymous:
-        fix = "there are users, so that every login needs a password: remove this, or the users"
-        yield Clash(("security.anonymous", "users"), "true", fix)
-    if config.users or config.security.anonymous:
-        return
-    for name, acceptor in config.messaging_acceptors.items():
-        if not acceptor.is_loopback:
-            keys = (f"acceptors.{name}.host", "security.anonymous", "users")
-            fix = (
-                "without users everybody could log in from other machines: add a [users.NAME] with a password, listen"
-                " on 127.0.0.1, or allow it with anonymous = true in [security]"
-            )
-            yield Clash(keys, shown(acceptor.host), fix)
+def _tls(config: Config) -> Iterator[Clash]:
+    for name, acceptor in _messaging(config):
+        tls = acceptor.tls
+        if tls is None:
+            continue
+        key = f"acceptors.{name}.tls"
+        asked = tls.need_client_auth or tls.want_client_auth
+        if asked and tls.client_ca is None:
+            which = "need-client-auth" if tls.need_client_auth else "want-client-auth"
+            yield Clash((f"{key}.{which}", f"{key}.client-ca"), "true", "give client-ca: whose certificates count")
+        elif tls.client_ca is not None and not asked:
+            fix = "nobody is asked for a certificate: set need-client-auth or want-client-auth, or remove this"
+            yield Clash((f"{key}.client-ca", f"{key}.want-client-auth"), shown(str(tls.client_ca)), fix)
+        elif tls.crl is not None and tls.client_ca is None:
+            fix = "nobody is asked for a certificate: give client-ca, or remove this"
+            yield Clash((f"{key}.crl", f"{key}.client-ca"), shown(str(tls.crl)), fix)
+
+
+def _security(config: Config) -> Iterator[Clash]:
+    seen: set[str] = set()
+    for setting in config.security_settings:
+        key = f'security-settings["{setting.match}"].match'
+        if setting.match in seen:
+            yield Clash((key,), "", "this match is given twice: put its permissions into one")
+        seen.add(setting.match)
+        try:
+            PermissionTable([(setting.match, {})], syntax=syntax_of(config))
+        except InvalidMatch as error:
+            yield Clash((key,), "", f"{error}: correct it")
+    for at, each in enumerate(config.certificate_users):
+        try:
+            Rule(each.subject, each.user)
+        except ValueError as error:
+            yield Clash((f"certificate-users[{at}].subject",), shown(each.subject), f"{error}: correct it")
 
 
 def _addresses(config: Config) -> Iterator[Clash]:
@@ -184,9 +214,15 @@ def _matches(config: Config) -> Iterator[Clash]:
             yield Clash((key,), "", "this match is given twice: put its settings into one")
         seen.add(setting.match)
         try:
-            SettingsTable([(setting.match, {})], {})
+            markers = config.wildcard_addresses.literal_match_markers
+            SettingsTable([(setting.match, {})], {}, syntax=syntax_of(config), literal_markers=markers)
         except InvalidMatch as error:
             yield Clash((key,), "", f"{error}: correct it")
+
+
+def _diverts(config: Config) -> Iterator[Clash]:
+    for keys, value, fix in (*wildcard_problems(config), *divert_problems(config)):
+        yield Clash(keys, value, fix)
 
 
 def _setting_ranges(config: Config) -> Iterator[Clash]:
@@ -209,7 +245,8 @@ def _setting_names(config: Config) -> Iterator[Clash]:
             ("expiry-address", setting.expiry_address),
         ):
             if address:
-                yield from _checked(check_sendable, f"{key}.{name}", address, "give the name of one address")
+                rule = partial(check_sendable, syntax=syntax_of(config))
+                yield from _checked(rule, f"{key}.{name}", address, "give the name of one address")
 
 
 def _one_persistence(config: Config) -> Iterator[Clash]:
@@ -251,9 +288,11 @@ _RULES: Final = (
     _others,
     _credits,
     _one_listener_a_port,
-    _who_may_come_in,
+    _tls,
+    _security,
     _addresses,
     _matches,
+    _diverts,
     _setting_ranges,
     _setting_names,
     _one_persistence,

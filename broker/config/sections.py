@@ -1,11 +1,11 @@
-"""The sections [broker], [log], [journal], [limits], [security] and [users.NAME]."""
+"""The sections [broker], [log], [journal] and [limits]."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 
 from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
@@ -75,6 +75,10 @@ class JournalSection(Section):
     """Records waiting for the disk above which producers are not read: what a disk takes in a fraction of a second."""
     full_retry_interval: Annotated[Milliseconds, Field(ge=100)] = 5_000
     """How often a full disk is tried again; deleted segments are noticed at once."""
+    compact_min_files: Annotated[int, Field(ge=2)] = 10
+    """Files below which nothing is copied forward: a journal that small costs little disk and a fast recovery."""
+    compact_percentage: Annotated[int, Field(ge=1, le=50)] = 40
+    """What lives in the oldest file is copied forward while at most this part of the journal is alive (in percent)."""
     retention: RetentionSection = RetentionSection()
 
 
@@ -93,23 +97,19 @@ class LimitsSection(Section):
     """Bytes of one body: larger ones belong into a file store; one entry of the journal has to hold it."""
     connections_max: Count = 10_000
     """Connections of all acceptors together: below the 65,536 open files that the systemd unit allows."""
+    connections_per_user_max: Annotated[int, Field(ge=-1)] = -1
+    """Connections of one user at once, over all acceptors; -1: only the other limits."""
+    connections_per_origin_max: Annotated[int, Field(ge=-1)] = -1
+    """Connections from one address (of IPv6, its first 64 bits) at once; -1: only the other limits."""
     subscriptions_per_connection_max: Count = 1_000
     """Subscriptions of one connection: each costs memory, and a multicast one a queue."""
     transactions_per_connection_max: Count = 100
     """Open transactions of one connection: clients use one, pools some."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20
     """Bytes of one transaction's messages: it becomes one entry of the journal and is in memory until its commit."""
-
-
-class SecuritySection(Section):
-    """Who may come in."""
-
-    anonymous: bool = False
-    """true lets everybody in from other machines while no user is configured; on loopback that is so anyway."""
-
-
-class User(Section):
-    """One who may log in.  As soon as there is one user, every login needs a name and its password."""
-
-    password: Annotated[SecretStr, Field(min_length=1)]
-    """Better from BARTLEBY_USERS__NAME__PASSWORD or from a file named by BARTLEBY_USERS__NAME__PASSWORD_FILE."""
+    sessions_max: Count = 100_000
+    """Sessions (MQTT) of the whole broker, connected or not: ten for each connection that there may be."""
+    retained_messages_max: Annotated[int, Field(ge=-1)] = 100_000
+    """Retained messages (MQTT) of the whole broker: one a topic for ever, which nobody consumes; -1: no limit."""
+    retained_bytes_max: BytesOrUnlimited = 256 << 20
+    """Memory for retained messages: what 100,000 of a usual size take, many times; -1: no limit."""

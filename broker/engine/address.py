@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.engine.handling import Handling
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.settings import AddressFullPolicy, AddressSettings
@@ -25,16 +26,20 @@ class Address:
         "bound_once",
         "configured",
         "dropped",
+        "handling",
         "id",
         "name",
+        "paused",
         "queues",
         "routed",
         "routing_types",
+        "sendable",
         "settings",
         "size_bytes",
         "size_messages",
         "swept",
         "targets",
+        "targets_key",
         "targets_version",
         "turn",
         "unbound_since",
@@ -52,16 +57,21 @@ class Address:
         auto_created: bool = False,
         configured: bool = False,
         created: int = 0,
+        paused: bool = False,
     ) -> None:
         self.id = id
         self.name = name
         self.routing_types = routing_types
         self.settings = settings
+        self.handling: Handling | None = None
+        self.sendable = False  # clients may send to it, which need not be checked again
         self.auto_created = auto_created
         self.configured = configured
+        self.paused = paused  # and with it all its queues
         self.queues: list[Queue] = []
         self.targets: tuple[list[Queue], list[Queue]] = ([], [])  # anycast, multicast; with wildcard bindings
         self.targets_version = -1
+        self.targets_key = (0, 0)
         self.turn = 0  # round-robin among several anycast queues
         self.size_bytes = 0
         self.size_messages = 0

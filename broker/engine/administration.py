@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from broker.engine import alter
+from broker.engine.access import Access, delete_permission, visible
 from broker.engine.address import Address
+from broker.engine.attributes import NOTHING_ASKED, Asked
+from broker.engine.definitions import address_record, queue_record
 from broker.engine.errors import AlreadyInUse, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView, RoutingType
+from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
@@ -19,22 +25,43 @@ def declare(router: Router, name: str, routing_types: set[RoutingType]) -> Addre
         address = router.create_address(name, routing_types, configured=True)
     for routing_type in routing_types - address.routing_types:
         router.add_routing_type(address, routing_type)
-    address.configured = True
+    if not address.configured:
+        address.configured = True
+        router.core.journal.define(address.id, address_record(address))
     return address
 
 
 def declare_queue(
-    router: Router, address: Address, name: str, routing_type: RoutingType, *, durable: bool, filter: Filter | None
+    router: Router,
+    address: Address,
+    name: str,
+    routing_type: RoutingType,
+    *,
+    durable: bool,
+    filter: Filter | None,
+    asked: Asked = NOTHING_ASKED,
 ) -> Queue:
-    """A queue of the configuration.  Raises AlreadyInUse when it exists and is something else."""
+    """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
+
+    Raises AlreadyInUse when it exists and is something else.
+    """
     queue = router.queues.get(name)
+    attributes = router.attributes(address, name, asked)
     if queue is None:
-        queue = router.create_queue(address, name, routing_type, durable=durable, filter=filter, configured=True)
+        queue = router.create_queue(
+            address, name, routing_type, durable=durable, filter=filter, configured=True, attributes=attributes
+        )
     text = queue.filter.text if queue.filter else ""
     wanted = filter.text if filter else ""
     if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
         raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
-    queue.configured = True
+    if not queue.configured:
+        queue.configured = True
+        if queue.durable:
+            router.core.journal.define(queue.id, queue_record(queue))
+    if "enabled" not in asked:  # then it is an operator's business
+        attributes = replace(attributes, enabled=queue.attributes.enabled)
+    alter.become(router, queue, attributes)
     return queue
 
 
@@ -45,6 +72,40 @@ def find_queue(router: Router, name: str) -> Queue:
     if queue is None or (address and queue.address.name != address):
         raise NotFound(f"queue {name} does not exist")
     return queue
+
+
+def find_subscription(router: Router, name: str, access: Access) -> Queue:
+    """A subscription that somebody wants to delete.  Raises Denied, and NotFound also if it is not his to know of."""
+    queue = find_queue(router, name)
+    if not visible(access, queue):
+        raise NotFound(f"queue {name} does not exist")
+    access.require(delete_permission(queue), queue.address.name, queue.name, named=name)
+    return queue
+
+
+def known_subscription(router: Router, names: Iterable[str], access: Access) -> Queue | None:
+    """The first of these subscriptions that there is, as far as somebody may know of it."""
+    found = (router.queues.get(name) for name in names if name)
+    return next((queue for queue in found if queue is not None and visible(access, queue)), None)
+
+
+def make_node(router: Router, routing_type: RoutingType, access: Access, use: Permission) -> Address:
+    """An address with a name of the broker's for somebody's own use, if anycast with its queue.  Raises Denied.
+
+    `use` is what he wants with it, `send` or `consume`.
+
+    What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
+    """
+    name = router.fresh_name()
+    needed = [use, Permission.CREATE_ADDRESS]
+    if routing_type is RoutingType.ANYCAST or use is Permission.CONSUME:
+        needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
+    for permission in needed:
+        access.require(permission, name, named="of a temporary destination")
+    address = router.create_address(name, {routing_type}, auto_created=True)
+    if routing_type is RoutingType.ANYCAST:
+        router.create_queue(address, name, routing_type, durable=False)
+    return address
 
 
 def browse(queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:

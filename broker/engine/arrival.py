@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine import waiting
 from broker.engine.address import Address
 from broker.engine.core import Core
 from broker.engine.errors import AddressFull, DiskFull
+from broker.engine.kinds.grouped import bucket
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.removal import remove
 from broker.engine.settings import AddressFullPolicy
 from store import record
 from store.errors import JournalFull
@@ -45,13 +48,19 @@ def route(
 
 
 def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
-    """One of several anycast queues: round-robin, those with a consumer before those without."""
+    """One of several anycast queues: round-robin, those with a consumer before those without.
+
+    The messages of a group all go to the same, whoever consumes it, as long as the queues are the same.
+    """
+    if message.facts.group and len(anycast) > 1:
+        takers = [queue for queue in anycast if queue.accepts(message)]
+        return takers[bucket(message.facts.group, len(takers))] if takers else None
     fallback: Queue | None = None
     for step in range(len(anycast)):
         queue = anycast[(address.turn + step) % len(anycast)]
         if not queue.accepts(message):
             continue
-        if queue.consumers:
+        if queue.consumers and not queue.stopped:
             address.turn += step + 1
             return queue
         if fallback is None:
@@ -68,11 +77,13 @@ def publish(
     targets: tuple[list[Queue], list[Queue]],
     *,
     checked: bool = True,
+    unrouted: list[Message] | None = None,
 ) -> int:
     """Take in a run of messages with the same facts, and return how many found a queue.
 
     `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
-    room apply; moves within the broker are not checked: what was accepted once is not refused later.
+    room apply; moves within the broker are not checked: what was accepted once is not refused later.  What no queue
+    takes is added to `unrouted` if that is given, else it is unroutable.
 
     Raises AddressFull (policy FAIL) or DiskFull, before anything changed.
     """
@@ -86,29 +97,50 @@ def publish(
     for message in messages:
         message.id = next_id
         next_id += 1
-    groups = route(messages, targets[0], targets[1], address)
+    anycast, multicast = targets
+    if not facts.durable:  # nobody would keep them for those who are away
+        anycast = [queue for queue in anycast if not queue.durable_only]
+        multicast = [queue for queue in multicast if not queue.durable_only]
+    groups = route(messages, anycast, multicast, address)
     routed = 0
     for queues, run in groups:
         routed += len(run)
         _place(core, address, facts, queues, run)
     if routed < len(messages):
-        address.unrouted += len(messages) - routed
-        if facts.durable:
+        if facts.durable or unrouted is not None:
             taken = {message.id for _, run in groups for message in run}
-            _drop(core, address, RemovalReason.UNROUTABLE, [m for m in messages if m.id not in taken])
+            left = [message for message in messages if message.id not in taken]
+        if unrouted is not None:
+            unrouted += left
+        elif facts.durable:
+            unroutable(core, address, left)
+        else:
+            address.unrouted += len(messages) - routed
     address.routed += routed
     return routed
 
 
+def unroutable(core: Core, address: Address, messages: list[Message]) -> None:
+    """No queue took these messages: they are counted, and gone by name."""
+    address.unrouted += len(messages)
+    if messages and messages[0].facts.durable:
+        _drop(core, address, RemovalReason.UNROUTABLE, messages)
+
+
 def reserve(core: Core, messages: list[Message], *, essential: bool) -> None:
-    """Make sure that the journal has room for these messages.  Raises DiskFull.
+    """Make sure that the journal has room for these messages.  Raises DiskFull."""
+    if not core.atomic:
+        reserve_bytes(core, sum([m.size for m in messages]), essential=essential)
+
+
+def reserve_bytes(core: Core, need: int, *, essential: bool) -> None:
+    """Make sure that the journal has room for so many bytes.  Raises DiskFull.
 
     This is where the journal may end one entry and begin another, so nothing happens within a transaction's commit,
     which has reserved for all of itself.
     """
     if core.atomic:
         return
-    need = sum([m.size for m in messages])
     try:
         core.journal.reserve(need, essential=essential)
     except JournalFull as full:
@@ -116,8 +148,10 @@ def reserve(core: Core, messages: list[Message], *, essential: bool) -> None:
 
 
 def check_admitted(core: Core, address: Address) -> None:
-    """Raises AddressFull when the address is full and its policy is FAIL."""
-    if address.settings.address_full_policy is AddressFullPolicy.FAIL and (address.full or core.usage.full):
+    """Raises AddressFull when the address is full and its policy is FAIL, or it is beyond its reject threshold."""
+    policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
+    full = policy is AddressFullPolicy.FAIL and (address.full or core.usage.full)
+    if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
         raise AddressFull(
             f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
         )
@@ -126,9 +160,12 @@ def check_admitted(core: Core, address: Address) -> None:
 def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
     """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
     policy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.FAIL and core.atomic):
+    if policy is AddressFullPolicy.FAIL and core.atomic:
         return True  # a commit asked for all of its sends before it began
-    check_admitted(core, address)
+    if not core.atomic:
+        check_admitted(core, address)
+    if policy is AddressFullPolicy.BLOCK:
+        return True
     address.dropped += len(messages)
     if facts.durable:
         _drop(core, address, RemovalReason.DROPPED, messages)
@@ -155,12 +192,32 @@ def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], mess
         _store(core, facts, durable, messages)
     for queue in queues:
         queue.counters.added += len(messages)
+        if durable and queue.durable:
+            queue.stored += len(messages)
+        admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
+        if not admitted:
+            continue
         if durable:
-            queue.stored += len(messages) if queue.durable else 0
-            queue.landing.append(messages)
-            core.work.landing.append((queue, messages))
+            queue.landing.append(admitted)
+            core.work.landing.append((queue, admitted))
         else:
-            land(core, queue, messages)
+            land(core, queue, admitted)
+
+
+def keep(core: Core, queue: Queue, message: Message) -> None:
+    """Store a message on one durable queue whose messages nobody consumes: it is ready before it is durable.
+
+    Nothing is checked, and its address is not charged.
+    """
+    facts = message.facts
+    message.id = core.journal.allocate_ids(1)
+    core.usage.bytes += message.size
+    core.usage.messages += 1
+    _store(core, facts, [queue.id], [message])
+    queue.counters.added += 1
+    queue.stored += 1
+    queue.append([message], facts.priority)
+    watch(core, queue, [message])
 
 
 def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> None:
@@ -193,22 +250,32 @@ def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
 
 def record_flags(facts: Facts) -> int:
     """The flags of a MESSAGE record."""
+    grouped = record.GROUPED if facts.group else 0
     if facts.routing_type is None:
-        return 0
-    return record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST
+        return grouped
+    return grouped | (record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST)
 
 
 def land(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Messages become ready, or scheduled if their time has not come."""
     facts = messages[0].facts
+    if facts.group and not queue.grouped and queue.attributes.groups:
+        queue.begin_groups()
     if facts.scheduled > core.now:
         for message in messages:
             schedule(core, queue, message, facts.scheduled)
-        return
-    queue.append(messages, facts.priority)
-    if facts.expiration:
-        watch(core, queue, messages)
-    core.dirty[queue] = None
+    else:
+        if queue.kind is not None:
+            messages = queue.kind.arrived(core, messages)
+        queue.append(messages, facts.priority)
+        if facts.expiration:
+            watch(core, queue, messages)
+        core.dirty[queue] = None
+    if queue.messages_max >= 0 and queue.drop_oldest:
+        evicted = waiting.surplus(core, queue)
+        unwatch(core, queue, evicted)
+        if evicted:
+            remove(core, queue, evicted, RemovalReason.EVICTED)
 
 
 def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:

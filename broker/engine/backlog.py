@@ -22,6 +22,9 @@ PRIORITIES: Final = 10
 #: Discarded messages tolerated in the deques before a rebuild is worth it.
 DISCARDED_MAX: Final = 1024
 
+#: A level that has not been used: nothing is ever put into it.  A deque takes 760 bytes, and most queues use one level.
+_NONE: Final[deque[Message]] = deque(maxlen=0)
+
 
 class Backlog:
     """Messages ready for delivery.  `len()` is exact; `bytes` is the sum of their sizes."""
@@ -29,7 +32,7 @@ class Backlog:
     __slots__ = ("_discarded", "_high", "_levels", "_size")
 
     def __init__(self) -> None:
-        self._levels: list[deque[Message]] = [deque() for _ in range(PRIORITIES)]
+        self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
         self._discarded: set[int] = set()
         self._size = 0
         self._high = -1  # no level above this one holds anything
@@ -49,9 +52,22 @@ class Backlog:
         """All messages, in no order that means anything."""
         return iter(self)
 
+    def older(self, bound: int) -> Iterator[Message]:
+        """The messages with identities below `bound`, in no order that means anything; the others are not looked at."""
+        discarded = self._discarded
+        for level in self._levels:
+            for message in level:
+                if message.id >= bound:
+                    break
+                if message.id not in discarded:
+                    yield message
+
     def append(self, messages: list[Message], priority: int) -> None:
         """Add a run of new messages that share a priority."""
-        self._levels[priority].extend(messages)
+        level = self._levels[priority]
+        if level is _NONE:
+            level = self._levels[priority] = deque()
+        level.extend(messages)
         self._size += len(messages)
         if priority > self._high:
             self._high = priority
@@ -66,6 +82,8 @@ class Backlog:
         for priority, run in by_priority.items():
             run.sort(key=_identity)
             level = self._levels[priority]
+            if level is _NONE:
+                level = self._levels[priority] = deque()
             youngest = run[-1].id
             passed: list[Message] = []
             while level and level[0].id < youngest:
@@ -116,6 +134,10 @@ class Backlog:
         self._size -= len(run)
         return run
 
+    def take_head(self, count: int) -> list[Message]:
+        """The next messages in the order of delivery; they are gone from here."""
+        return self.pop_run(count, 1 << 62)
+
     def discard(self, message: Message) -> None:
         """Take out a message that is known to be here."""
         self._discarded.add(message.id)
@@ -125,7 +147,7 @@ class Backlog:
 
     def _rebuild(self) -> None:
         discarded = self._discarded
-        self._levels = [deque(m for m in level if m.id not in discarded) for level in self._levels]
+        self._levels = [deque(m for m in level if m.id not in discarded) if level else _NONE for level in self._levels]
         self._discarded = set()
 
     def clear(self) -> list[Message]:

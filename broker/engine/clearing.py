@@ -19,7 +19,8 @@ REMOVE_RUN_MAX: Final = 8192
 
 
 def purge(core: Core, queue: Queue) -> int:
-    """Remove all ready and scheduled messages by name (purged); returns how many."""
+    """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
+    queue.check_public()
     messages = _empty(core, queue)
     queue.counters.purged += len(messages)
     _remove(core, queue, messages, RemovalReason.PURGED)
@@ -27,18 +28,31 @@ def purge(core: Core, queue: Queue) -> int:
     return len(messages)
 
 
+def leave_nothing(core: Core, queue: Queue) -> None:
+    """Nobody consumes any more a queue that keeps nothing then (purge-on-no-consumers)."""
+    messages = _empty(core, queue)
+    queue.counters.purged += len(messages)
+    _remove(core, queue, messages, RemovalReason.PURGED)
+
+
 def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
-    """Delete a queue and its messages by name (deleted); returns the consumers that it had, now closed."""
+    """Delete a queue and its messages by name (deleted); returns the consumers that it had, now closed.
+
+    Raises AlreadyInUse when it is the broker's own.
+    """
+    queue.check_public()
     messages = _empty(core, queue)
     while queue.landing:
         messages += queue.landing.popleft()
     closed = list(queue.consumers)
     for consumer in closed:
         held = consumer.settle_all()
-        queue.delivering -= len(held)
-        messages += held
+        if not queue.keeps:  # else what a consumer has is still there
+            queue.delivering -= len(held)
+            messages += held
         consumer.closed = True
         queue.detach(consumer, core.now)
+        core.notes.consumer("CONSUMER_CLOSED", consumer)
     _remove(core, queue, messages, RemovalReason.DELETED)
     router.unbind(queue)
     core.dirty.pop(queue, None)

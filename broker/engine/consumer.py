@@ -9,6 +9,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.message import Message
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Consumer:
     """
 
     __slots__ = (
+        "access",
         "ack_mode",
         "browse",
         "client_id",
@@ -64,7 +66,9 @@ class Consumer:
         "priority",
         "queue",
         "remote",
+        "revoked",
         "selector",
+        "settled",
         "sink",
         "unacked",
         "user",
@@ -87,11 +91,13 @@ class Consumer:
         client_id: str = "",
         remote: str = "",
         user: str = "",
+        access: Access = UNRESTRICTED,
     ) -> None:
         self.id = id
         self.queue = queue
         self.sink = sink
         self.ack_mode = ack_mode
+        self.settled = 0  # messages acknowledged
         self.window = window
         self.counted = counted
         self.credit = 0 if counted else UNLIMITED if window < 0 else max(window, 1)
@@ -103,6 +109,8 @@ class Consumer:
         self.client_id = client_id
         self.remote = remote
         self.user = user
+        self.access = access
+        self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
         self.closed = False
         self.unacked: dict[int, Message] = {}

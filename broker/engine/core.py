@@ -19,7 +19,9 @@ from typing import Final, Protocol
 
 from broker.engine.address import Address
 from broker.engine.consumer import Consumer
+from broker.engine.duplicates import Duplicates
 from broker.engine.message import Format, Message
+from broker.engine.notes import Notes
 from broker.engine.queue import Queue
 from broker.engine.timetable import Timetable
 from store.journal import Journal
@@ -84,9 +86,11 @@ class Core:
         "clock",
         "dirty",
         "dirty_later",
+        "duplicates",
         "expiries",
         "formats",
         "journal",
+        "notes",
         "now",
         "random",
         "report",
@@ -107,6 +111,8 @@ class Core:
         global_size_max: int = -1,
     ) -> None:
         self.journal = journal
+        self.duplicates = Duplicates(journal)
+        self.notes = Notes()
         self.clock = clock
         self.random = random
         self.report = report

@@ -11,11 +11,12 @@ Resources made automatically are made for the message's own address, so that the
 
 from __future__ import annotations
 
-from broker.engine import arrival, move
+from broker.engine import arrival, letters, move
 from broker.engine.address import Address
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.message import ACTUAL_EXPIRY, Message
+from broker.engine.notes import NOTIFICATIONS, Note
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
@@ -64,6 +65,7 @@ def bury(
             continue
         queue.counters.dead_lettered += 1
         _record_death(core, queue, message, copy.id, reason, text, consumer)
+        _note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word)
         core.report(
             "message.dead_lettered",
             message=message.id,
@@ -81,6 +83,7 @@ def _kill(
 ) -> None:
     queue.counters.killed += 1
     _record_death(core, queue, message, 0, reason, text, consumer)
+    _note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word)
     core.report(
         "message.killed",
         message=message.id,
@@ -132,7 +135,9 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
         home = core.addresses.get(message.facts.address, queue.address)
         name = home.settings.expiry_address
         new_id = 0
-        if name and name not in (queue.address.name, message.facts.address):
+        if queue.keeper is not None:
+            queue.keeper.expired(message)
+        elif name and name not in (queue.address.name, message.facts.address):
             target = _target(router, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True)
             late = core.now - message.facts.expiration
             annotations = move.annotate(
@@ -156,8 +161,24 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
             core.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
         _record_expiry(core, queue, message, new_id)
+        _note(core, "MESSAGE_EXPIRED", queue, message, name or "" if new_id else "", DeadLetterReason.EXPIRED.word)
         remove(core, queue, [message], RemovalReason.EXPIRED)
     return staying
+
+
+def _note(core: Core, type: str, queue: Queue, message: Message, target: str, reason: str) -> None:
+    """Notifications tell of it, but not of what happens to themselves."""
+    if core.notes.listening and queue.address.name != NOTIFICATIONS:
+        note: Note = {
+            "_AMQ_Address": message.facts.address,
+            "_AMQ_RoutingName": queue.name,
+            "_AMQ_Message_ID": message.id,
+            "_AMQ_DL_REASON": reason,
+            "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id),
+            "_AMQ_DL_ADDRESS": target,
+            "_AMQ_User": message.facts.user,
+        }
+        core.notes.add(type, note)
 
 
 def _record_expiry(core: Core, queue: Queue, message: Message, new_id: int) -> None:
@@ -183,7 +204,7 @@ def _target(router: Router, name: str, message: Message, *, automatic: bool, exp
     """The dead-letter or expiry address, made if need be, with the queue for the message's address if automatic."""
     target = router.ensure_address(name)
     if automatic and message.facts.address != name:
-        router.ensure_letter_queue(target, message.facts.address, expiry=expiry)
+        letters.ensure_queue(router, target, message.facts.address, expiry=expiry)
     return target
 
 

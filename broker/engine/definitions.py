@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.engine.address import Address
+from broker.engine.attributes import PLAIN, QueueAttributes, as_json, from_json
 from broker.engine.message import RoutingType
 from broker.engine.queue import Queue
 from store import record
@@ -20,6 +21,8 @@ class AddressDefinition:
     name: str
     routing_types: frozenset[RoutingType]
     auto_created: bool
+    configured: bool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ class QueueDefinition:
     filter: str
     no_local: str
     auto_created: bool
+    messages_max: int = -1
+    drop_oldest: bool = False
+    attributes: QueueAttributes = PLAIN
+    configured: bool = False
+    paused: bool = False
 
 
 def address_record(address: Address) -> bytes:
@@ -42,6 +50,10 @@ def address_record(address: Address) -> bytes:
         "routing-types": sorted(t.name for t in address.routing_types),
         "auto-created": address.auto_created,
     }
+    if address.configured:
+        definition["configured"] = True
+    if address.paused:
+        definition["paused"] = True
     return record.address(address.id, definition)
 
 
@@ -55,6 +67,14 @@ def queue_record(queue: Queue) -> bytes:
         "no-local": queue.no_local,
         "auto-created": queue.auto_created,
     }
+    if queue.messages_max >= 0:
+        definition |= {"messages-max": queue.messages_max, "drop-oldest": queue.drop_oldest}
+    if queue.attributes != PLAIN:
+        definition["attributes"] = as_json(queue.attributes)
+    if queue.configured:
+        definition["configured"] = True
+    if queue.paused:
+        definition["paused"] = True
     return record.queue(queue.id, definition)
 
 
@@ -67,11 +87,14 @@ def read_address(id: int, definition: Json) -> AddressDefinition:
         name=str(definition["name"]),
         routing_types=frozenset(RoutingType[t] for t in types),
         auto_created=bool(definition["auto-created"]),
+        configured=bool(definition.get("configured", False)),
+        paused=bool(definition.get("paused", False)),
     )
 
 
 def read_queue(id: int, definition: Json) -> QueueDefinition:
     """The inverse of `queue_record`.  Raises KeyError on a definition that lacks a field."""
+    attributes = definition.get("attributes")
     return QueueDefinition(
         id=id,
         name=str(definition["name"]),
@@ -80,4 +103,9 @@ def read_queue(id: int, definition: Json) -> QueueDefinition:
         filter=str(definition["filter"]),
         no_local=str(definition["no-local"]),
         auto_created=bool(definition["auto-created"]),
+        messages_max=int(str(definition.get("messages-max", -1))),
+        drop_oldest=bool(definition.get("drop-oldest", False)),
+        attributes=from_json(attributes) if isinstance(attributes, dict) else PLAIN,
+        configured=bool(definition.get("configured", False)),
+        paused=bool(definition.get("paused", False)),
     )

@@ -35,9 +35,17 @@ def dispatch(core: Core, router: Router) -> None:
 
 
 def _serve(core: Core, router: Router, queue: Queue) -> None:
-    if not queue.consumers or not queue.ready:
-        return
-    takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+    if queue.consumers and queue.ready and not queue.stopped:
+        if queue.kind is not None:
+            takers = queue.kind.takers(core)
+        else:
+            takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+        _hand_out(core, router, queue, takers)
+    if queue.kind is not None:
+        queue.kind.cut(core)
+
+
+def _hand_out(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> None:
     more = False
     for group in _by_priority(takers):
         more = _serve_group(core, router, queue, group)
@@ -139,6 +147,9 @@ def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Cons
 
 
 def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+    if queue.keeps:
+        _show(core, router, queue, consumer, run)
+        return
     if queue.expiring:
         run = _drop_expired(core, router, queue, run)
     if not run:
@@ -148,12 +159,49 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
     queue.counters.delivered += len(run)
     if queue.states:
         queue.counters.redelivered += sum(m.id in queue.states for m in run)
+    if queue.kind is not None:
+        queue.kind.delivered(run)
+        run = queue.kind.shown(run)
     if queue.durable and queue.address.settings.strict:
         stored = [m.id for m in run if m.segment]
         if stored or consumer.held:  # what need not wait must not overtake what does
             _journal_delivery(core, queue, consumer, run, stored)
             return
     consumer.sink.deliver(consumer, run)
+
+
+def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Message]:
+    """Make messages that are ready the consumer's deliveries without handing them to its sink; returns those."""
+    queue = consumer.queue
+    ready = {message.id for message in queue.waiting()}
+    taken = [message for message in messages if message.id in ready]
+    consumer.take(taken)
+    if queue.keeps:
+        return taken
+    arrival.unwatch(core, queue, taken)
+    for message in taken:
+        queue.discard(message)
+    queue.delivering += len(taken)
+    if queue.kind is not None:
+        queue.kind.delivered(taken)
+    return taken
+
+
+def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+    """Messages of a non-destructive queue are shown to a consumer, and stay."""
+    now = core.now
+    if queue.expiring:
+        expired = [m for m in run if 0 < m.facts.expiration <= now]
+        if expired:
+            arrival.unwatch(core, queue, expired)
+            for message in expired:
+                queue.discard(message)
+            arrival.keep_for_later(core, queue, dead_letter.expire(core, router, queue, expired))
+            run = [m for m in run if not 0 < m.facts.expiration <= now]
+    if run:
+        consumer.take(run)
+        queue.counters.delivered += len(run)
+        consumer.sink.deliver(consumer, run)
 
 
 def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message], stored: list[int]) -> None:

@@ -13,24 +13,37 @@ from random import Random
 from broker.engine import (
     administration,
     arrival,
+    attendance,
     clearing,
     dead_letter,
     dispatch,
     reaper,
     redelivery,
+    revocation,
+    sending,
     subscribe,
     transaction,
     transfer,
 )
+from broker.engine.access import UNRESTRICTED, Access, Security
 from broker.engine.address import Address, Producer
+from broker.engine.alarms import Alarms
+from broker.engine.attributes import NOTHING_ASKED, Asked
+from broker.engine.cleaning import Cleaner
+from broker.engine.companions import Companions
 from broker.engine.consumer import Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
 from broker.engine.errors import AlreadyInUse, UnknownDelivery
+from broker.engine.limits import Limits
 from broker.engine.message import Format, Message, RoutingType
+from broker.engine.notes import noting
+from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
 from broker.engine.removal import settle_acknowledged
+from broker.engine.retained import Retained
 from broker.engine.router import Router
+from broker.engine.sessions import StoredSessions
 from broker.engine.settings import AddressFullPolicy
 from broker.engine.settings_match import SettingsTable
 from broker.engine.subscribe import Wishes, parse_selector
@@ -38,33 +51,6 @@ from broker.engine.transaction import Send, Settlement, Transaction
 from broker.engine.transfer import Selection, Step
 from store.journal import Journal
 from store.record import DeadLetterReason
-
-
-class Limits:
-    """Engine-wide limits and periods; times in ms, sizes in bytes, -1: none."""
-
-    __slots__ = (
-        "expiry_scan_period",
-        "global_size_max",
-        "reaper_period",
-        "transaction_bytes_max",
-        "transaction_timeout",
-    )
-
-    def __init__(
-        self,
-        *,
-        global_size_max: int = -1,
-        expiry_scan_period: int = 30_000,
-        reaper_period: int = 30_000,
-        transaction_timeout: int = 300_000,
-        transaction_bytes_max: int = 8 << 20,
-    ) -> None:
-        self.global_size_max = global_size_max
-        self.expiry_scan_period = expiry_scan_period
-        self.reaper_period = reaper_period
-        self.transaction_timeout = transaction_timeout
-        self.transaction_bytes_max = transaction_bytes_max
 
 
 class Engine:
@@ -89,8 +75,21 @@ class Engine:
             formats={f.number: f for f in formats},
             global_size_max=limits.global_size_max,
         )
+        self.security = Security(noting(report, self.core.notes))
         self.router = Router(self.core, settings)
         self.limits = limits
+        self.cleaner = Cleaner(
+            self.core, self.router, files_min=limits.compact_min_files, percentage=limits.compact_percentage
+        )
+        self.alarms = Alarms()
+        self.retained = Retained(self.core, self.router)
+        self.sessions = StoredSessions(self.core)
+        self.cleaner.copied.append(self.sessions.copied)
+        self.cleaner.forward.append(self.sessions.forward)
+        self.cleaner.forward.append(self.core.duplicates.copy_forward)
+        self.companions = Companions(
+            self.core, self.router, self.alarms, close_consumer=self.close_consumer, delete_queue=self.delete_queue
+        )
         self._transactions: dict[Transaction, None] = {}
         self._next_reap = self.core.now + limits.reaper_period
         self._consumers = 0
@@ -113,6 +112,7 @@ class Engine:
         settle_acknowledged(self.core)
         core.dirty.update(core.dirty_later)
         core.dirty_later.clear()
+        self.companions.notifications.flush()
         dispatch.dispatch(core, self.router)
         self._seal()
         # The disk may have been quicker than the tick: what it announced meanwhile is not announced again.
@@ -127,9 +127,11 @@ class Engine:
             more = redelivery.release_due(core, DUE_PER_TICK_MAX)
         if self.limits.expiry_scan_period > 0 and _is_due(core.expiries.next_due(), core.now):
             more |= dead_letter.expire_due(core, self.router, DUE_PER_TICK_MAX)
+        more |= self.alarms.run(core.now, DUE_PER_TICK_MAX)
         if self.limits.reaper_period > 0 and core.now >= self._next_reap:
             self._next_reap = core.now + self.limits.reaper_period
             reaper.scan(core, self.router, self.delete_queue)
+        self.cleaner.step()
         for open_transaction in list(self._transactions):
             if core.now >= open_transaction.deadline:
                 core.report("transaction.timed_out")
@@ -139,7 +141,7 @@ class Engine:
     def next_due(self) -> int | None:
         """When `end_tick` must run next if nothing else happens (ms since the epoch), or None."""
         core = self.core
-        times = [t for t in (core.schedule.next_due(),) if t is not None]
+        times = [t for t in (core.schedule.next_due(), self.alarms.next_due()) if t is not None]
         if self.limits.expiry_scan_period > 0:
             expiry = core.expiries.next_due()
             if expiry is not None:
@@ -147,6 +149,9 @@ class Engine:
         if self.limits.reaper_period > 0:
             times.append(self._next_reap)
         times += [t.deadline for t in self._transactions]
+        cleaning = self.cleaner.next_due()
+        if cleaning is not None:
+            times.append(cleaning)
         return min(times, default=None)
 
     def _seal(self) -> None:
@@ -198,9 +203,9 @@ class Engine:
 
     def publish(
         self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
-    ) -> None:
-        """Take in messages with the same facts.  Raises AddressFull, DiskFull."""
-        arrival.publish(self.core, address, messages, self.router.candidates(address, queue, routing_type))
+    ) -> int:
+        """Take in messages with the same facts; how many found a queue.  Raises AddressFull, DiskFull."""
+        return sending.publish(self.core, self.router, address, queue, routing_type, messages)
 
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
@@ -217,7 +222,7 @@ class Engine:
     # -- consuming -------------------------------------------------------------------------------------------------
 
     def subscribe(self, sink: Sink, wishes: Wishes) -> Consumer:
-        """Attach a consumer.  Raises NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse."""
+        """Attach a consumer.  Raises what `subscribe.find` does."""
         queue, predicate = subscribe.find(self.core, self.router, wishes)
         self._consumers += 1
         consumer = Consumer(
@@ -233,9 +238,9 @@ class Engine:
             client_id=wishes.client_id,
             remote=wishes.remote,
             user=wishes.user,
+            access=wishes.access,
         )
-        queue.attach(consumer)
-        self.core.dirty[queue] = None
+        attendance.came(self.core, self.alarms, consumer)
         return consumer
 
     def grant(self, consumer: Consumer, credit: int) -> None:
@@ -255,6 +260,13 @@ class Engine:
         consumer.paused = False
         if not consumer.closed:
             self.core.dirty[consumer.queue] = None
+
+    def take(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
+        """Make messages that are ready on its queue the consumer's deliveries, as they were before a restart.
+
+        Returns those that were ready; the sink is not told.
+        """
+        return dispatch.take(self.core, consumer, messages)
 
     def acknowledge(self, consumer: Consumer, id: int, tx: Transaction | None = None, *, kept: bool = False) -> None:
         """Settle a delivery as consumed; for a cumulative consumer, everything delivered before it as well.
@@ -314,9 +326,8 @@ class Engine:
     def exclude(self, consumer: Consumer, id: int) -> None:
         """The consumer, which holds this delivery, must not get the message again."""
         if consumer.excluded is None:
-            consumer.queue.detach(consumer, self.core.now)
             consumer.exclude_some()
-            consumer.queue.attach(consumer)
+            consumer.queue.rematch(consumer)
         assert consumer.excluded is not None
         consumer.excluded.add(id)
 
@@ -338,8 +349,10 @@ class Engine:
         messages = consumer.settle_all()
         if not queue.deleted:
             queue.detach(consumer, self.core.now)
+        self.core.notes.consumer("CONSUMER_CLOSED", consumer)
         if messages:
             redelivery.give_back(self.core, self.router, queue, messages, how, consumer)
+        attendance.went(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 
@@ -384,19 +397,27 @@ class Engine:
         return administration.declare(self.router, name, routing_types)
 
     def declare_queue(
-        self, address: Address, name: str, routing_type: RoutingType, *, durable: bool, selector: str
+        self,
+        address: Address,
+        name: str,
+        routing_type: RoutingType,
+        *,
+        durable: bool,
+        selector: str,
+        asked: Asked = NOTHING_ASKED,
     ) -> Queue:
         """A queue of the configuration.  Raises AlreadyInUse when it exists and is something else."""
-        filter = parse_selector(selector)
-        return administration.declare_queue(self.router, address, name, routing_type, durable=durable, filter=filter)
+        return administration.declare_queue(
+            self.router, address, name, routing_type, durable=durable, filter=parse_selector(selector), asked=asked
+        )
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""
         return administration.find_queue(self.router, name)
 
-    def delete_subscription(self, name: str) -> None:
-        """Delete a durable subscription.  Raises NotFound, or AlreadyInUse while somebody consumes."""
-        queue = self.queue(name)
+    def delete_subscription(self, name: str, access: Access = UNRESTRICTED) -> None:
+        """Delete a durable subscription.  Raises NotFound, Denied, or AlreadyInUse while somebody consumes."""
+        queue = administration.find_subscription(self.router, name, access)
         if queue.consumers:
             raise AlreadyInUse(f"subscription {name} is being consumed")
         self.delete_queue(queue)
@@ -440,8 +461,18 @@ class Engine:
         """
         return self.core.journal.position, [(queue, queue.stored) for queue in self.router.queues.values()]
 
-    def browse(self, queue: Queue, selector: str = "") -> Iterator[tuple[Message, str]]:
-        """All messages of a queue with where each is: ready, scheduled or delivering.  Raises InvalidSelector."""
+    def recheck(self, consumer: Consumer, access: Access) -> bool:
+        """Whether a consumer may go on with what its peer may do now; if not it is closed, and its sink told."""
+        return revocation.recheck(consumer, access, self.close_consumer)
+
+    def secure(self, table: PermissionTable | None) -> int:
+        """Other permissions, or (None) other roles: how many consumers were closed because of that."""
+        self.security.change(table)
+        return revocation.revoke(self.router, self.close_consumer)
+
+    def browse(self, queue: Queue, selector: str = "", access: Access = UNRESTRICTED) -> Iterator[tuple[Message, str]]:
+        """All messages of a queue with where each is: ready, scheduled, delivering.  Raises Denied, InvalidSelector."""
+        access.require(Permission.BROWSE, queue.address.name, queue.name)
         filter = parse_selector(selector)
         settle_acknowledged(self.core)
         return administration.browse(queue, filter)

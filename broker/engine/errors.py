@@ -15,6 +15,12 @@ class EngineError(Exception):
     code: ClassVar[str] = "refused"
 
 
+class Denied(EngineError):
+    """The peer lacks the permission.  The text names what the peer named, and says nothing about what there is."""
+
+    code = "denied"
+
+
 class NotFound(EngineError):
     """The address or queue does not exist and may not be created automatically."""
 
@@ -31,6 +37,24 @@ class InvalidSelector(EngineError):
     """The selector cannot be parsed, or exceeds a limit."""
 
     code = "invalid-selector"
+
+
+class InvalidAttribute(EngineError):
+    """No queue has such an attribute, or the attribute no such value."""
+
+    code = "invalid-attribute"
+
+
+class AttributesDiffer(EngineError):
+    """The queue exists, and is of another kind than was asked for."""
+
+    code = "attributes"
+
+
+class TooManyConsumers(EngineError):
+    """The queue has as many consumers as it may."""
+
+    code = "max-consumers"
 
 
 class RoutingTypeMismatch(EngineError):
@@ -57,6 +81,12 @@ class AddressFull(EngineError):
     code = "address-full"
 
 
+class RetainedFull(EngineError):
+    """There are as many retained messages, or bytes of them, as the broker may keep."""
+
+    code = "retained-full"
+
+
 class DiskFull(EngineError):
     """The journal has no room for another message; consumers go on, and so will producers once there is room."""
 
@@ -67,6 +97,12 @@ class UnknownDelivery(EngineError):
     """The consumer holds no such message: never delivered to it, or already acknowledged."""
 
     code = "unknown-delivery"
+
+
+class DuplicateMessage(EngineError):
+    """A transaction holds a message whose duplicate id was accepted before: none of it is done."""
+
+    code = "duplicate"
 
 
 class TransactionClosed(EngineError):

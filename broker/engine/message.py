@@ -10,7 +10,7 @@ asks the encoding's `Format` when a filter needs a name that the facts do not an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from enum import IntEnum
 from typing import Final, Protocol
@@ -31,6 +31,8 @@ ORIG_QUEUE: Final = "_AMQ_ORIG_QUEUE"
 ORIG_MESSAGE_ID: Final = "_AMQ_ORIG_MESSAGE_ID"
 ORIG_ROUTING_TYPE: Final = "_AMQ_ORIG_ROUTING_TYPE"
 ACTUAL_EXPIRY: Final = "_AMQ_ACTUAL_EXPIRY"
+INGRESS_TIMESTAMP: Final = "_AMQ_INGRESS_TIMESTAMP"
+GROUP_ID: Final = "_AMQ_GROUP_ID"
 DL_REASON: Final = "_AMQ_DL_REASON"
 DL_TEXT: Final = "_AMQ_DL_TEXT"
 DL_TIME: Final = "_AMQ_DL_TIME"
@@ -46,7 +48,7 @@ DL_FIRST_REASON: Final = "_AMQ_DL_FIRST_REASON"
 DL_FIRST_TIME: Final = "_AMQ_DL_FIRST_TIME"
 
 #: Prefixes of header names that a client cannot set: sessions drop them on the way in.
-RESERVED_PREFIXES: Final = ("_AMQ_ORIG_", "_AMQ_DL_", "_AMQ_ACTUAL_EXPIRY")
+RESERVED_PREFIXES: Final = ("_AMQ_ORIG_", "_AMQ_DL_", "_AMQ_ACTUAL_EXPIRY", "_AMQ_INGRESS_TIMESTAMP")
 
 
 class RoutingType(IntEnum):
@@ -61,6 +63,10 @@ class Format(Protocol):
 
     number: int
     name: str
+    typed: bool  # whether properties keep their types
+
+    def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
+        """Head and body of a message that has properties only."""
 
     def noted(self, annotations: Annotations) -> Mapping[str, Value]:
         """The broker's annotations, by all names under which a filter on such a message may ask for them."""
@@ -68,20 +74,30 @@ class Format(Protocol):
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application properties in `head`, by their neutral names."""
 
+    def duplicate_id(self, head: bytes) -> bytes | None:
+        """The property `_AMQ_DUPL_ID` in `head` as bytes, text being UTF-8; None without it."""
+
+    def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
+        """`head` without some application properties and with others, which replace those of the same name."""
+
 
 class Facts:
     """What a run of messages has in common.  Immutable by convention once the first message refers to it.
 
-    Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.
+    Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.  `group` is the
+    message group, empty for none, which the last of its messages `closes_group`: the messages of one run may be of
+    several groups, but not some in groups and others in none.
     """
 
     __slots__ = (
         "address",
         "annotations",
+        "closes_group",
         "durable",
         "expiration",
         "expiry_source",
         "format",
+        "group",
         "origin",
         "priority",
         "routing_type",
@@ -105,6 +121,8 @@ class Facts:
         user: str = "",
         origin: str = "",
         annotations: Annotations | None = None,
+        group: str = "",
+        closes_group: bool = False,
     ) -> None:
         self.address = address
         self.format = format
@@ -118,6 +136,8 @@ class Facts:
         self.user = user
         self.origin = origin
         self.annotations = annotations
+        self.group = group
+        self.closes_group = closes_group
 
     def noting(self, annotations: Annotations) -> Facts:
         """The same facts with other annotations."""
@@ -136,7 +156,15 @@ class Facts:
             user=self.user,
             origin=self.origin,
             annotations=annotations,
+            group=self.group,
+            closes_group=self.closes_group,
         )
+
+    def in_group(self, group: str, *, closes: bool) -> Facts:
+        """The same facts for another group of messages."""
+        grouped = copy(self)
+        grouped.group, grouped.closes_group = group, closes
+        return grouped
 
 
 class Message:
@@ -156,6 +184,21 @@ class Message:
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
         self.refs = 1
         self.segment = 0
+
+
+#: Where the sequence of a message in its group may stand: as JMS calls it, and Artemis.
+_GROUP_SEQUENCES: Final = ("JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE")
+
+#: The sequences that close a group: -1, which is this number to those who know no negative ones.
+_CLOSING: Final = frozenset({"-1", "4294967295"})
+
+
+def group_of(properties: Mapping[str, Value]) -> tuple[str, bool]:
+    """The group that properties put a message in, empty for none, and whether the message closes it."""
+    group = properties.get(GROUP_ID)
+    if group is None or group == "":
+        return "", False
+    return str(group), any(str(properties.get(name)) in _CLOSING for name in _GROUP_SEQUENCES)
 
 
 class PropertyView(Mapping[str, Value]):

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import arrival
+from broker.engine import arrival, letters
 from broker.engine.address import Address
+from broker.engine.bindings import Targets
 from broker.engine.core import Core
 from broker.engine.errors import DiskFull
 from broker.engine.message import (
@@ -41,19 +42,21 @@ from broker.engine.message import (
     RoutingType,
 )
 from broker.engine.queue import Queue
-from broker.engine.router import Router, Targets
+from broker.engine.router import Router
 
 #: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
 #: supplies it and it travels in every copy.
 TEXT_BYTES_MAX: Final = 1024
 
 
-def origin(message: Message, queue: Queue) -> Annotations:
-    """Where a moved message comes from, on top of what earlier moves noted."""
+def origin(message: Message, queue: str) -> Annotations:
+    """Where a moved message comes from, on top of what earlier moves noted; `queue`: its name, empty for none."""
     facts = message.facts
     annotations = dict(facts.annotations or {})
     annotations[ORIG_ADDRESS] = facts.address
-    annotations[ORIG_QUEUE] = queue.name
+    annotations[ORIG_QUEUE] = queue
+    if not queue:
+        del annotations[ORIG_QUEUE]
     annotations[ORIG_MESSAGE_ID] = message.id
     if facts.routing_type is not None:
         annotations[ORIG_ROUTING_TYPE] = int(facts.routing_type)
@@ -62,10 +65,10 @@ def origin(message: Message, queue: Queue) -> Annotations:
 
 
 def annotate(
-    message: Message, queue: Queue, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
+    message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
 ) -> Annotations:
     """What a dead or expired message carries: origin, reason, text, attempts, last consumer, and its first origin."""
-    annotations = origin(message, queue)
+    annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
     annotations[DL_TEXT] = clean_text(text)
     annotations[DL_TIME] = now
@@ -81,7 +84,7 @@ def annotate(
         annotations[DL_ORIG_EXPIRATION] = message.facts.expiration
     if DL_FIRST_ADDRESS not in annotations:
         annotations[DL_FIRST_ADDRESS] = message.facts.address
-        annotations[DL_FIRST_QUEUE] = queue.name
+        annotations[DL_FIRST_QUEUE] = queue.name if queue else ""
         annotations[DL_FIRST_MESSAGE_ID] = message.id
         annotations[DL_FIRST_REASON] = reason
         annotations[DL_FIRST_TIME] = now
@@ -115,7 +118,7 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
 def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
     """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
     copy = copy_of(core, target, message, annotations)
-    targets = keepers(router.targets(target), copy) or _keep(core, router, target, copy)
+    targets = keepers(router.bindings.targets(target), copy) or _keep(core, router, target, copy)
     if targets is None:
         return None
     try:
@@ -132,10 +135,10 @@ def _keep(core: Core, router: Router, target: Address, copy: Message) -> Targets
     """A durable anycast queue of the target's own name, beside the queues that take it without keeping it."""
     queue = router.queues.get(target.name)
     if queue is None:
-        queue = router.create_queue(target, target.name, RoutingType.ANYCAST, durable=True, auto_created=True)
+        queue = letters.create_queue(router, target, target.name, RoutingType.ANYCAST)
         core.report("move.queue_created", address=target.name, queue=queue.name)
     if queue.address is target and queue.accepts(copy):
-        multicast = router.targets(target)[1]
+        multicast = router.bindings.targets(target)[1]
         return ([] if queue in multicast else [queue]), multicast
     core.report("move.no_queue", address=target.name, message=copy.id)
     return None

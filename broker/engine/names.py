@@ -19,6 +19,9 @@ from typing import Final
 from broker.engine.errors import InvalidName
 
 FQQN_SEPARATOR: Final = "::"
+#: The address, and the queue on it, on which the broker keeps retained messages.
+RETAINED: Final = "$sys.mqtt.retained"
+
 ESCAPE: Final = "\\"
 
 NAME_BYTES_MAX: Final = 1024
@@ -28,11 +31,16 @@ in a filter's 4096 characters even when every character is a quote to be doubled
 
 @dataclass(frozen=True)
 class WildcardSyntax:
-    """The characters of hierarchical names, of which `wildcard-addresses` may choose others. Raises ValueError."""
+    """The characters of hierarchical names, of which `wildcard-addresses` may choose others. Raises ValueError.
+
+    routing: whether queues on a wildcard address get what is sent to others; without it such a name is like any other.
+    Matches of settings and the like have wildcards all the same.
+    """
 
     delimiter: str = "."
     any_words: str = "#"
     single_word: str = "*"
+    routing: bool = True
 
     def __post_init__(self) -> None:
         characters = (self.delimiter, self.any_words, self.single_word, ESCAPE)
@@ -74,6 +82,10 @@ class WildcardSyntax:
         characters = self.characters(name)
         return self.any_words in characters or self.single_word in characters
 
+    def routes(self, name: str) -> bool:
+        """Whether a queue on this address gets what is sent to other addresses."""
+        return self.routing and self.is_wildcard(name)
+
 
 DEFAULT_SYNTAX: Final = WildcardSyntax()
 
@@ -107,10 +119,24 @@ def check_queue_name(name: str) -> None:
     _check("queue", name)
 
 
+def internal_prefix(syntax: WildcardSyntax) -> str:
+    """What the names begin with of resources that the broker has for itself, as in Artemis."""
+    return syntax.delimiter.join(("$", "artemis", "internal", ""))
+
+
+def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+    """The rules for what clients and operators send to, consume from or make. Raises InvalidName."""
+    if name.startswith(internal_prefix(syntax)):
+        raise InvalidName(f"{_shown(name)} is the broker's own: it keeps the messages of a retroactive address there")
+    if name == RETAINED:
+        raise InvalidName(f"{name} is the broker's own: it keeps the retained messages there")
+
+
 def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
     """The rules for an address that a message is sent to: also no wildcards. Raises InvalidName."""
     check_name(address)
-    if syntax.is_wildcard(address):
+    check_public(address, syntax)
+    if syntax.routes(address):
         raise InvalidName(
             f"address {_shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
             f" from, not sent to; a wildcard character that is part of a name is written {ESCAPE}{syntax.single_word}"

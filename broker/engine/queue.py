@@ -16,18 +16,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from broker.engine.attributes import PLAIN, QueueAttributes
 from broker.engine.backlog import Backlog
 from broker.engine.consumer import Consumer
+from broker.engine.errors import AlreadyInUse
 from broker.engine.filter import Filter
+from broker.engine.kinds.grouped import GroupedBacklog
+from broker.engine.kinds.kept import KeptBacklog
 from broker.engine.message import Message, PropertyView, RoutingType
 from broker.engine.selective import SelectiveBacklog
 
 if TYPE_CHECKING:
     from broker.engine.address import Address
+    from broker.engine.kinds.kind import Kind
+    from broker.engine.sessions import StoredSession
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
+
+
+class Keeper(Protocol):
+    """A part of the broker that has a queue for itself: nobody sends to it, consumes it, or takes its messages away."""
+
+    def expired(self, message: Message) -> None:
+        """A message of the queue expires; it is about to be removed."""
 
 
 class DeliveryState:
@@ -53,11 +66,14 @@ class Counters:
         "added",
         "dead_lettered",
         "delivered",
+        "dropped",
+        "evicted",
         "expired",
         "killed",
         "moved",
         "purged",
         "redelivered",
+        "replaced",
     )
 
     def __init__(self) -> None:
@@ -66,10 +82,13 @@ class Counters:
         self.redelivered = 0
         self.acknowledged = 0
         self.dead_lettered = 0
+        self.dropped = 0
+        self.evicted = 0
         self.expired = 0
         self.killed = 0
         self.moved = 0
         self.purged = 0
+        self.replaced = 0
 
     def add(self, other: Counters) -> None:
         """Count what another queue counted."""
@@ -78,10 +97,15 @@ class Counters:
 
 
 class Queue:
-    """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one."""
+    """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
+
+    `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
+    `keeps`: deliveries are copies, and the messages stay (non-destructive).
+    """
 
     __slots__ = (
         "address",
+        "attributes",
         "auto_created",
         "backlog",
         "configured",
@@ -89,19 +113,31 @@ class Queue:
         "counters",
         "deleted",
         "delivering",
+        "drop_oldest",
         "durable",
+        "durable_only",
         "expiring",
         "filter",
+        "grouped",
         "id",
         "journalled",
+        "keeper",
+        "keeps",
+        "kind",
         "landing",
+        "messages_max",
         "name",
         "next_consumer",
         "no_local",
+        "open",
+        "overflowing",
+        "paused",
         "routing_type",
         "scheduled",
         "selective",
+        "senders",
         "states",
+        "stopped",
         "stored",
         "swept",
         "temporary",
@@ -123,6 +159,8 @@ class Queue:
         temporary: bool = False,
         configured: bool = False,
         created: int = 0,
+        attributes: QueueAttributes = PLAIN,
+        paused: bool = False,
     ) -> None:
         self.id = id
         self.name = name
@@ -145,11 +183,34 @@ class Queue:
         self.states: dict[int, DeliveryState] = {}
         self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
+        self.senders: dict[StoredSession, None] = {}  # who has, or had, deliveries of this queue in flight
+        self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
+        self.durable_only = False  # takes durable messages only: it is of somebody who is away
+        self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)
+        self.drop_oldest = False
+        self.overflowing = False  # and reported
         self.counters = Counters()
         self.deleted = False
         self.unused_since = created
         self.used = False
         self.swept = False
+        self.kind: Kind | None = None
+        self.paused = paused  # by an operator; so may be its address
+        self.grouped = False  # a message of a group has been here
+        self.attributes = attributes
+        self.keeps = attributes.non_destructive
+        self.open = True
+        self.stopped = False
+        self.refresh()
+        if self.keeps:
+            self.rebuild()
+
+    def refresh(self) -> None:
+        """Work out `open` and `stopped`, after what they depend on has changed."""
+        attributes = self.attributes
+        self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
+        self.open = self.open and self.keeper is None
+        self.stopped = self.paused or self.address.paused
 
     @property
     def ready(self) -> int:
@@ -161,8 +222,20 @@ class Queue:
         """All messages on the queue, wherever they are."""
         return self.ready + sum(map(len, self.landing)) + len(self.scheduled) + self.delivering
 
+    @property
+    def internal(self) -> bool:
+        """Whether the broker has this queue for itself."""
+        return self.keeper is not None
+
+    def check_public(self) -> None:
+        """Raises AlreadyInUse if the broker has this queue for itself."""
+        if self.keeper is not None:
+            raise AlreadyInUse(f"queue {self.name} is the broker's own, and can only be looked at")
+
     def accepts(self, message: Message) -> bool:
-        """Whether the queue's filter lets the message in."""
+        """Whether the queue takes the message: it is open, and its filter lets the message in."""
+        if not self.open:
+            return False
         if self.no_local and message.facts.origin == self.no_local:
             return False
         return self.filter is None or self.filter.matches(PropertyView(message))
@@ -170,7 +243,7 @@ class Queue:
     @property
     def accepts_all(self) -> bool:
         """Whether every message may enter, so that none need be looked at."""
-        return self.filter is None and not self.no_local
+        return self.filter is None and not self.no_local and self.open
 
     # -- the backlog, plain or selective ---------------------------------------------------------------------------
 
@@ -189,6 +262,38 @@ class Queue:
         backlog = self.backlog if self.selective is None else self.selective
         backlog.discard(message)
 
+    def take_head(self, count: int) -> list[Message]:
+        """Take so many ready messages out of the line, those that would be delivered next."""
+        backlog = self.backlog if self.selective is None else self.selective
+        return backlog.take_head(count)
+
+    def unordered(self) -> Iterator[Message]:
+        """The ready messages, in no order that means anything."""
+        return (self.backlog if self.selective is None else self.selective).unordered()
+
+    def begin_groups(self) -> None:
+        """The first message of a group is here: from now on the line knows groups."""
+        self.grouped = True
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make the line that attributes, messages and consumers need, with the ready messages that there are."""
+        ready = self.backlog.clear() if self.selective is None else self.selective.clear()
+        attributes = self.attributes
+        if attributes.non_destructive:
+            self.selective = KeptBacklog(ready)
+        elif self.grouped and attributes.groups:
+            mark_first = bool(attributes.group_first_key)
+            self.selective = GroupedBacklog(ready, buckets=attributes.group_buckets, mark_first=mark_first)
+        elif any(consumer.predicate is not None for consumer in self.consumers):
+            self.selective = SelectiveBacklog(ready)
+        else:
+            self.selective = None
+            self.backlog.put_back(ready)
+            return
+        for consumer in self.consumers:
+            self.selective.attach(consumer.id, consumer.predicate)
+
     def waiting(self) -> Iterator[Message]:
         """The ready messages in the order of delivery."""
         return iter(self.backlog if self.selective is None else self.selective)
@@ -199,9 +304,17 @@ class Queue:
             yield message, "ready"
         for _, message in self.scheduled.values():
             yield message, "scheduled"
-        for consumer in self.consumers:
+        for consumer in () if self.keeps else self.consumers:
             for message in consumer.unacked.values():
                 yield message, "delivering"
+
+    def older(self, bound: int) -> list[Message]:
+        """All messages that landed and are in no transaction, with identities below `bound`."""
+        found = list((self.backlog if self.selective is None else self.selective).older(bound))
+        found += [m for _, m in self.scheduled.values() if m.id < bound]
+        for consumer in () if self.keeps else self.consumers:
+            found += [m for m in consumer.unacked.values() if m.id < bound]
+        return found
 
     def between(self, after: int, below: int) -> list[Message]:
         """The ready and scheduled messages with identities between these two, oldest first.  Looks at all of them."""
@@ -226,9 +339,8 @@ class Queue:
         if self.selective is not None:
             self.selective.attach(consumer.id, consumer.predicate)
         elif consumer.predicate is not None:
-            self.selective = SelectiveBacklog(self.backlog.clear())
-            for other in self.consumers:
-                self.selective.attach(other.id, other.predicate)
+            self.rebuild()
+        self.refresh()
 
     def detach(self, consumer: Consumer, now: int) -> None:
         """Take a consumer out of the round."""
@@ -236,13 +348,19 @@ class Queue:
         self.next_consumer = 0
         if not self.consumers:
             self.unused_since = now
+        self.refresh()
         if self.selective is None:
             return
         self.selective.detach(consumer.id)
-        if all(other.predicate is None for other in self.consumers):
-            messages = self.selective.clear()
-            self.selective = None
-            self.backlog.put_back(messages)
+        if not self.selective.lasting and all(other.predicate is None for other in self.consumers):
+            self.rebuild()
+
+    def rematch(self, consumer: Consumer) -> None:
+        """A consumer that is here takes other messages than before."""
+        if self.selective is None:
+            self.rebuild()
+        else:
+            self.selective.rematch(consumer.id, consumer.predicate)
 
     def delivery_count(self, id: int) -> int:
         """Failed deliveries of a message so far."""

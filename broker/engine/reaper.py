@@ -36,7 +36,8 @@ def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> N
 
 def _queue_eligible(queue: Queue, now: int) -> bool:
     settings = queue.address.settings
-    if queue.configured or queue.temporary or not (queue.auto_created and settings.auto_delete_queues):
+    wanted = settings.auto_delete_queues if queue.auto_created else settings.auto_delete_created_queues
+    if queue.configured or queue.temporary or not wanted:
         return False
     if queue.consumers or now - queue.unused_since < settings.auto_delete_queues_delay:
         return False

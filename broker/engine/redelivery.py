@@ -57,8 +57,11 @@ def give_back(
 ) -> None:
     """Put deliveries back on their queue, or bury those that have failed too often.
 
-    `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.
+    `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
+    that keeps its messages has them still: what a consumer says of them changes nothing.
     """
+    if queue.keeps:
+        return
     queue.delivering -= len(messages)
     if queue.deleted:
         remove(core, queue, messages, RemovalReason.DELETED)
@@ -112,6 +115,8 @@ def reject(
     reason: DeadLetterReason = DeadLetterReason.REJECTED,
 ) -> None:
     """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none."""
+    if queue.keeps:
+        return
     queue.delivering -= len(messages)
     if queue.deleted:
         remove(core, queue, messages, RemovalReason.DELETED)
@@ -140,7 +145,11 @@ def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool)
     """Back to the head of the queue, now or after the redelivery delay of each message's count."""
     core.dirty[queue] = None
     settings = queue.address.settings
+    if queue.kind is not None:
+        messages = queue.kind.returned(core, messages)
     if not delayed or settings.redelivery_delay <= 0:
+        if queue.kind is not None:
+            messages = queue.kind.fitting(core, messages)
         if messages:
             queue.put_back(messages)
             arrival.watch(core, queue, messages)
@@ -186,6 +195,8 @@ def release_due(core: Core, limit: int) -> bool:
         del queue.scheduled[message.id]
         by_queue.setdefault(queue, []).append(message)
     for queue, messages in by_queue.items():
+        if queue.kind is not None:
+            messages = queue.kind.due(core, messages)
         queue.put_back(messages)
         arrival.watch(core, queue, messages)
         core.dirty[queue] = None

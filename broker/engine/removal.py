@@ -21,6 +21,8 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
             queue.states.pop(message.id, None)
     if queue.journalled:
         queue.journalled.difference_update([m.id for m in messages])
+    if queue.kind is not None:
+        queue.kind.left(messages)
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:
@@ -38,11 +40,18 @@ def settle_acknowledged(core: Core) -> None:
         return
     acknowledged, core.acknowledged = core.acknowledged, {}
     for consumer, messages in acknowledged.items():
-        queue = consumer.queue
-        queue.delivering -= len(messages)
-        queue.counters.acknowledged += len(messages)
-        remove(core, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
-        core.dirty[queue] = None
+        consumer.settled += len(messages)
+        consume(core, consumer.queue, messages)
+
+
+def consume(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
+    core.dirty[queue] = None
+    if queue.keeps:
+        return
+    queue.delivering -= len(messages)
+    queue.counters.acknowledged += len(messages)
+    remove(core, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
 
 
 def _forget(core: Core, messages: list[Message]) -> None:

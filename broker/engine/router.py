@@ -6,23 +6,40 @@ every wildcard address that matches it; the list is worked out once per address 
 
 from __future__ import annotations
 
+from typing import Final, Protocol
 from uuid import UUID
 
 from broker.engine import names
+from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.address import Address
+from broker.engine.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
+from broker.engine.bindings import Bindings, Targets
 from broker.engine.core import Core
 from broker.engine.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
-from broker.engine.errors import AlreadyInUse, InvalidName, NotFound, RoutingTypeMismatch
-from broker.engine.filter import Filter, compile_filter
-from broker.engine.message import ORIG_ADDRESS, RoutingType
+from broker.engine.diverts import Diverts
+from broker.engine.errors import AlreadyInUse, NotFound, RoutingTypeMismatch
+from broker.engine.filter import Filter
+from broker.engine.handling import handling_of
+from broker.engine.kinds.making import agreeing, equip
+from broker.engine.message import RoutingType
+from broker.engine.permissions import Permission
 from broker.engine.queue import Counters, Queue
 from broker.engine.removal import unblock
 from broker.engine.settings import AddressSettings, from_mapping
 from broker.engine.settings_match import SettingsTable
-from broker.engine.topics import Topics
 from store import record
 
-Targets = tuple[list[Queue], list[Queue]]
+#: The settings of what the broker has for itself.
+INTERNAL: Final = AddressSettings()
+
+
+class Watcher(Protocol):
+    """Told of addresses and queues that are made and deleted, in the middle of the verb that does it."""
+
+    def address_made(self, address: Address) -> None: ...
+    def address_gone(self, address: Address) -> None: ...
+    def queue_made(self, queue: Queue) -> None: ...
+    def queue_gone(self, queue: Queue) -> None: ...
 
 
 class Router:
@@ -33,9 +50,13 @@ class Router:
         self.addresses = core.addresses
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
+        self.syntax = settings.syntax
+        self.diverts = Diverts(self.syntax)
+        self.watchers: list[Watcher] = []
+        self._distinct: dict[AddressSettings, AddressSettings] = {}  # equal ones are one object: there are few
+        self._internal = names.internal_prefix(self.syntax)
         self._settings = settings
-        self._wildcards: Topics[Queue] = Topics()
-        self._version = 0
+        self.bindings = Bindings(self.syntax)
         # What queues and addresses counted that are gone: totals never go back.
         self.retired = Counters()
         self.retired_routed = 0
@@ -45,34 +66,33 @@ class Router:
     # -- settings --------------------------------------------------------------------------------------------------
 
     def settings(self, name: str) -> AddressSettings:
-        """The merged settings of an address."""
-        return from_mapping(self._settings.resolve(name))
+        """The merged settings of an address; what the broker has for itself has the defaults, and no limits."""
+        if self.is_internal(name):
+            return INTERNAL
+        settings = from_mapping(self._settings.resolve(name))
+        return self._distinct.setdefault(settings, settings)
+
+    def is_internal(self, name: str) -> bool:
+        """Whether an address belongs to the resources of a retroactive address."""
+        return name.startswith(self._internal)
 
     def change_settings(self, settings: SettingsTable) -> None:
         """New settings, effective at once on every address."""
         self._settings = settings
+        self._distinct.clear()
         for address in self.addresses.values():
             address.settings = self.settings(address.name)
             address.warned.clear()
+            self.core.duplicates.limit(address)
+        self.refresh()
         unblock(self.core)
 
+    def refresh(self) -> None:
+        """Settings or diverts have changed: look anew at what else each address does with messages."""
+        for address in self.addresses.values():
+            address.handling = handling_of(address.name, address.settings, self.diverts)
+
     # -- routing ---------------------------------------------------------------------------------------------------
-
-    def targets(self, address: Address) -> Targets:
-        """The anycast and the multicast queues that messages sent to an address may enter."""
-        if address.targets_version != self._version:
-            queues = list(address.queues)
-            queues += [queue for queue in self._wildcards.match(address.name) if queue.address is not address]
-            address.targets = (
-                [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
-                [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
-            )
-            address.targets_version = self._version
-        return address.targets
-
-    def reaches(self, name: str, queue: Queue) -> bool:
-        """Whether messages sent to an address of that name may enter the queue."""
-        return queue.address.name == name or queue in self._wildcards.match(name)
 
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
         """The queues that a send may enter: one if it named one, of one kind if it asked for one, else all."""
@@ -81,60 +101,95 @@ class Router:
                 return [], []
             anycast = queue.routing_type is RoutingType.ANYCAST
             return ([queue], []) if anycast else ([], [queue])
-        targets = self.targets(address)
+        targets = self.bindings.targets(address)
         if routing_type is None:
             return targets
         return (targets[0], []) if routing_type is RoutingType.ANYCAST else ([], targets[1])
 
-    def destination(self, name: str, routing_type: RoutingType | None) -> tuple[Address, Queue | None]:
+    def destination(
+        self,
+        name: str,
+        routing_type: RoutingType | None,
+        *,
+        access: Access = UNRESTRICTED,
+        asked: Asked = NOTHING_ASKED,
+    ) -> tuple[Address, Queue | None]:
         """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
 
-        Raises NotFound, InvalidName, RoutingTypeMismatch.
+        `asked` are attributes that its anycast queue shall have.  Raises Denied, NotFound, InvalidName,
+        RoutingTypeMismatch, AttributesDiffer.
         """
-        address_name, queue_name = names.split_fqqn(name)
-        names.check_sendable(address_name)
-        if queue_name is not None:
-            queue = self._qualified(address_name, queue_name, routing_type)
-            return queue.address, queue
-        address = self.addresses.get(address_name)
+        address, address_name = self.addresses.get(name), name
+        if address is None or not address.sendable:
+            address_name, queue_name = names.split_fqqn(name)
+            names.check_sendable(address_name, self.syntax)
+            if queue_name is not None:
+                access.require(Permission.SEND, address_name, queue_name)
+                queue = self._qualified(address_name, queue_name, routing_type, access, asked)
+                return queue.address, queue
+        access.require(Permission.SEND, address_name)
         if address is None:
-            address = self._auto_create_address(address_name, routing_type)
+            address = self._auto_create_address(address_name, routing_type, access, and_queue=True)
         elif routing_type is not None:
-            self._admit_type(address, routing_type)
+            self._admit_type(address, routing_type, access)
         wanted = routing_type
         if wanted is None and len(address.routing_types) == 1:
             wanted = next(iter(address.routing_types))
         if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in address.queues):
-            self._auto_create_queue(address, address_name, RoutingType.ANYCAST)
+            self._auto_create_queue(address, address_name, RoutingType.ANYCAST, access, asked)
+        elif asked and wanted is RoutingType.ANYCAST and address_name in self.queues:
+            agreeing(self.queues[address_name], asked)
         return address, None
 
-    def queue_to_consume(self, name: str, routing_type: RoutingType | None) -> Queue | Address:
+    def queue_to_consume(
+        self,
+        name: str,
+        routing_type: RoutingType | None,
+        *,
+        access: Access = UNRESTRICTED,
+        permission: Permission = Permission.CONSUME,
+        subscribing: Permission | None = None,
+        asked: Asked = NOTHING_ASKED,
+    ) -> Queue | Address:
         """What a subscription to `name` consumes: a queue, or an address on which it gets a queue of its own.
 
-        A requested routing type decides; without one, an address that is only multicast gives subscriptions, any
-        other its queue.  Raises NotFound, InvalidName, RoutingTypeMismatch.
+        A requested routing type decides, except of a queue that is there and given by its full name; without one, an
+        address that is only multicast gives subscriptions, any other its queue.  `permission` is that of reading,
+        `subscribing` that of making a subscription, asked for before an address is made for one; `asked` are attributes
+        that the queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
         """
         address_name, queue_name = names.split_fqqn(name)
         names.check_name(address_name)
+        names.check_public(address_name, self.syntax)
         if queue_name is not None:
-            return self._qualified(address_name, queue_name, routing_type)
+            access.require(permission, address_name, queue_name)
+            if queue_name in self.queues:
+                routing_type = None  # whoever names a queue means that one; JMS clients always say queue (anycast)
+            return self._qualified(address_name, queue_name, routing_type, access, asked)
         address = self.addresses.get(address_name)
         if address is None:
             named = self.queues.get(address_name)
             if named is not None and routing_type in (None, named.routing_type):
-                return named
-            address = self._auto_create_address(address_name, routing_type)
+                access.require(permission, named.address.name, named.name, named=address_name)
+                return agreeing(named, asked)
+        access.require(permission, address_name)
+        if address is None:
+            address = self._auto_create_address(
+                address_name, routing_type, access, and_queue=True, subscribing=subscribing
+            )
         elif routing_type is not None:
-            self._admit_type(address, routing_type)
+            self._admit_type(address, routing_type, access)
         if routing_type is None:
             routing_type = (
                 RoutingType.MULTICAST if address.routing_types == {RoutingType.MULTICAST} else RoutingType.ANYCAST
             )
         if routing_type is RoutingType.MULTICAST:
             return address
-        return self._anycast_queue(address)
+        queue = self._anycast_queue(address, access, asked)
+        access.require(permission, address.name, queue.name)
+        return agreeing(queue, asked)
 
-    def _anycast_queue(self, address: Address) -> Queue:
+    def _anycast_queue(self, address: Address, access: Access, asked: Asked) -> Queue:
         anycast = [queue for queue in address.queues if queue.routing_type is RoutingType.ANYCAST]
         for queue in anycast:
             if queue.name == address.name:
@@ -144,54 +199,86 @@ class Router:
         if anycast:
             listed = ", ".join(sorted(queue.name for queue in anycast))
             raise NotFound(f"address {address.name} has several queues ({listed}): name one as {address.name}::QUEUE")
-        return self._auto_create_queue(address, address.name, RoutingType.ANYCAST)
+        return self._auto_create_queue(address, address.name, RoutingType.ANYCAST, access, asked)
 
-    def _qualified(self, address_name: str, queue_name: str, routing_type: RoutingType | None) -> Queue:
+    def _qualified(
+        self, address_name: str, queue_name: str, routing_type: RoutingType | None, access: Access, asked: Asked
+    ) -> Queue:
         queue = self.queues.get(queue_name)
         if queue is not None:
             if queue.address.name != address_name:
-                raise NotFound(f"queue {queue_name} is on address {queue.address.name}, not on {address_name}")
+                raise NotFound(f"queue {queue_name} is not on address {address_name}")
             if routing_type not in (None, queue.routing_type):
                 raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
-            return queue
+            return agreeing(queue, asked)
+        access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
         address = self.addresses.get(address_name)
         if address is None:
-            address = self._auto_create_address(address_name, routing_type)
+            address = self._auto_create_address(address_name, routing_type, access)
         wanted = routing_type
         if wanted is None:
             default = address.settings.default_queue_routing_type
             wanted = default if default in address.routing_types else next(iter(address.routing_types))
-        self._admit_type(address, wanted)
-        return self._auto_create_queue(address, queue_name, wanted)
+        self._admit_type(address, wanted, access)
+        return self._auto_create_queue(address, queue_name, wanted, access, asked)
 
-    def _admit_type(self, address: Address, routing_type: RoutingType) -> None:
+    def _admit_type(self, address: Address, routing_type: RoutingType, access: Access) -> None:
         if routing_type in address.routing_types:
             return
+        access.require(Permission.CREATE_ADDRESS, address.name)
         if not address.settings.auto_create_addresses:
             raise RoutingTypeMismatch(
                 f"address {address.name} is not {routing_type.name} and auto-create-addresses is off"
             )
         self.add_routing_type(address, routing_type)
 
-    def _auto_create_address(self, name: str, routing_type: RoutingType | None) -> Address:
+    def _auto_create_address(
+        self,
+        name: str,
+        routing_type: RoutingType | None,
+        access: Access,
+        *,
+        and_queue: bool = False,
+        subscribing: Permission | None = None,
+    ) -> Address:
+        """`and_queue`: its queue is made next if it is anycast, and if it is multicast a subscription, which needs
+        `subscribing`; what that needs is asked for before anything is made.
+        """
         settings = self.settings(name)
+        access.require(Permission.CREATE_ADDRESS, name)
         if not settings.auto_create_addresses:
             raise NotFound(f"address {name} does not exist and auto-create-addresses is off")
         wanted = settings.default_address_routing_type if routing_type is None else routing_type
+        if and_queue and wanted is RoutingType.ANYCAST:
+            access.require(Permission.CREATE_DURABLE_QUEUE, name)
+        elif subscribing is not None:
+            access.require(subscribing, name)
         return self.create_address(name, {wanted}, auto_created=True)
 
-    def _auto_create_queue(self, address: Address, name: str, routing_type: RoutingType) -> Queue:
+    def _auto_create_queue(
+        self, address: Address, name: str, routing_type: RoutingType, access: Access, asked: Asked
+    ) -> Queue:
+        access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
         if not address.settings.auto_create_queues:
             raise NotFound(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
-        return self.create_queue(address, name, routing_type, durable=True, auto_created=True)
+        attributes = self.attributes(address, name, asked)
+        return self.create_queue(address, name, routing_type, durable=True, auto_created=True, attributes=attributes)
 
     # -- addresses -------------------------------------------------------------------------------------------------
 
     def create_address(
-        self, name: str, routing_types: set[RoutingType], *, auto_created: bool = False, configured: bool = False
+        self,
+        name: str,
+        routing_types: set[RoutingType],
+        *,
+        auto_created: bool = False,
+        configured: bool = False,
+        internal: bool = False,
     ) -> Address:
         """Make an address that does not exist.  Raises InvalidName."""
         names.check_name(name)
+        if not internal:
+            names.check_public(name, self.syntax)
         core = self.core
         address = Address(
             core.journal.allocate_ids(1),
@@ -202,8 +289,11 @@ class Router:
             configured=configured,
             created=core.now,
         )
-        self.addresses[name] = address
+        self._enter(address)
+        address.handling = handling_of(name, address.settings, self.diverts)
         core.journal.define(address.id, address_record(address))
+        for watcher in self.watchers:
+            watcher.address_made(address)
         return address
 
     def ensure_address(self, name: str) -> Address:
@@ -223,12 +313,22 @@ class Router:
         """Take an address away.  It must have no queues."""
         assert not address.queues, "an address with queues cannot be deleted"
         del self.addresses[address.name]
+        self.core.duplicates.forget(address)
+        for watcher in self.watchers:
+            watcher.address_gone(address)
         self.retired_routed += address.routed
         self.retired_unrouted += address.unrouted
         self.retired_dropped += address.dropped
         self.core.journal.undefine(address.id, record.address_deleted(address.id, {"name": address.name}))
 
     # -- queues ----------------------------------------------------------------------------------------------------
+
+    def attributes(self, address: Address, name: str, asked: Asked = NOTHING_ASKED) -> QueueAttributes:
+        """What a queue on an address is like when it is made: as asked for, the rest by the address's settings."""
+        settings = address.settings
+        if self._settings.qualified:
+            settings = self.settings(f"{address.name}{names.FQQN_SEPARATOR}{name}")
+        return with_asked(settings.queue_attributes, asked)
 
     def create_queue(
         self,
@@ -242,12 +342,17 @@ class Router:
         auto_created: bool = False,
         temporary: bool = False,
         configured: bool = False,
+        internal: bool = False,
+        attributes: QueueAttributes | None = None,
     ) -> Queue:
         """Make a queue on an address; its routing type is added to the address's.
 
-        Raises InvalidName, or AlreadyInUse when a queue of that name exists.
+        Without `attributes` it has those of the address's settings.  Raises InvalidName, or AlreadyInUse when a queue
+        of that name exists.
         """
         names.check_queue_name(name)
+        if not internal:
+            names.check_public(name, self.syntax)
         if name in self.queues:
             raise AlreadyInUse(f"queue {name} exists already, on address {self.queues[name].address.name}")
         if routing_type not in address.routing_types:
@@ -264,11 +369,22 @@ class Router:
             temporary=temporary,
             configured=configured,
             created=self.core.now,
+            attributes=self.attributes(address, name) if attributes is None else attributes,
         )
+        equip(queue)
         self.bind(queue)
         if durable:
             self.core.journal.define(queue.id, queue_record(queue))
+        for watcher in self.watchers:
+            watcher.queue_made(queue)
         return queue
+
+    def limit_queue(self, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
+        """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
+        if (queue.messages_max, queue.drop_oldest) != (messages_max, drop_oldest):
+            queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
+            if queue.durable:
+                self.core.journal.define(queue.id, queue_record(queue))
 
     def bind(self, queue: Queue) -> None:
         """Hang a queue on its address, so that messages reach it."""
@@ -278,27 +394,21 @@ class Router:
         address.queues.append(queue)
         address.bound_once = True
         address.swept = False
-        if names.is_wildcard(address.name):
-            self._wildcards.add(address.name, queue)
-            self._version += 1
-        else:
-            address.targets_version = -1
+        self.bindings.bind(queue)
 
     def unbind(self, queue: Queue) -> None:
         """Take a queue off its address.  Its messages and consumers are the caller's."""
         address = queue.address
         queue.deleted = True
         self.retired.add(queue.counters)
+        for watcher in self.watchers:
+            watcher.queue_gone(queue)
         del self.queues[queue.name]
         del self.queues_by_id[queue.id]
         address.queues.remove(queue)
         if not address.queues:
             address.unbound_since = self.core.now
-        if names.is_wildcard(address.name):
-            self._wildcards.remove(address.name, queue)
-            self._version += 1
-        else:
-            address.targets_version = -1
+        self.bindings.unbind(queue)
         if queue.durable:
             self.core.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))
 
@@ -312,10 +422,17 @@ class Router:
             set(definition.routing_types),
             self.settings(definition.name),
             auto_created=definition.auto_created,
+            configured=definition.configured,
             created=self.core.now,
+            paused=definition.paused,
         )
-        self.addresses[definition.name] = address
+        self._enter(address)
         return address
+
+    def _enter(self, address: Address) -> None:
+        name = address.name
+        self.addresses[name] = address
+        address.sendable = not (self.syntax.routes(name) or self.is_internal(name) or name == names.RETAINED)
 
     def restore_queue(self, definition: QueueDefinition, filter: Filter | None) -> Queue:
         """A durable queue as the journal knows it."""
@@ -327,26 +444,15 @@ class Router:
             filter=filter,
             no_local=definition.no_local,
             auto_created=definition.auto_created,
+            configured=definition.configured,
             created=self.core.now,
+            attributes=definition.attributes,
+            paused=definition.paused,
         )
+        equip(queue)
+        queue.messages_max, queue.drop_oldest = definition.messages_max, definition.drop_oldest
         self.bind(queue)
         return queue
-
-    def ensure_letter_queue(self, target: Address, source: str, *, expiry: bool) -> None:
-        """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
-        settings = self.settings(source)
-        prefix = settings.expiry_queue_prefix if expiry else settings.dead_letter_queue_prefix
-        suffix = settings.expiry_queue_suffix if expiry else settings.dead_letter_queue_suffix
-        name = f"{prefix}{source}{suffix}"
-        if name in self.queues:
-            return
-        literal = source.replace("'", "''")
-        filter = compile_filter(f"{ORIG_ADDRESS} = '{literal}'")
-        routing_type = target.settings.default_queue_routing_type
-        try:
-            self.create_queue(target, name, routing_type, durable=True, filter=filter, auto_created=True)
-        except InvalidName as invalid:
-            self.core.report("move.queue_refused", queue=name, error=str(invalid))
 
     def fresh_name(self) -> str:
         """A name for a queue that belongs to one subscription."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final
+from typing import ClassVar, Final
 
 from broker.engine.backlog import PRIORITIES
 from broker.engine.message import Message
@@ -62,15 +62,34 @@ class _View:
                     return message
         return None
 
+    def next_in(self, ready: dict[int, Message]) -> Message | None:
+        """As `pop`, but the message stays ready."""
+        for level in reversed(self.levels):
+            while level:
+                self.count -= 1
+                message = ready.get(level.popleft())
+                if message is not None:
+                    return message
+        return None
+
     def rebuild(self, ready: dict[int, Message]) -> None:
         self.levels = [deque(i for i in dict.fromkeys(level) if i in ready) for level in self.levels]
         self.count = sum(map(len, self.levels))
 
 
+#: The key of a view that is no consumer's: everything, for whoever takes from the head of the line.
+_HEAD: Final = "head"
+
+
 class SelectiveBacklog:
-    """Messages ready for delivery, with a view a consumer (keyed by whatever the caller uses to name consumers)."""
+    """Messages ready for delivery, with a view a consumer (keyed by whatever the caller uses to name consumers).
+
+    `lasting`: it is needed although no consumer has a selector.
+    """
 
     __slots__ = ("_ready", "_views")
+
+    lasting: ClassVar[bool] = False
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._ready = {message.id: message for message in messages}
@@ -85,6 +104,10 @@ class SelectiveBacklog:
     def unordered(self) -> Iterator[Message]:
         """All messages, in no order that means anything."""
         return iter(self._ready.values())
+
+    def older(self, bound: int) -> Iterator[Message]:
+        """The messages with identities below `bound`.  Looks at all of them."""
+        return (message for message in self._ready.values() if message.id < bound)
 
     def attach(self, key: Hashable, predicate: Predicate | None) -> None:
         """A consumer arrives: match everything that is ready, once."""
@@ -119,6 +142,22 @@ class SelectiveBacklog:
     def pop_for(self, key: Hashable) -> Message | None:
         """The next message that this consumer may take, or None."""
         return self._views[key].pop(self._ready)
+
+    def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
+        """A consumer takes other messages than before: match everything that is ready, once."""
+        view = _View(predicate)
+        view.add(self)
+        self._views[key] = view
+
+    def take_head(self, count: int) -> list[Message]:
+        """The next messages in the order of delivery, whoever would get them; they are gone from here."""
+        if _HEAD not in self._views:
+            self.rematch(_HEAD, None)
+        view = self._views[_HEAD]
+        taken: list[Message] = []
+        while len(taken) < count and (message := view.pop(self._ready)) is not None:
+            taken.append(message)
+        return taken
 
     def discard(self, message: Message) -> None:
         """Take out a message that is known to be here."""

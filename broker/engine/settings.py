@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from random import Random
 from typing import Final
 
+from broker.engine.attributes import QueueAttributes
 from broker.engine.message import RoutingType
 
 
@@ -28,6 +29,29 @@ class DeliveryCountPersistence(StrEnum):
 
     ON_RETURN = "on-return"
     STRICT = "strict"
+
+
+class ConfigDelete(StrEnum):
+    """What becomes of something that the configuration had and no longer has."""
+
+    OFF = "OFF"
+    FORCE = "FORCE"
+
+
+class SlowConsumerPolicy(StrEnum):
+    """What happens to a consumer that is too slow."""
+
+    NOTIFY = "NOTIFY"
+    KILL = "KILL"
+
+
+class SlowConsumerUnit(StrEnum):
+    """What slow-consumer-threshold counts."""
+
+    MESSAGES_PER_SECOND = "MESSAGES_PER_SECOND"
+    MESSAGES_PER_MINUTE = "MESSAGES_PER_MINUTE"
+    MESSAGES_PER_HOUR = "MESSAGES_PER_HOUR"
+    MESSAGES_PER_DAY = "MESSAGES_PER_DAY"
 
 
 class ExpirySource(IntEnum):
@@ -64,6 +88,20 @@ class AddressSettings:
     delivery_count_persistence: DeliveryCountPersistence = DeliveryCountPersistence.ON_RETURN
     max_size_bytes: int = -1
     max_size_messages: int = -1
+    default_last_value_queue: bool = False
+    default_last_value_key: str = ""
+    default_non_destructive: bool = False
+    default_exclusive_queue: bool = False
+    default_max_consumers: int = -1
+    default_purge_on_no_consumers: bool = False
+    default_ring_size: int = -1
+    default_consumers_before_dispatch: int = 0
+    default_delay_before_dispatch: int = -1
+    default_group_rebalance: bool = False
+    default_group_rebalance_pause_dispatch: bool = False
+    default_group_buckets: int = -1
+    default_group_first_key: str = ""
+    max_size_bytes_reject_threshold: int = -1
     # Artemis's PAGE needs paging; until then a full address stops its producers, which loses nothing either.
     address_full_policy: AddressFullPolicy = AddressFullPolicy.BLOCK
     default_queue_routing_type: RoutingType = RoutingType.MULTICAST
@@ -77,12 +115,45 @@ class AddressSettings:
     auto_delete_queues_message_count: int = 0
     auto_delete_queues_skip_usage_check: bool = False
     auto_delete_addresses_skip_usage_check: bool = False
+    auto_delete_created_queues: bool = False
+    config_delete_queues: ConfigDelete = ConfigDelete.OFF
+    config_delete_addresses: ConfigDelete = ConfigDelete.OFF
+    config_delete_diverts: ConfigDelete = ConfigDelete.OFF
+    id_cache_size: int = 20_000
+    send_to_dla_on_no_route: bool = False
+    enable_ingress_timestamp: bool = False
+    enable_metrics: bool = True
+    retroactive_message_count: int = 0
+    slow_consumer_threshold: int = -1
+    slow_consumer_threshold_measurement_unit: SlowConsumerUnit = SlowConsumerUnit.MESSAGES_PER_SECOND
+    slow_consumer_check_period: int = 5_000
+    slow_consumer_policy: SlowConsumerPolicy = SlowConsumerPolicy.NOTIFY
+    management_message_attribute_size_limit: int = 256
     management_browse_page_size: int = 200
 
     @property
     def strict(self) -> bool:
         """Whether deliveries are journalled before they leave."""
         return self.delivery_count_persistence is DeliveryCountPersistence.STRICT
+
+    @property
+    def queue_attributes(self) -> QueueAttributes:
+        """What a queue of such an address is like when it is made and nobody asks for anything else."""
+        return QueueAttributes(
+            last_value=self.default_last_value_queue,
+            last_value_key=self.default_last_value_key,
+            non_destructive=self.default_non_destructive,
+            exclusive=self.default_exclusive_queue,
+            max_consumers=self.default_max_consumers,
+            purge_on_no_consumers=self.default_purge_on_no_consumers,
+            ring_size=self.default_ring_size,
+            consumers_before_dispatch=self.default_consumers_before_dispatch,
+            delay_before_dispatch=self.default_delay_before_dispatch,
+            group_rebalance=self.default_group_rebalance,
+            group_rebalance_pause_dispatch=self.default_group_rebalance_pause_dispatch,
+            group_buckets=self.default_group_buckets,
+            group_first_key=self.default_group_first_key,
+        )
 
     def expiration(self, own: int, now: int) -> tuple[int, ExpirySource]:
         """The expiration a message gets on arrival, by the rules of ActiveMQ Artemis.

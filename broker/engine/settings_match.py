@@ -21,7 +21,7 @@ order in the file. An unset field is None or absent; an empty text is a value (a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -90,7 +90,17 @@ class SettingsTable:
     literal_markers: two characters, or empty for none; cache_max: merged results kept. Raises InvalidMatch.
     """
 
-    __slots__ = ("_cache", "_cache_max", "_defaults", "_exact", "_literal", "_markers", "_syntax", "_wildcards")
+    __slots__ = (
+        "_cache",
+        "_cache_max",
+        "_defaults",
+        "_exact",
+        "_literal",
+        "_markers",
+        "_syntax",
+        "_wildcards",
+        "qualified",
+    )
 
     def __init__(
         self,
@@ -110,6 +120,11 @@ class SettingsTable:
         self._cache_max = cache_max
         self.replace(matches)
 
+    @property
+    def syntax(self) -> WildcardSyntax:
+        """The characters of names."""
+        return self._syntax
+
     def replace(self, matches: Iterable[tuple[str, Fields]]) -> None:
         """Other matches instead of the present ones, all or none. Raises InvalidMatch."""
         exact: dict[str, Fields] = {}
@@ -127,6 +142,7 @@ class SettingsTable:
             else:
                 exact[match] = dict(fields)
         self._exact, self._literal = exact, literal
+        self.qualified = any(FQQN_SEPARATOR in match for match in exact)  # queues may have settings of their own
         self._wildcards = sorted(wildcards.values(), key=lambda wildcard: wildcard.order)
         self._cache.clear()
 
@@ -152,6 +168,14 @@ class SettingsTable:
         words = self._syntax.words(address)
         layers += [(match.text, match.fields) for match in self._wildcards if match.fits(words)]
         return layers
+
+    def in_order(self) -> Iterator[tuple[str, Fields]]:
+        """All matches, the most specific first (rules 5 to 7), each with the fields that it sets."""
+        yield from self._exact.items()
+        for name, fields in self._literal.items():
+            yield f"{self._markers[0]}{name}{self._markers[1]}", fields
+        for match in self._wildcards:
+            yield match.text, match.fields
 
     def _merge(self, name: str) -> Fields:
         merged = dict(self._defaults)

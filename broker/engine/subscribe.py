@@ -13,15 +13,19 @@ for protocols whose clients expect it, made anew if nobody consumes it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.engine import clearing
+from broker.engine.access import UNRESTRICTED, Access, create_permission, delete_permission, visible
 from broker.engine.address import Address
+from broker.engine.attendance import check_room
+from broker.engine.attributes import Asked, differences
 from broker.engine.consumer import AckMode
 from broker.engine.core import Core
 from broker.engine.errors import AlreadyInUse, InvalidSelector
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.message import Message, PropertyView, RoutingType
+from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
@@ -33,6 +37,7 @@ class Wishes:
     `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
     that a changed one is made anew.  `no_local` is the origin whose messages it does not want.  `window` is its credit
     in bytes, -1: none; with `counted` its credit is a number of messages, at first none.  Higher `priority` goes first.
+    `access` is what the subscriber may do, `asked` the attributes that its queue shall have.
     """
 
     destination: str
@@ -51,16 +56,26 @@ class Wishes:
     client_id: str = ""
     remote: str = ""
     user: str = ""
+    access: Access = UNRESTRICTED
+    asked: Asked = field(default_factory=dict)
 
 
 def find(core: Core, router: Router, wishes: Wishes) -> tuple[Queue, Callable[[Message], bool] | None]:
     """The queue to consume, made if need be, and what of its messages the subscriber takes (None: all).
 
-    Raises NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse.
+    Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
+    TooManyConsumers.
     """
     filter = parse_selector(wishes.selector)
-    target = router.queue_to_consume(wishes.destination, wishes.routing_type)
+    target = router.queue_to_consume(
+        wishes.destination,
+        wishes.routing_type,
+        access=wishes.access,
+        subscribing=create_permission(durable=wishes.durable),
+        asked=wishes.asked,
+    )
     if isinstance(target, Queue):
+        check_room(target.name, target.attributes, len(target.consumers))
         return target, predicate(filter, wishes.no_local)
     return _subscription(core, router, target, filter, wishes), None
 
@@ -68,17 +83,31 @@ def find(core: Core, router: Router, wishes: Wishes) -> tuple[Queue, Callable[[M
 def _subscription(core: Core, router: Router, address: Address, filter: Filter | None, wishes: Wishes) -> Queue:
     temporary = not wishes.durable
     name = wishes.name or router.fresh_name()
+    access, create = wishes.access, create_permission(durable=wishes.durable)
+    if wishes.name:
+        access.require(Permission.CONSUME, address.name, name)
     queue = router.queues.get(name)
     if queue is not None:
+        if not visible(access, queue):
+            raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
         if wishes.exclusive and queue.consumers:
             raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")
-        if _is_same(queue, address, filter, wishes.no_local):
+        different = differences(queue.attributes, wishes.asked)
+        if _is_same(queue, address, filter, wishes.no_local) and not different:
+            check_room(name, queue.attributes, len(queue.consumers))
             return queue
         if queue.consumers or not wishes.renewable:
             moved = queue.address is not address
             changed = f"is on {queue.address.name}" if moved else "has another selector or no-local"
+            if different and not moved:
+                changed = f"exists, and its {' and its '.join(different)}"
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
+        access.require(delete_permission(queue), queue.address.name, name, named=name)
+        access.require(create, address.name, wishes.name)
         clearing.delete(core, router, queue)
+    access.require(create, address.name, wishes.name)
+    attributes = router.attributes(address, name, wishes.asked)
+    check_room(name, attributes, 0)
     return router.create_queue(
         address,
         name,
@@ -88,6 +117,7 @@ def _subscription(core: Core, router: Router, address: Address, filter: Filter |
         no_local=wishes.no_local,
         auto_created=temporary,
         temporary=temporary,
+        attributes=attributes,
     )
 
 

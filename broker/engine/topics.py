@@ -2,7 +2,8 @@
 
 Matching is strictly word by word. `*` stands for exactly one word, `#` for any number of words including none, and both
 may stand anywhere, also several times; inside a word (`foo*`) they are ordinary characters. A pattern without wildcards
-matches itself. So `a.#` matches `a`, `a.b` and `a.b.c`, and `a.#.z` matches `a.z`.
+matches itself. So `a.#` matches `a`, `a.b` and `a.b.c`, and `a.#.z` matches `a.z`. A pattern that begins with a
+wildcard matches no address that begins with `$`: in those brokers speak of themselves.
 
 Each pattern is a path. A match walks all paths at once, one word of the address after the other, holding the nodes that
 the words so far may have led to (the frontier):
@@ -26,6 +27,11 @@ T = TypeVar("T")
 
 WORDS_MAX: Final = 128
 """Words of a pattern. No naming scheme has so many levels, and each is a node that stays while its binding does."""
+
+
+def is_hidden(address: str) -> bool:
+    """Whether no pattern that begins with a wildcard matches an address (MQTT 5.0, MQTT-4.7.2-1)."""
+    return address.startswith("$")
 
 
 class Node(Generic[T]):
@@ -88,9 +94,15 @@ class Topics(Generic[T]):
 
     def walk(self, address: str) -> Iterator[list[Node[T]]]:
         """The frontier before the first word of the address and after each one: what a match visits."""
-        frontier = _with_any_words([self._root])
+        words = self._syntax.words(address)
+        frontier = [self._root]
+        if is_hidden(address):
+            yield frontier
+            child = self._root.words.get(words.pop(0))
+            frontier = [] if child is None else [child]
+        frontier = _with_any_words(frontier)
         yield frontier
-        for word in self._syntax.words(address):
+        for word in words:
             reached: list[Node[T]] = []
             for node in frontier:
                 if node.repeats:
@@ -129,6 +141,8 @@ class Topics(Generic[T]):
 
 def _with_any_words(nodes: list[Node[T]]) -> list[Node[T]]:
     """The nodes, each once, and those that a `#` for no words at all leads on to."""
+    if not nodes or (len(nodes) == 1 and nodes[0].any_words is None):
+        return nodes
     frontier = dict.fromkeys(nodes)
     for node in nodes:
         following = node.any_words

@@ -7,7 +7,7 @@ forgets the sends and gives the deliveries back as failed ones.
 
 from __future__ import annotations
 
-from broker.engine import arrival, redelivery
+from broker.engine import arrival, redelivery, sending
 from broker.engine.address import Address
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
@@ -15,9 +15,8 @@ from broker.engine.errors import TooLarge, TransactionClosed
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
-from broker.engine.removal import remove
+from broker.engine.removal import consume
 from broker.engine.router import Router
-from store.record import RemovalReason
 
 
 class Send:
@@ -88,16 +87,22 @@ class Transaction:
 
 
 def commit(core: Core, router: Router, transaction: Transaction) -> None:
-    """Do everything the transaction holds.  Raises NotFound, AddressFull or DiskFull before anything is done."""
+    """Do everything the transaction holds.
+
+    Raises NotFound, AddressFull, DuplicateMessage or DiskFull before anything is done.
+    """
     transaction.check_open()
     for send in transaction.sends:
         send.find(router)
-    durable = [m for send in transaction.sends for m in send.messages if m.facts.durable]
-    durable += [m for settlement in transaction.settlements for m in settlement.messages if m.segment]
+    need = sum(m.size for settlement in transaction.settlements for m in settlement.messages if m.segment)
+    seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
-        arrival.check_admitted(core, send.address)
-    if durable:
-        arrival.reserve(core, durable, essential=False)
+        sending.check(core, send.address)
+        sending.check_new(core, send.address, send.messages, seen)
+        if send.messages[0].facts.durable:
+            need += sending.needed(send.address, send.messages)
+    if need:
+        arrival.reserve_bytes(core, need, essential=False)
     transaction.closed = True
     core.atomic = True
     try:
@@ -108,8 +113,7 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
 
 def _perform(core: Core, router: Router, transaction: Transaction) -> None:
     for send in transaction.sends:
-        targets = router.candidates(send.address, send.queue, send.routing_type)
-        arrival.publish(core, send.address, send.messages, targets)
+        sending.publish(core, router, send.address, send.queue, send.routing_type, send.messages)
     for settlement in transaction.settlements:
         _settle(core, router, settlement)
 
@@ -118,9 +122,8 @@ def _settle(core: Core, router: Router, settlement: Settlement) -> None:
     queue = settlement.consumer.queue
     how = settlement.how
     if how is None:
-        queue.delivering -= len(settlement.messages)
-        queue.counters.acknowledged += len(settlement.messages)
-        remove(core, queue, settlement.messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+        settlement.consumer.settled += len(settlement.messages)
+        consume(core, queue, settlement.messages)
     elif settlement.dead:
         redelivery.reject(core, router, queue, settlement.messages, how.text, settlement.consumer)
     else:

@@ -25,6 +25,7 @@ from typing import Final
 
 from broker.engine import arrival, move, names
 from broker.engine.address import Address
+from broker.engine.bindings import Targets
 from broker.engine.core import Core
 from broker.engine.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.filter import Filter
@@ -39,7 +40,7 @@ from broker.engine.message import (
 )
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
-from broker.engine.router import Router, Targets
+from broker.engine.router import Router
 from store.record import RemovalReason
 
 #: Messages that one step looks at: as many as expire in one tick, some 50 ms.
@@ -121,6 +122,7 @@ def relocate(core: Core, router: Router, queue: Queue, target: str, selection: S
 
 def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[Message]]:
     """What the step looks at, and the messages among it that are to be moved."""
+    queue.check_public()
     if selection.id:
         return _one(queue, selection.id)
     below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
@@ -166,7 +168,7 @@ def _home(router: Router, queue: Queue, address: str, name: str, type: int | Non
         except EngineError:
             return NO_QUEUE
         assert known is not None, "an FQQN names a queue"
-    if not router.reaches(address, known):
+    if not router.bindings.reaches(address, known):
         return NO_QUEUE  # another queue that took the name
     home = router.ensure_address(address)
     routing_type = None if type is None else RoutingType(type)
@@ -179,7 +181,7 @@ def _named(router: Router, queue: Queue, target: str) -> _Destination:
     if queue_name is None and target not in router.addresses and target in router.queues:
         address_name, queue_name = router.queues[target].address.name, target
         target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
-    if router.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue:
+    if router.bindings.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue:
         raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
     known = address_name in router.addresses if queue_name is None else queue_name in router.queues
     address, named = router.destination(target, None if known else RoutingType.ANYCAST)
@@ -214,7 +216,7 @@ def _move(core: Core, queue: Queue, message: Message, destination: _Destination)
 
 
 def _annotations(message: Message, queue: Queue, destination: _Destination) -> Annotations:
-    annotations = move.origin(message, queue)
+    annotations = move.origin(message, queue.name)
     if destination.routing_type is not None:  # it is the message's own again
         annotations.pop(ORIG_ROUTING_TYPE, None)
     return annotations

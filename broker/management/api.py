@@ -9,6 +9,10 @@
     DELETE /api/v1/queues/NAME/messages             answers when the removal is durable
     POST   /api/v1/queues/NAME/messages:retry?filter=&id=&after=&below=       back to where they came from; so do these
     POST   /api/v1/queues/NAME/messages:move?to=&filter=&id=&after=&below=    to another address or queue
+    GET    /api/v1/diverts                          and PUT, DELETE /api/v1/diverts/NAME: see diverts.py
+    POST   /api/v1/queues/NAME/pause  .../resume    stop its deliveries, let them go on
+    POST   /api/v1/addresses/NAME/pause  .../resume    the same for all queues on an address
+    POST   /api/v1/queues/NAME/attributes?ring-size=5&...    change them; what is not named stays
     GET    /api/v1/balance                          what the journal has of each queue, when all of that is durable
 
 Names are percent-encoded: they may hold `/`, `::`, `#` and anything else, so paths are routed before they are decoded.
@@ -32,6 +36,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker.engine import alter
+from broker.engine.attributes import dashed, parse
+from broker.engine.configured import remove_divert
 from broker.engine.errors import AlreadyInUse, EngineError, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView
@@ -39,6 +46,7 @@ from broker.engine.queue import Queue
 from broker.engine.subscribe import parse_selector
 from broker.engine.transfer import Selection
 from broker.log import report
+from broker.management.diverts import divert_view, make_divert
 from broker.management.metrics import Metrics, render
 from broker.management.ports import Broker
 from broker.management.views import (
@@ -117,6 +125,14 @@ class Api:
                 Route(f"{queue}/messages", self._guarded(self.purge), methods=["DELETE"]),
                 Route(f"{queue}/messages:retry", self._guarded(self.retry), methods=["POST"]),
                 Route(f"{queue}/messages:move", self._guarded(self.move), methods=["POST"]),
+                Route("/api/v1/diverts", self._guarded(self.diverts)),
+                Route("/api/v1/diverts/{name}", self._guarded(self.make_divert), methods=["PUT"]),
+                Route("/api/v1/diverts/{name}", self._guarded(self.delete_divert), methods=["DELETE"]),
+                Route(f"{queue}/pause", self._guarded(self.pause_queue), methods=["POST"]),
+                Route(f"{queue}/resume", self._guarded(self.pause_queue), methods=["POST"]),
+                Route(f"{queue}/attributes", self._guarded(self.change_queue), methods=["POST"]),
+                Route("/api/v1/addresses/{name}/pause", self._guarded(self.pause_address), methods=["POST"]),
+                Route("/api/v1/addresses/{name}/resume", self._guarded(self.pause_address), methods=["POST"]),
                 Route("/api/v1/balance", self._guarded(self.balance)),
             ],
             exception_handlers={
@@ -179,10 +195,11 @@ class Api:
         return JSONResponse(status_view(self._broker, self._broker.engine.now))
 
     async def queues(self, request: Request) -> Response:
-        """A page of all queues, by name."""
+        """A page of all queues, by name; the broker's own only if they are asked for."""
         page, size = _page(request, QUEUES_PER_PAGE)
         queues = self._broker.engine.router.queues
-        names = sorted(queues)
+        internal = request.query_params.get("internal") == "true"
+        names = sorted(name for name, queue in queues.items() if internal or not queue.internal)
         shown = names[(page - 1) * size : page * size]
         return JSONResponse(
             {"queues": [queue_counts(queues[n]) for n in shown], "page": page, "size": size, "total": len(names)}
@@ -216,6 +233,44 @@ class Api:
         await self._durable()
         return JSONResponse({"queue": queue.name, "purged": purged, "delivering": queue.delivering})
 
+    async def pause_queue(self, request: Request) -> Response:
+        """Stop the deliveries of a queue, or let them go on; answered when that is on disk."""
+        queue, paused = self._named(request), request.url.path.endswith("/pause")
+        queue.check_public()
+        self._broker.turn.enter()
+        if alter.pause(self._broker.engine.router, queue, paused=paused):
+            report("queue.paused" if paused else "queue.resumed", queue=queue.name)
+        await self._durable()
+        return JSONResponse(queue_counts(queue))
+
+    async def pause_address(self, request: Request) -> Response:
+        """Stop the deliveries of all queues on an address, or let them go on; answered when that is on disk."""
+        name, paused = _name(request), request.url.path.endswith("/pause")
+        address = self._broker.engine.router.addresses.get(name)
+        if address is None:
+            raise NotFound(f"address {name} does not exist")
+        self._broker.turn.enter()
+        if alter.pause_address(self._broker.engine.router, address, paused=paused):
+            report("address.paused" if paused else "address.resumed", address=name)
+        await self._durable()
+        return JSONResponse({"name": name, "paused": address.paused, "queues": len(address.queues)})
+
+    async def change_queue(self, request: Request) -> Response:
+        """Change attributes of a queue; answered when that is on disk."""
+        queue = self._named(request)
+        queue.check_public()
+        asked: dict[str, object] = {}
+        for name, value in request.query_params.multi_items():
+            asked |= parse(name, value)
+        if not asked:
+            raise Refused(400, "invalid-parameter", "name attributes and their values, as ring-size=5")
+        self._broker.turn.enter()
+        if alter.change(self._broker.engine.router, queue, asked):
+            shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
+            report("queue.changed", queue=queue.name, attributes=shown)
+        await self._durable()
+        return JSONResponse(queue_view(queue))
+
     async def retry(self, request: Request) -> Response:
         """Move messages back to where they came from, one step; answered when that is on disk."""
         queue, selection = self._named(request), _selection(request)
@@ -237,6 +292,28 @@ class Api:
         await self._durable()
         return JSONResponse(step_view(step, queue))
 
+    async def diverts(self, request: Request) -> Response:
+        """All diverts, by name."""
+        diverts = self._broker.engine.router.diverts.by_name
+        return JSONResponse({"diverts": [divert_view(diverts[name]) for name in sorted(diverts)]})
+
+    async def make_divert(self, request: Request) -> Response:
+        """Make a divert; answered when that is on disk."""
+        self._broker.turn.enter()
+        divert = make_divert(self._broker.engine.router, _name(request), request)
+        report("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
+        await self._durable()
+        return JSONResponse(divert_view(divert), 201)
+
+    async def delete_divert(self, request: Request) -> Response:
+        """Delete a divert; answered when that is on disk."""
+        self._broker.turn.enter()
+        name = _name(request)
+        remove_divert(self._broker.engine.router, name)
+        report("divert.deleted", divert=name)
+        await self._durable()
+        return JSONResponse({"divert": name})
+
     async def balance(self, request: Request) -> Response:
         """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
         engine = self._broker.engine
@@ -255,11 +332,15 @@ class Api:
             await waiter.done
 
     def _named(self, request: Request) -> Queue:
-        try:
-            name = unquote(request.path_params["name"], errors="strict")
-        except UnicodeDecodeError:
-            raise Refused(400, "invalid-name", "the queue's name is not percent-encoded UTF-8") from None
-        return self._broker.engine.queue(name)
+        return self._broker.engine.queue(_name(request))
+
+
+def _name(request: Request) -> str:
+    """The name in a path."""
+    try:
+        return unquote(request.path_params["name"], errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid-name", "the name is not percent-encoded UTF-8") from None
 
 
 def _page(request: Request, size_default: int) -> tuple[int, int]:

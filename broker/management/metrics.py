@@ -37,6 +37,8 @@ _QUEUE_COUNTERS: Final = {
     "killed": "Messages that died without a dead-letter address.",
     "purged": "Messages that an operator removed.",
     "moved": "Messages that an operator moved or brought back.",
+    "replaced": "Messages that left for a newer value of their key (last-value queues).",
+    "evicted": "Messages that left for newer ones of a queue that is full (ring queues).",
 }
 _ADDRESS_COUNTERS: Final = {
     "received": "Messages that senders and the broker itself put on addresses.",
@@ -90,6 +92,8 @@ class BrokerCollector(Collector):
         sums = totals(router)
         for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
+        refused = self._broker.engine.core.duplicates.refused
+        yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
         yield GaugeMetricFamily("broker_messages", "Messages held, each once.", value=usage.messages)
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
@@ -111,13 +115,14 @@ class BrokerCollector(Collector):
         )
         now = self._broker.engine.core.clock()
         every = self._broker.engine.router.queues.values()
-        named = list(islice((queue for queue in every if not queue.temporary), QUEUES_MAX))
+        told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
+        named = list(islice(told, QUEUES_MAX))
         for queue in named:
             _add_queue(messages, consumers, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
                 age.add_metric([queue.name], _age(queue, now))
-        told = {queue.id for queue in named}
-        _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in told])
+        ids = {queue.id for queue in named}
+        _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, age))
 
     def _journal(self) -> Iterator[Metric]:
@@ -129,6 +134,7 @@ class BrokerCollector(Collector):
             sum_value=counters.sync_seconds,
         )
         for name, value, meaning in (
+            ("copied_messages", self._broker.engine.cleaner.messages, "Messages copied forward to free a segment."),
             ("slow_fsyncs", counters.slow_syncs, "Of these, slower than journal.slow-sync-warning."),
             ("bytes", counters.bytes, "Bytes written and durable."),
             ("entries", counters.entries, "Entries written and durable."),

@@ -15,6 +15,7 @@ from shutil import disk_usage
 from typing import Final
 
 from broker.engine.consumer import Consumer
+from broker.engine.kinds.grouped import GroupedBacklog
 from broker.engine.message import Message, Value
 from broker.engine.queue import Queue
 from broker.engine.transfer import Step
@@ -26,8 +27,9 @@ Json = dict[str, object]
 #: Bytes of a body that are shown: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
 
-#: Characters of one property that are shown, and properties of one message: a page stays below some MiB.
-PROPERTY_CHARS_MAX: Final = 256
+#: Characters of one property that are shown whatever the settings say, and properties of one message: a page of 1,000
+#: messages stays below some MiB as long as management-message-attribute-size-limit has its default, 256.
+PROPERTY_CHARS_MAX: Final = 1 << 16
 PROPERTIES_MAX: Final = 64
 
 #: Consumers of one queue that are shown one by one; more are only counted.
@@ -45,6 +47,7 @@ def queue_counts(queue: Queue) -> Json:
         "routing_type": queue.routing_type.name,
         "durable": queue.durable,
         "temporary": queue.temporary,
+        "paused": queue.stopped,
         "messages": queue.message_count,
         "ready": queue.ready,
         "scheduled": len(queue.scheduled),
@@ -61,6 +64,10 @@ def queue_view(queue: Queue) -> Json:
         "filter": queue.filter.text if queue.filter else "",
         "auto_created": queue.auto_created,
         "configured": queue.configured,
+        "paused_itself": queue.paused,
+        "address_paused": queue.address.paused,
+        "groups": queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
+        "attributes": asdict(queue.attributes),
         "counters": {name: getattr(counters, name) for name in counters.__slots__},
         "settings": {
             "dead_letter_address": settings.dead_letter_address,
@@ -95,6 +102,8 @@ def message_view(message: Message, queue: Queue, state: str) -> Json:
     """One message on a queue: facts, application properties, what the broker noted on it, the body's beginning."""
     facts = message.facts
     properties = facts.format.properties(message.head)
+    limit = queue.address.settings.management_message_attribute_size_limit
+    chars = PROPERTY_CHARS_MAX if limit < 0 else min(limit, PROPERTY_CHARS_MAX)
     return {
         "id": message.id,
         "state": state,
@@ -109,18 +118,18 @@ def message_view(message: Message, queue: Queue, state: str) -> Json:
         "protocol": facts.format.name,
         "user": facts.user,
         "origin": facts.origin,
-        "properties": {cut(name): _value(properties[name]) for name in list(properties)[:PROPERTIES_MAX]},
+        "properties": {cut(name): _value(properties[name], chars) for name in list(properties)[:PROPERTIES_MAX]},
         "properties_omitted": max(len(properties) - PROPERTIES_MAX, 0),
         "annotations": facts.annotations or {},
         "body": body_view(message.body),
     }
 
 
-def _value(value: Value) -> object:
+def _value(value: Value, chars: int) -> object:
     if isinstance(value, str):
-        return cut(value, PROPERTY_CHARS_MAX)
+        return cut(value, chars)
     if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value[:PROPERTY_CHARS_MAX]).decode(), "bytes": len(value)}
+        return {"base64": base64.b64encode(value[:chars]).decode(), "bytes": len(value)}
     if isinstance(value, float) and not isfinite(value):  # JSON has no such numbers
         return str(value)
     return value
@@ -157,6 +166,7 @@ def status_view(broker: Broker, now: int) -> Json:
         "reasons": reasons,
         "addresses": len(router.addresses),
         "queues": len(router.queues),
+        "paused_queues": sum(queue.stopped for queue in router.queues.values()),
         "consumers": sum(len(queue.consumers) for queue in router.queues.values()),
         "messages": engine.core.usage.messages,
         "memory_bytes": engine.core.usage.bytes,

@@ -2,7 +2,7 @@
 
 Writes are watched with a high-water mark of zero: `pause_writing` means that the operating system has not yet taken
 everything, `resume_writing` that it has.  So a session knows which of its bytes have left the process, and at most one
-tick's worth of them waits in it.
+tick's worth of them waits in it.  Over TLS up to 64 KiB more may be with the transport.
 
 A connection that ends with an error is closed gently: everything is sent, then our side is shut, then what the peer
 still sends is discarded for a while.  Closing at once would let the kernel throw away the error message together with
@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
+from broker.security.certificates import subject_of
+from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.turn import Turn
 
@@ -48,11 +50,11 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_turn",
         "_unsent",
-        "remote",
+        "peer",
         "session",
     )
 
-    def __init__(self, listener: Listener, turn: Turn) -> None:
+    def __init__(self, listener: Listener, turn: Turn, *, started_at: int | None = None) -> None:
         self._listener = listener
         self._turn = turn
         self._transport: asyncio.Transport | None = None
@@ -63,9 +65,15 @@ class Connection(asyncio.Protocol):
         self._closing_since = 0
         self._discarded = 0
         self._ended = False  # the peer has shut its side
-        self._started_at = self._received_at = self._sent_at = listener.monotonic_ms()
-        self.remote = ""
+        self._received_at = self._sent_at = listener.monotonic_ms()
+        self._started_at = self._received_at if started_at is None else started_at
+        self.peer = Peer("local")
         self.session: Session | None = None
+
+    @property
+    def remote(self) -> str:
+        """The peer's address and port."""
+        return self.peer.remote
 
     # -- the event loop's callbacks --------------------------------------------------------------------------------
 
@@ -73,9 +81,13 @@ class Connection(asyncio.Protocol):
         """A peer has connected: it gets a session, or is refused."""
         transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)
+        secure = transport.get_extra_info("sslcontext") is not None
+        # What TLS holds back for a full socket is counted from the first byte on; 0 would mean: always paused.
+        transport.set_write_buffer_limits(high=1 if secure else 0, low=0)
         peer = transport.get_extra_info("peername")
-        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        if isinstance(peer, tuple):
+            subject = subject_of(transport.get_extra_info("peercert"))
+            self.peer = Peer(f"{peer[0]}:{peer[1]}", str(peer[0]), secure, subject)
         if not self._listener.admit(self):
             transport.abort()
 
@@ -196,7 +208,10 @@ class Connection(asyncio.Protocol):
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
             self._turn.enter()
             session.timed_out()
-            self.abort()
+            if session.close_expected:
+                self._turn.touch(self)  # it says goodbye first
+            else:
+                self.abort()
         elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
             self._sent_at = now
             self._turn.enter()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
 from broker.engine.core import Report
 from broker.net.connection import Connection
+from broker.net.tls import Handshake, SecureServer
+from broker.security.throttle import block
+from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.turn import Outlet, Turn
 
@@ -17,8 +22,8 @@ CHECK_PERIOD_MS: Final = 250
 #: Connections the kernel may hold ready for us; a burst larger than this is retried by the peers' TCP.
 BACKLOG: Final = 1_024
 
-#: A session for a new connection: outlet, connection number, remote address.
-MakeSession = Callable[[Outlet, int, str], Session]
+#: A session for a new connection: outlet, connection number, who is at its other end.
+MakeSession = Callable[[Outlet, int, Peer], Session]
 
 
 class Listener:
@@ -36,6 +41,10 @@ class Listener:
         total: Callable[[], int],
         total_max: int,
         handshake_timeout: int,
+        origins: dict[str, int] | None = None,
+        origin_max: int = -1,
+        context: Callable[[], ssl.SSLContext] | None = None,
+        left: Callable[[Peer], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.turn = turn
@@ -46,41 +55,97 @@ class Listener:
         self.connections: dict[Connection, None] = {}
         self.accepted = 0
         self.refused = 0
+        self.handshakes: dict[Handshake, None] = {}
+        self.handshakes_failed = 0
+        self._origin_max = origin_max
+        self._origins = {} if origins is None else origins  # connections by address, over all acceptors
+        self._context = context
+        self._left = left
         self._make_session = make_session
         self._connections_max = connections_max
         self._total = total
         self._total_max = total_max
         self._server: asyncio.Server | None = None
+        self._secure: SecureServer | None = None
         self._idle = asyncio.Event()
 
     async def open(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen; the addresses really bound (port 0 picks one).  Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self, self.turn), host or None, port, backlog=BACKLOG
-        )
-        return [socket.getsockname()[:2] for socket in self._server.sockets]
+        if self._context is None:
+            self._server = await loop.create_server(
+                lambda: Connection(self, self.turn), host or None, port, backlog=BACKLOG
+            )
+            return [socket.getsockname()[:2] for socket in self._server.sockets]
+        self._secure = SecureServer(self._shake, lambda error: self.report("connection.unaccepted", error=str(error)))
+        return await self._secure.open(host, port, BACKLOG)
+
+    @property
+    def _open(self) -> bool:
+        return self._server is not None or self._secure is not None
+
+    def _shake(self, client: socket.socket, address: object) -> None:
+        """A socket was accepted that has to speak TLS first."""
+        assert self._context is not None
+        handshake = Handshake(self, self.turn, client, address)
+        if not self._may_come(handshake.remote, handshake.origin):
+            client.close()
+            return
+        self.handshakes[handshake] = None
+        self._arrived(handshake.origin)
+        handshake.begin(self._context())
+
+    @property
+    def count(self) -> int:
+        """Sockets that are open, those that are not yet secured too."""
+        return len(self.connections) + len(self.handshakes)
+
+    def forget_handshake(self, handshake: Handshake) -> None:
+        """Its end, one way or the other."""
+        if self.handshakes.pop(handshake, handshake) is None:
+            self._departed(handshake.origin)
 
     def admit(self, connection: Connection) -> bool:
         """Give a new connection its session, unless there are too many or we are closing."""
-        full = 0 <= self._connections_max <= len(self.connections) or self._total() >= self._total_max
-        if self._server is None or full:
-            self.refused += 1
-            self.report(
-                "connection.refused", acceptor=self.name, remote=connection.remote, allowed=self._connections_max
-            )
+        if not self._may_come(connection.remote, connection.peer.origin):
             return False
         self.accepted += 1
         self.connections[connection] = None
-        connection.session = self._make_session(connection, self.accepted, connection.remote)
+        self._arrived(connection.peer.origin)
+        connection.session = self._make_session(connection, self.accepted, connection.peer)
         self.report("connection.opened", acceptor=self.name, remote=connection.remote)
         if self.congested:
             connection.congestion_changed()
         return True
 
+    def _may_come(self, remote: str, origin: str) -> bool:
+        most = self._connections_max
+        full = 0 <= most <= self.count or self._total() >= self._total_max
+        crowded = 0 <= self._origin_max <= self._origins.get(block(origin), 0)
+        if self._open and not full and not crowded:
+            return True
+        self.refused += 1
+        allowed = self._origin_max if crowded else most
+        self.report("connection.refused", acceptor=self.name, remote=remote, allowed=allowed)
+        return False
+
+    def _arrived(self, origin: str) -> None:
+        key = block(origin)
+        self._origins[key] = self._origins.get(key, 0) + 1
+
+    def _departed(self, origin: str) -> None:
+        key = block(origin)
+        left = self._origins[key] - 1
+        if left:
+            self._origins[key] = left
+        else:
+            del self._origins[key]
+
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         if self.connections.pop(connection, connection) is None:
+            self._departed(connection.peer.origin)
+            self._left(connection.peer)
             self.report("connection.closed", acceptor=self.name, remote=connection.remote)
         if not self.connections:
             self._idle.set()
@@ -109,6 +174,9 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._secure is not None:
+            self._secure.close()
+            self._secure = None
 
     def shut_down(self) -> None:
         """Say goodbye to everybody."""
@@ -119,3 +187,5 @@ class Listener:
         """Cut everybody off."""
         for connection in list(self.connections):
             connection.abort()
+        for handshake in list(self.handshakes):
+            handshake.abort()

@@ -11,18 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from broker.engine import redelivery
+from broker.engine.access import NOBODY
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.redelivery import Return
 from broker.sessions import sasl
 from broker.sessions.amqp_answers import Answers
 from broker.sessions.amqp_attach import Attacher
+from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.amqp_incoming import IncomingLink
+from broker.sessions.amqp_incoming import Gathered, IncomingLink
 from broker.sessions.amqp_login import Login
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, Transactions, read_request
+from broker.sessions.login import Gate, Peer
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
@@ -30,6 +33,7 @@ from protocols.amqp.errors import (
     CONNECTION_FORCED,
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
     AmqpError,
     Scope,
     connection_error,
@@ -70,24 +74,6 @@ from protocols.amqp.session import Session
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
 
-class Containers:
-    """The container ids of which there must be one connection only, over all acceptors."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def take(self, id: str) -> bool:
-        """Whether it was free."""
-        if id in self._taken:
-            return False
-        self._taken.add(id)
-        return True
-
-    def release(self, id: str) -> None:
-        """Its connection is gone."""
-        self._taken.discard(id)
-
-
 class AmqpSession:
     """The broker's side of one AMQP connection."""
 
@@ -99,18 +85,18 @@ class AmqpSession:
         limits: Limits,
         *,
         connection_id: str,
-        remote: str,
-        users: sasl.Users | None,
+        peer: Peer,
+        gate: Gate,
         containers: Containers,
     ) -> None:
         self.established = False
         self.engine: Engine = turn.engine
         self.options = options
         self.format = turn.engine.core.formats[AMQP_FORMAT]
-        self.user = ""
+        self.access = turn.engine.security.access(NOBODY, "")
         self.origin = connection_id
         self.container = ""
-        self.remote = remote
+        self.remote = peer.remote
         self._turn = turn
         self._outlet = outlet
         self._containers = containers
@@ -118,17 +104,17 @@ class AmqpSession:
         self._codec = AmqpConnection(
             limits,
             container_id=options.container_id,
-            mechanisms=sasl.mechanisms(users),
-            sasl_required=users is not None,
+            mechanisms=(offered := gate.mechanisms(peer)),
+            sasl_required=sasl.ANONYMOUS not in offered,
         )
-        self._login = Login(self._codec, users)
+        self._login = Login(self._codec, gate, peer, self._proceed)
         self._sole = False
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
         self._coordinators: dict[Link, Receiver] = {}
         self._transactions = Transactions(turn.engine, options.transactions_max)
         self._attacher = Attacher(self)
-        self._gathered: dict[IncomingLink, None] = {}
+        self._gathered = Gathered()
         self._answers = Answers(turn.engine)
         self._draining: dict[Outgoing, None] = {}
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
@@ -195,7 +181,7 @@ class AmqpSession:
                         handler(event)
         except AmqpError as error:
             self._fail(error)
-        self._publish()
+        self._gathered.publish()
         if self._answers.confirm(self):
             self._turn.touch(self._outlet)
         if codec.error is not None:
@@ -254,7 +240,7 @@ class AmqpSession:
 
     def shut_down(self) -> None:
         """The broker stops."""
-        self._publish()
+        self._gathered.publish()
         self._codec.send_close(connection_error(CONNECTION_FORCED, "The broker is shutting down."))
         self._turn.touch(self._outlet)
         self._end(redelivery.CLOSED)
@@ -263,7 +249,7 @@ class AmqpSession:
         """Nothing more happens on this connection."""
         if self._lost:
             return
-        self._lost = True
+        self._lost = self._login.over = True
         self._transactions.abandon()
         for link in self._outgoing.values():
             link.close(how)
@@ -278,14 +264,20 @@ class AmqpSession:
     # -- coming in -------------------------------------------------------------------------------------------------
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
-        try:
-            self.user = self._login.step(event)
-        except sasl.LoginRefused as why:
-            self.engine.core.report("login.refused", connection=self._id, remote=self.remote, user=str(why))
+        self._login.step(event)
         self._turn.touch(self._outlet)
 
+    def _proceed(self) -> None:
+        """The answer to a login, which took a while, is given."""
+        self._turn.touch(self._outlet)
+        self._process()
+
     def _on_open(self, event: Open) -> None:
+        identity = self._login.whoever()
+        if identity is None:
+            raise connection_error(UNAUTHORIZED_ACCESS, "A login is needed: begin with the SASL protocol header.")
         self.container = event.container_id
+        self.access = self.engine.security.access(identity, event.container_id)
         self.origin = event.container_id or self._id
         if SOLE_CONNECTION in event.desired_capabilities:
             self._sole = self._containers.take(event.container_id)
@@ -308,7 +300,7 @@ class AmqpSession:
 
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
-        self._publish()
+        self._gathered.publish()
         self._codec.send_close()
         self._end(redelivery.CLOSED)
 
@@ -324,7 +316,7 @@ class AmqpSession:
         event.session.send_end(event.error)
 
     def _drop_session(self, session: Session) -> None:
-        self._publish()
+        self._gathered.publish()
         for link in (*self._incoming, *self._outgoing, *self._coordinators):
             if link.session is session:
                 self._drop(link, closed=False)
@@ -363,13 +355,17 @@ class AmqpSession:
         link.send_detach(error=error)
 
     def _on_detached(self, event: Detached) -> None:
-        self._publish()
-        self._drop(event.link, closed=event.closed)
-        event.link.send_detach(closed=event.closed)
+        self._gathered.publish()
+        error = None
+        try:
+            self._drop(event.link, closed=event.closed)
+        except EngineError as denied:  # its subscription stays: the peer may not delete it
+            error = refused(denied)
+        event.link.send_detach(closed=event.closed, error=error)
 
     def _on_link_failed(self, event: LinkFailed) -> None:
         self._report(event.error)
-        self._publish()
+        self._gathered.publish()
         self._drop(event.link, closed=False)
         event.link.send_detach(error=event.error)
 
@@ -409,7 +405,7 @@ class AmqpSession:
             except AmqpError as error:
                 self._on_link_failed(LinkFailed(event.link, error))
             else:
-                self._gathered[incoming] = None
+                self._gathered.add(incoming)
         elif event.link in self._coordinators:
             self._coordinate(event)
 
@@ -417,13 +413,6 @@ class AmqpSession:
         incoming = self._incoming.get(event.link)
         if incoming is not None:
             incoming.top_up()
-
-    def _publish(self) -> None:
-        """Publish what was gathered."""
-        if self._gathered:
-            gathered, self._gathered = self._gathered, {}
-            for link in gathered:
-                link.publish()
 
     def _coordinate(self, event: Transfers) -> None:
         """Messages to the coordinator.  Raises AmqpError for the link."""
@@ -434,7 +423,7 @@ class AmqpSession:
                 if isinstance(request, Declare):
                     self.answer(session, RECEIVER, [id], self._transactions.declare(event.link))
                     continue
-                self._publish()
+                self._gathered.publish()
                 error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
             except AmqpError as wrong:
                 self.answer(session, RECEIVER, [id], Rejected(Error(wrong.condition, wrong.description)))

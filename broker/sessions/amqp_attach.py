@@ -1,13 +1,13 @@
 """Attaching links: what a peer's ATTACH asks for, what the engine makes of it, and our answer.
 
-    the peer's role    its terminus                                we make
-    sender             target with an address                      a producer's link
-                       target without                              the anonymous relay
-                       dynamic target                              a temporary address, and a producer's link to it
-                       coordinator                                 a coordinator
-    receiver           source with an address                      a consumer or a browser
-                       dynamic source                              a temporary queue, and a consumer of it
-                       none                                        a look at a subscription, to be closed
+the peer's role    its terminus                                we make
+sender             target with an address                      a producer's link
+                   target without                              the anonymous relay
+                   dynamic target                              a temporary address, and a producer's link to it
+                   coordinator                                 a coordinator
+receiver           source with an address                      a consumer or a browser
+                   dynamic source                              a temporary queue, and a consumer of it
+                   none                                        a look at a subscription, to be closed
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
+from broker.engine import administration
+from broker.engine.access import delete_permission
 from broker.engine.address import Address
 from broker.engine.engine import Engine
 from broker.engine.errors import NotFound
 from broker.engine.message import RoutingType
+from broker.engine.permissions import Permission
+from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.sessions.amqp_incoming import IncomingLink
 from broker.sessions.amqp_incoming import Owner as IncomingOwner
@@ -86,11 +90,15 @@ class Attacher:
         engine = self._owner.engine
         if target.dynamic:
             topic = asked is RoutingType.MULTICAST or TEMPORARY_TOPIC in target.capabilities
-            address = self._make_dynamic(link, topic)
+            address = self._make_dynamic(link, topic, Permission.SEND)
             target = replace(target, address=address.name)
+            link.order = address.name
         elif target.address:
             name, stated = self._owner.options.split(target.address)
-            engine.router.destination(name, asked if stated is None else stated)
+            name, query = split_query(name)
+            wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
+            found, _ = engine.router.destination(name, wanted, access=self._owner.access, asked=query.asked)
+            link.order = found.name
         made = IncomingLink(self._owner, link, target.address or None, asked)
         limit = link.session.limits.message_bytes_max
         link.send_attach(
@@ -113,7 +121,7 @@ class Attacher:
             raise link_error(NOT_IMPLEMENTED, "attach: the source is of an unknown kind.")
         if source.dynamic:
             topic = TEMPORARY_TOPIC in source.capabilities or TOPIC in source.capabilities
-            address = self._make_dynamic(link, topic)
+            address = self._make_dynamic(link, topic, Permission.CONSUME)
             source = replace(source, address=address.name)
             if topic and stated_routing(source.capabilities) is None:
                 source = replace(source, capabilities=(*source.capabilities, TOPIC))
@@ -123,14 +131,20 @@ class Attacher:
         owner = self._owner
         wanted = wishes(attach, source, filters, owner.options, container=owner.container, origin=owner.origin)
         if is_browser(source) and not wanted.name:
-            target = owner.engine.router.queue_to_consume(wanted.destination, wanted.routing_type)
+            target = owner.engine.router.queue_to_consume(
+                wanted.destination,
+                wanted.routing_type,
+                access=owner.access,
+                permission=Permission.BROWSE,
+                asked=wanted.asked,
+            )
             if isinstance(target, Queue):  # on a topic everybody gets copies anyhow
-                browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector))
+                browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector, owner.access))
                 self._answer(link, attach, granted(source, filters), settled=True)
                 return browser
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
-        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, user=owner.user)
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, user=owner.access.user, access=owner.access)
         made.consumer = owner.engine.subscribe(made, wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name
@@ -150,14 +164,12 @@ class Attacher:
         """A receiver without a source asks for the subscription of its link's name.  Raises NotFound."""
         engine = self._owner.engine
         asked = Source(durable=1, capabilities=attach.desired_capabilities)
-        for name in (
+        names = (
             subscription_name(attach, asked, self._owner.container),
             subscription_name(attach, replace(asked, durable=0), self._owner.container),
-        ):
-            queue = engine.router.queues.get(name) if name else None
-            if queue is not None:
-                break
-        else:
+        )
+        queue = administration.known_subscription(engine.router, names, self._owner.access)
+        if queue is None:
             raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
         self._subscriptions[link] = queue.name
         self._answer(link, attach, found_again(queue.address.name, queue.durable), settled=True)
@@ -165,19 +177,18 @@ class Attacher:
 
     # -- what goes with a link -------------------------------------------------------------------------------------
 
-    def _make_dynamic(self, link: Link, topic: bool) -> Address:
+    def _make_dynamic(self, link: Link, topic: bool, use: Permission) -> Address:
         """A node of the peer's own, with a name of the broker's."""
-        router = self._owner.engine.router
-        name = router.fresh_name()
         routing_type = RoutingType.MULTICAST if topic else RoutingType.ANYCAST
-        address = router.create_address(name, {routing_type}, auto_created=True)
-        if not topic:
-            router.create_queue(address, name, routing_type, durable=False)
+        address = administration.make_node(self._owner.engine.router, routing_type, self._owner.access, use)
         self._dynamic[link] = address
         return address
 
     def release(self, link: Link, *, closed: bool) -> None:
-        """A link is gone: its node with it; a subscription only if the link was closed, and nobody else uses it."""
+        """A link is gone: its node with it; a subscription only if the link was closed, and nobody else uses it.
+
+        Raises Denied for a subscription that the peer may not delete.
+        """
         engine = self._owner.engine
         address = self._dynamic.pop(link, None)
         if address is not None:
@@ -185,6 +196,7 @@ class Attacher:
         name = self._subscriptions.pop(link, "")
         queue = engine.router.queues.get(name)
         if closed and queue is not None and not queue.consumers:
+            self._owner.access.require(delete_permission(queue), queue.address.name, name, named=name)
             engine.delete_queue(queue)
 
     def release_all(self) -> None:
@@ -192,4 +204,3 @@ class Attacher:
         for link in list(self._dynamic):
             self.release(link, closed=False)
         self._subscriptions.clear()
-

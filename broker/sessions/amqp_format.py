@@ -6,11 +6,19 @@ are those of application properties; JMS's names stand for properties, `m.NAME` 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.message import Annotations, Value
+from broker.engine.message import INGRESS_TIMESTAMP, Annotations, Value
 from protocols.amqp.errors import DecodeError
-from protocols.amqp.message import Message
+from protocols.amqp.message import (
+    AMQP_VALUE,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Message,
+    encode_application_properties,
+    encode_section,
+)
 from protocols.amqp.performatives import MessageId, Properties
 
 AMQP_FORMAT: Final = 2
@@ -19,6 +27,10 @@ AMQP_FORMAT: Final = 2
 _ANNOTATION: Final = "m."
 _BROKERS: Final = "_AMQ_"
 _OPTIONAL: Final = "x-opt-"
+_DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+
+#: Where Artemis does not follow its own rule.
+_ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 
 
 class AmqpFormat:
@@ -26,6 +38,7 @@ class AmqpFormat:
 
     number = AMQP_FORMAT
     name = "amqp"
+    typed = True
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """What a selector may ask for; nothing of a section that cannot be decoded."""
@@ -40,6 +53,33 @@ class AmqpFormat:
             return {}
         return found
 
+    def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
+        """Head and body of a message that has application properties only; numbers are longs."""
+        return self.edited(b"", (), properties), encode_section(AMQP_VALUE, None)
+
+    def duplicate_id(self, head: bytes) -> bytes | None:
+        """The application property _AMQ_DUPL_ID, or the message annotation x-opt-DUPL-ID."""
+        message = Message(head)
+        try:
+            found = message.application_properties.get(_DUPLICATE_ID)
+            if found is None:
+                found = message.message_annotations.get(annotation_name(_DUPLICATE_ID))
+        except DecodeError:
+            return None
+        if isinstance(found, str):
+            return found.encode()
+        return bytes(found) if isinstance(found, bytes) else None
+
+    def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
+        """The head with other application properties; one that cannot be decoded stays as it is."""
+        message = Message(head)
+        try:
+            properties = {str(n): v for n, v in message.application_properties.items() if n not in remove}
+            before = message.section(MESSAGE_ANNOTATIONS) + message.section(PROPERTIES)
+        except DecodeError:
+            return head
+        return before + encode_application_properties({**properties, **add})
+
     def noted(self, annotations: Annotations) -> dict[str, Value]:
         """The broker's own annotations: under their own names and as the message annotations that clients see."""
         return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
@@ -47,6 +87,9 @@ class AmqpFormat:
 
 def annotation_name(name: str) -> str:
     """The message annotation for one of the broker's: _AMQ_ORIG_ADDRESS is x-opt-ORIG-ADDRESS, as in Artemis."""
+    known = _ANNOTATION_NAMES.get(name)
+    if known is not None:
+        return known
     return _OPTIONAL + name[len(_BROKERS) :].replace("_", "-") if name.startswith(_BROKERS) else name
 
 

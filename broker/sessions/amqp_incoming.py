@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from broker.engine.access import Access
 from broker.engine.address import Address
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Format, Message, RoutingType
+from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import AmqpOptions, refused
@@ -40,7 +42,7 @@ class Owner(Protocol):
     engine: Engine
     options: AmqpOptions
     format: Format
-    user: str
+    access: Access
     origin: str
 
     def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
@@ -139,10 +141,10 @@ class IncomingLink:
         """Raises DecodeError, EngineError."""
         owner = self._owner
         plain, stated = owner.options.split(name)
-        asked = self._asked if stated is None else stated
-        if asked is None and special is not None:
-            asked = special.routing_type
-        address, queue = owner.engine.router.destination(plain, asked)
+        plain, query = split_query(plain)
+        noted = None if special is None else special.routing_type
+        asked = next((t for t in (stated, self._asked, noted, query.routing_type) if t is not None), None)
+        address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
         facts = make_facts(
             header,
             special,
@@ -150,7 +152,7 @@ class IncomingLink:
             owner.format,
             asked,
             now=owner.engine.now,
-            user=owner.user,
+            user=owner.access.user,
             origin=owner.origin,
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
@@ -207,6 +209,32 @@ class IncomingLink:
         """A full address has room again (see Producer)."""
         self._blocked = False
         self.top_up()
+
+
+class Gathered:
+    """What the links of a connection have gathered since it was last published.
+
+    One link an address: where a second one comes, what the first has gathered is published before, so that messages to
+    an address keep their order whatever links they come on.  The anonymous relay's may go to any address.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[str | None, IncomingLink] = {}
+
+    def add(self, link: IncomingLink) -> None:
+        """A link has gathered messages."""
+        links, order = self._links, link.link.order
+        if links.get(order) is not link:
+            if links and (order is None or order in links or None in links):
+                self.publish()
+            self._links[order] = link
+
+    def publish(self) -> None:
+        """Publish what was gathered."""
+        if self._links:
+            links, self._links = self._links, {}
+            for link in links.values():
+                link.publish()
 
 
 def _to(payload: bytes) -> str:

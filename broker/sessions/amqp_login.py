@@ -1,35 +1,59 @@
-"""SASL over AMQP (part 5): frames to steps of a mechanism, and back."""
+"""SASL over AMQP (part 5): frames to steps of a mechanism, and back.
+
+The codec reads nothing while it is our turn, so an answer may take its time (see `login`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker.engine.access import Identity
 from broker.sessions import sasl
+from broker.sessions.login import Gate, Peer
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslOutcome, SaslResponse
 
 
 class Login:
-    """One peer's login."""
+    """One peer's login.  `proceed` is called when an answer was given later than at once; `over`: nobody waits."""
 
-    def __init__(self, codec: AmqpConnection, users: sasl.Users | None) -> None:
+    def __init__(self, codec: AmqpConnection, gate: Gate, peer: Peer, proceed: Callable[[], None]) -> None:
+        self.over = False
         self._codec = codec
-        self._users = users
+        self._gate = gate
+        self._peer = peer
+        self._proceed = proceed
         self._exchange: sasl.Exchange | None = None
+        self._identity: Identity | None = None
+        self._stepping = False
 
-    def step(self, event: SaslInit | SaslResponse) -> str:
-        """Answer the peer; its user, once it is known.  Raises LoginRefused, after it has been told."""
-        try:
-            if isinstance(event, SaslInit):
-                self._exchange = sasl.begin(event.mechanism, self._users)
-                message = event.initial_response or b""
-            else:
-                message = event.response
-            assert self._exchange is not None, "a response follows an init"
-            answer = self._exchange.step(message)
-        except sasl.LoginRefused:
-            self._codec.send_sasl(SaslOutcome(SaslCode.AUTH))
-            raise
-        if self._exchange.done:
-            self._codec.send_sasl(SaslOutcome(SaslCode.OK, answer))
+    def whoever(self) -> Identity | None:
+        """Who it is that opens the connection; without SASL somebody anonymous.  None: he may not come in."""
+        return self._identity if self._identity is not None else self._gate.anonymous(self._peer)
+
+    def step(self, event: SaslInit | SaslResponse) -> None:
+        """Answer the peer, now or later."""
+        message = (event.initial_response or b"") if isinstance(event, SaslInit) else event.response
+        if isinstance(event, SaslInit):
+            try:
+                self._exchange = sasl.begin(event.mechanism, self._gate, self._peer)
+            except sasl.LoginRefused:
+                self._answer(sasl.REFUSED)
+                return
+        assert self._exchange is not None, "a response follows an init"
+        self._stepping = True
+        self._exchange.step(message, self._answer)
+        self._stepping = False
+
+    def _answer(self, answer: sasl.Answer) -> None:
+        if self.over:
+            return
+        if isinstance(answer, sasl.Challenge):
+            self._codec.send_sasl(SaslChallenge(answer.data))
+        elif isinstance(answer, sasl.Granted):
+            self._identity = answer.identity
+            self._codec.send_sasl(SaslOutcome(SaslCode.OK, answer.data))
         else:
-            self._codec.send_sasl(SaslChallenge(answer or b""))
-        return self._exchange.user
+            self._codec.send_sasl(SaslOutcome(SaslCode.AUTH))
+        if not self._stepping:
+            self._proceed()

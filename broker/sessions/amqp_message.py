@@ -24,7 +24,7 @@ from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
-from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property, split
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, split
 from protocols.amqp.types import Timestamp
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
@@ -45,13 +45,18 @@ _TTL_MAX: Final = 0xFFFF_FFFF
 
 _PRIORITY_MAX: Final = 9
 
+#: The group-sequence of the last message of its group: -1 in a field without negative numbers, as JMS clients send it.
+GROUP_CLOSED: Final = 0xFFFF_FFFF
+
 
 class Special:
     """What of a message's annotations and properties decides facts; times in ms since the epoch."""
 
-    __slots__ = ("expiration", "routing_type", "scheduled_delay", "scheduled_time")
+    __slots__ = ("closes_group", "expiration", "group", "routing_type", "scheduled_delay", "scheduled_time")
 
     def __init__(self) -> None:
+        self.group = ""
+        self.closes_group = False
         self.expiration = 0
         self.routing_type: RoutingType | None = None
         self.scheduled_time = 0
@@ -63,9 +68,9 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     header = payload[:header_end]
     noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
-    expires = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY)
-    if noted or expires:
-        head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, expires=bool(expires))
+    decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
+    if noted or decides:
+        head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
         return header, head, payload[body_at:], special
     if begin == end:
         head = payload[bare_at:body_at]
@@ -76,14 +81,17 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
     return header, head, payload[body_at:], None
 
 
-def _special_head(payload: bytes, bare: bytes, *, noted: bool, expires: bool) -> tuple[bytes, Special]:
+def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, Special]:
     special = Special()
     encoded = Encoded(payload)
     annotations = encoded.section(MESSAGE_ANNOTATIONS)
     if noted:
         annotations = _obey(special, encoded.message_annotations)
-    if expires:
-        special.expiration = min(max(encoded.properties.absolute_expiry_time or 0, 0), TIME_MAX)
+    if decides:
+        properties = encoded.properties
+        special.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
+        special.group = properties.group_id or ""
+        special.closes_group = bool(special.group) and properties.group_sequence == GROUP_CLOSED
     return annotations + bare, special
 
 
@@ -116,9 +124,11 @@ def make_facts(
     durable, priority, ttl = read_header(header)
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
     scheduled = 0
+    group, closes_group = "", False
     if special is not None:
         expiration = special.expiration or expiration
         scheduled = special.scheduled_time or (now + special.scheduled_delay if special.scheduled_delay else 0)
+        group, closes_group = special.group, special.closes_group
     return Facts(
         address,
         format,
@@ -130,6 +140,8 @@ def make_facts(
         routing_type=routing_type,
         user=user,
         origin=origin,
+        group=group,
+        closes_group=closes_group,
     )
 
 
@@ -137,7 +149,7 @@ def make_facts(
 def read_header(header: bytes) -> tuple[bool, int, int]:
     """Durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
     found = Encoded(header).header
-    return found.durable, min(found.priority, _PRIORITY_MAX), found.ttl or 0
+    return found.durable, int(min(found.priority, _PRIORITY_MAX)), int(found.ttl or 0)
 
 
 @lru_cache(maxsize=20)

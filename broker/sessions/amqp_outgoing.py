@@ -27,7 +27,7 @@ from broker.sessions.amqp_message import Encoder, merge_annotations
 from broker.sessions.amqp_terms import AmqpOptions
 from broker.sessions.amqp_transactions import OpenTransaction
 from broker.sessions.unsendable import Unsendable
-from protocols.amqp.errors import RESOURCE_DELETED
+from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import (
     SENDER,
@@ -180,7 +180,7 @@ class OutgoingLink:
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """See Sink."""
         self._pending.clear()
-        self._owner.detach(self.link, Error(RESOURCE_DELETED, reason))
+        self._owner.detach(self.link, Error(UNAUTHORIZED_ACCESS if consumer.revoked else RESOURCE_DELETED, reason))
 
     # -- outcomes --------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class OutgoingLink:
 
     def _modify(self, outcome: Modified, id: int, inner: object) -> None:
         engine, consumer = self._owner.engine, self.attached
-        if outcome.message_annotations:
+        if outcome.message_annotations and not consumer.queue.keeps:  # else others have the very message
             merge_annotations(consumer.unacked[id], outcome.message_annotations)
         if outcome.undeliverable_here:
             engine.exclude(consumer, id)

@@ -1,12 +1,12 @@
 """A receiver's source: what it wants to consume, and what the broker grants of it (artemis-compatible).
 
-    source                               queue
-    capability queue, prefix, FQQN       that queue
-    capability topic, prefix             a subscription of its own
-    durable                              <container>.<link name>, which stays
-    shared                               the same up to the first `|`, for several; volatile: with :shared-volatile
-    global                               without the container, with :global
-    copy                                 nothing: a browser
+source                               queue
+capability queue, prefix, FQQN       that queue
+capability topic, prefix             a subscription of its own
+durable                              <container>.<link name>, which stays
+shared                               the same up to the first `|`, for several; volatile: with :shared-volatile
+global                               without the container, with :global
+copy                                 nothing: a browser
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
+from broker.engine.query import split_query
 from broker.engine.subscribe import Wishes
 from broker.sessions.amqp_terms import GLOBAL, SHARED, TOPIC, AmqpOptions, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
@@ -80,15 +81,18 @@ def subscription_name(attach: Attach, source: Source, container: str) -> str:
 def wishes(
     attach: Attach, source: Source, filters: Filters, options: AmqpOptions, *, container: str, origin: str
 ) -> Wishes:
-    """What the engine is asked for."""
+    """What the engine is asked for.  Raises InvalidAttribute."""
     assert source.address is not None
     address, stated = options.split(source.address)
+    address, query = split_query(address)
     routing = stated_routing(source.capabilities)
+    if routing is None:
+        routing = query.routing_type
     name = subscription_name(attach, source, container)
     if name and routing is None and stated is None:
         routing = RoutingType.MULTICAST
     shared = SHARED in source.capabilities
-    priority = (attach.properties or {}).get("priority")
+    priority = (attach.properties or {}).get("priority", query.priority)
     return Wishes(
         address,
         routing if stated is None else stated,
@@ -103,6 +107,7 @@ def wishes(
         counted=True,
         priority=int(priority) if isinstance(priority, int) else 0,
         client_id=container,
+        asked=query.asked,
     )
 
 
@@ -127,5 +132,3 @@ def found_again(address: str, durable: bool) -> Source:
     """The source of a subscription that somebody looks up by attaching without one."""
     durability = TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE
     return Source(address, durability, "never", capabilities=(TOPIC,))
-
-

@@ -8,10 +8,12 @@ from typing import Final
 from broker.engine.errors import (
     AddressFull,
     AlreadyInUse,
+    Denied,
     DiskFull,
     EngineError,
     NotFound,
     TooLarge,
+    TooManyConsumers,
     TransactionClosed,
 )
 from broker.engine.message import RoutingType
@@ -23,6 +25,7 @@ from protocols.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     RESOURCE_LOCKED,
     TRANSACTION_TIMEOUT,
+    UNAUTHORIZED_ACCESS,
 )
 from protocols.amqp.performatives import Error
 
@@ -47,14 +50,16 @@ _ROUTING: Final = {
 
 #: Conditions of the engine's refusals; others are `amqp:precondition-failed`.
 _CONDITIONS: Final[dict[type[EngineError], str]] = {
+    Denied: UNAUTHORIZED_ACCESS,
     NotFound: NOT_FOUND,
     AlreadyInUse: RESOURCE_LOCKED,
     AddressFull: RESOURCE_LIMIT_EXCEEDED,
     DiskFull: RESOURCE_LIMIT_EXCEEDED,
     TooLarge: MESSAGE_SIZE_EXCEEDED,
+    TooManyConsumers: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
 }
-_INVALID: Final = frozenset({"invalid-name", "invalid-selector"})
+_INVALID: Final = frozenset({"invalid-attribute", "invalid-name", "invalid-selector"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,19 @@
 
 A message that leaves by another protocol than it came by is read into a Neutral and written from it.
 
-    neutral           STOMP                                     AMQP
-    text              body without content-length               amqp-value, a string
-    bytes             body with content-length                  data
-    value             JSON, content-type application/json       any other amqp-value, amqp-sequences
-    content type      content-type                              properties.content-type
-    correlation id    correlation-id                            properties.correlation-id
-    reply to          reply-to                                  properties.reply-to
-    type              type                                      properties.subject
-    group             JMSXGroupID                               properties.group-id
-    properties        all other headers                         application-properties
+    neutral           STOMP                              AMQP                               MQTT 5
+    text              body without content-length        amqp-value, a string               payload format indicator 1
+    bytes             body with content-length           data                               payload
+    value             JSON, type application/json        any other value, sequences         JSON, application/json
+    content type      content-type                       properties.content-type            content type
+    correlation id    correlation-id                     properties.correlation-id          correlation data
+    reply to          reply-to                           properties.reply-to                response topic
+    type              type                               properties.subject                 user property JMSType
+    group             JMSXGroupID                        properties.group-id                user property JMSXGroupID
+    properties        all other headers                  application-properties             user properties
+
+A response topic is a topic: as a reply-to it is the address of that topic, and the other way round.  Of user properties
+with the same name the last one counts.  MQTT before 5 has the payload and nothing else.
 
 Priority, expiration, durability and the broker's annotations are facts, which every protocol has.
 """
@@ -22,10 +25,11 @@ import base64
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from broker.engine.message import RESERVED_PREFIXES, Message
 from broker.sessions.amqp_format import AMQP_FORMAT, id_text
+from broker.sessions.mqtt_format import MQTT_FORMAT, correlation_text, read_properties
 from broker.sessions.stomp_format import STOMP_FORMAT, encode_head, header_pairs
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
@@ -33,6 +37,16 @@ from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_appli
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Properties
 from protocols.amqp.types import Array, Described, Pairs, Timestamp
+from protocols.mqtt.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    PAYLOAD_FORMAT_INDICATOR,
+    RESPONSE_TOPIC,
+    USER_PROPERTY,
+    Property,
+)
+from protocols.mqtt.properties import Properties as MqttProperties
+from protocols.mqtt.topics import AddressSyntax
 
 JSON_TYPE: Final = "application/json"
 
@@ -106,6 +120,41 @@ def to_stomp(message: Message) -> tuple[bytes, bytes]:
     return encode_head(pairs), data
 
 
+def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
+    """Properties of MQTT 5 and payload.  Raises ConversionError."""
+    neutral = _read(message)
+    pairs: list[tuple[Property[Any], Any]] = []
+    body = neutral.body
+    if isinstance(body, bytes):
+        data = body
+    else:
+        pairs.append((PAYLOAD_FORMAT_INDICATOR, 1))
+        if isinstance(body, str):
+            data = body.encode()
+        else:
+            data = _json(body)
+            neutral.content_type = JSON_TYPE
+    response = _SYNTAX.to_topic(neutral.reply_to) if neutral.reply_to else None
+    correlation = neutral.correlation_id.encode()
+    named: list[tuple[Property[Any], Any]] = [
+        (CONTENT_TYPE, neutral.content_type),
+        (RESPONSE_TOPIC, response),
+        (CORRELATION_DATA, correlation),
+        (USER_PROPERTY, ("JMSType", neutral.type) if neutral.type else None),
+        (USER_PROPERTY, ("JMSXGroupID", neutral.group) if neutral.group else None),
+    ]
+    pairs += [(property, value) for property, value in named if value]
+    pairs += [
+        (USER_PROPERTY, (name, _header_text(value)))
+        for name, value in neutral.properties.items()
+        if not name.startswith(RESERVED_PREFIXES)
+    ]
+    try:
+        return MqttProperties(pairs), data
+    except ValueError as error:
+        raise ConversionError(f"MQTT cannot say its properties: {error}") from error
+
+
 def _read(message: Message) -> Neutral:
     reader = _READERS.get(message.facts.format.number)
     if reader is None:
@@ -169,7 +218,31 @@ def _amqp_body(kind: int, values: list[object]) -> object:
     return b"" if value is None else value
 
 
-_READERS: Final = {STOMP_FORMAT: _from_stomp, AMQP_FORMAT: _from_amqp}
+def _from_mqtt(message: Message) -> Neutral:
+    properties = read_properties(message.head)
+    neutral = Neutral(
+        body=message.body,
+        content_type=properties.get(CONTENT_TYPE) or "",
+        correlation_id=correlation_text(properties.get(CORRELATION_DATA) or b""),
+        reply_to=_SYNTAX.to_address(properties.get(RESPONSE_TOPIC) or ""),
+    )
+    for name, value in properties.get_all(USER_PROPERTY):
+        attribute = _MQTT_NAMES.get(name)
+        if attribute is not None:
+            setattr(neutral, attribute, value)
+        else:
+            neutral.properties[name] = value
+    if properties.get(PAYLOAD_FORMAT_INDICATOR):
+        with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender said
+            neutral.body = message.body.decode()
+    return neutral
+
+
+_MQTT_NAMES: Final = {"JMSType": "type", "JMSXGroupID": "group"}
+
+_SYNTAX: Final = AddressSyntax()
+
+_READERS: Final = {STOMP_FORMAT: _from_stomp, AMQP_FORMAT: _from_amqp, MQTT_FORMAT: _from_mqtt}
 
 
 def _header_text(value: object) -> str:

@@ -2,6 +2,7 @@
 
     ANONYMOUS (RFC 4505)      one message, whatever it says; only where anybody may come in
     PLAIN (RFC 4616)          one message: NUL user NUL password, an authorization identity before them being the user's
+    EXTERNAL (RFC 4422, A)    one message: the user's name or nothing; who it is says the peer's TLS certificate
     SCRAM-SHA-256, -512       two messages each way (RFC 5802, 7677); the computation is `scramp`'s
 
 A refusal never says what was wrong: neither whether the user exists nor whether the message was well-formed.
@@ -9,115 +10,145 @@ A refusal never says what was wrong: neither whether the user exists nor whether
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from scramp import ScramException, ScramMechanism
 
+from broker.engine.access import Identity
+from broker.sessions.login import Gate, Peer, ScramKeys
+
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
+EXTERNAL: Final = "EXTERNAL"
 SCRAMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
-#: Salt, stored key, server key, iterations (RFC 5802, 3).
-ScramKeys = tuple[bytes, bytes, bytes, int]
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The exchange goes on with this message to the peer."""
+
+    data: bytes
 
 
-class Users(Protocol):
-    """Who may come in."""
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The peer is in; `data` goes with the success, if it is not None."""
 
-    def check(self, name: str, password: bytes) -> bool:
-        """Whether this is the user's password; an unknown user costs the same time."""
+    identity: Identity
+    data: bytes | None = None
 
-    def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
-        """What the server knows for a SCRAM mechanism; for an unknown user something that no password fits."""
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The peer may not come in, and is not told why."""
+
+
+REFUSED: Final = Refused()
+
+Answer = Challenge | Granted | Refused
+Then = Callable[[Answer], None]
 
 
 class LoginRefused(Exception):
-    """The peer may not come in; the text, for the log, has the user's name if there is one."""
+    """A mechanism that is not offered."""
 
 
 class Exchange(Protocol):
-    """One login.  `user` is known when `step` returns no challenge, or one that is final."""
+    """One login."""
 
-    user: str
-    done: bool
-
-    def step(self, message: bytes) -> bytes | None:
-        """The answer to the peer's message: a challenge, or data that goes with success.  Raises LoginRefused."""
+    def step(self, message: bytes, then: Then) -> None:
+        """The peer's message; `then` is told the answer, at once or in a later tick, before the next step."""
 
 
-def mechanisms(users: Users | None) -> tuple[str, ...]:
-    """What is offered, the best first; without users anybody may come in, with any name."""
-    return (*SCRAMS, PLAIN) if users is not None else (ANONYMOUS, PLAIN)
+def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
+    """The server's side of a login with one of the gate's mechanisms.  Raises LoginRefused."""
+    if mechanism not in gate.mechanisms(peer):
+        raise LoginRefused(f"the mechanism {mechanism[:40]!r} is not offered")
+    if mechanism in SCRAMS:
+        return _Scram(mechanism, gate, peer)
+    return {PLAIN: _Plain, ANONYMOUS: _Anonymous, EXTERNAL: _External}[mechanism](gate, peer)
 
 
-def begin(mechanism: str, users: Users | None) -> Exchange:
-    """The server's side of a login with one of `mechanisms`.  Raises LoginRefused."""
-    if mechanism == PLAIN:
-        return _Plain(users)
-    if mechanism == ANONYMOUS and users is None:
-        return _Anonymous()
-    if mechanism in SCRAMS and users is not None:
-        return _Scram(mechanism, users)
-    raise LoginRefused(f"the mechanism {mechanism[:40]!r} is not offered")
+class _OneMessage:
+    """A mechanism of one message."""
+
+    def __init__(self, gate: Gate, peer: Peer) -> None:
+        self._gate = gate
+        self._peer = peer
+
+    def step(self, message: bytes, then: Then) -> None:
+        """See Exchange."""
+        raise NotImplementedError
 
 
-class _Anonymous:
-    user = ""
-    done = True
-
-    def step(self, message: bytes) -> bytes | None:
-        return None
+class _Anonymous(_OneMessage):
+    def step(self, message: bytes, then: Then) -> None:
+        then(_answer(self._gate.anonymous(self._peer)))
 
 
-class _Plain:
-    def __init__(self, users: Users | None) -> None:
-        self.user = ""
-        self.done = False
-        self._users = users
-
-    def step(self, message: bytes) -> bytes | None:
-        parts = message.split(b"\0")
-        if len(parts) != 3:
-            raise LoginRefused("a PLAIN message has two NULs")
-        authorize, name, password = parts
+class _External(_OneMessage):
+    def step(self, message: bytes, then: Then) -> None:
         try:
-            user = name.decode()
+            name = message.decode()
         except UnicodeDecodeError:
-            raise LoginRefused("the user's name is not UTF-8") from None
-        if authorize not in (b"", name):
-            raise LoginRefused(f"{user} may not act for somebody else")
-        if self._users is not None:
-            if not self._users.check(user, password):
-                raise LoginRefused(user)
-            self.user = user
-        self.done = True
-        return None
+            then(REFUSED)
+            return
+        then(_answer(self._gate.external(self._peer, name)))
+
+
+class _Plain(_OneMessage):
+    def step(self, message: bytes, then: Then) -> None:
+        parts = message.split(b"\0")
+        if len(parts) != 3 or parts[0] not in (b"", parts[1]):
+            self._malformed(then)
+            return
+        try:
+            name = parts[1].decode()
+        except UnicodeDecodeError:
+            self._malformed(then)
+            return
+        if name:
+            self._gate.login(self._peer, name, parts[2], lambda identity: then(_answer(identity)))
+        else:
+            self._malformed(then)
+
+    def _malformed(self, then: Then) -> None:
+        """Counts as a wrong password: one without a name never fits."""
+        self._gate.login(self._peer, "", b"\0", lambda _: then(REFUSED))
 
 
 class _Scram:
-    def __init__(self, mechanism: str, users: Users) -> None:
-        self.user = ""
-        self.done = False
+    def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
+        self._gate = gate
+        self._peer = peer
         self._name = ""
         self._first = True
 
         def keys(name: str) -> ScramKeys:
             self._name = name
-            return users.scram_keys(mechanism, name)
+            return gate.scram_keys(mechanism, name)
 
         self._server = ScramMechanism(mechanism).make_server(keys)
 
-    def step(self, message: bytes) -> bytes | None:
+    def step(self, message: bytes, then: Then) -> None:
+        """See Exchange."""
+        final = b""
         try:
             text = message.decode()
             if self._first:
                 self._first = False
                 self._server.set_client_first(text)
-                return str(self._server.get_server_first()).encode()
+                then(Challenge(str(self._server.get_server_first()).encode()))
+                return
             self._server.set_client_final(text)
-            answer = str(self._server.get_server_final()).encode()
+            final = str(self._server.get_server_final()).encode()
         except (ScramException, UnicodeDecodeError):
-            raise LoginRefused(self._name or "a SCRAM message that is none") from None
-        self.user = self._name
-        self.done = True
-        return answer
+            self._gate.scram_done(self._peer, self._name, False, lambda _: then(REFUSED))
+            return
+        self._gate.scram_done(self._peer, self._name, True, lambda identity: then(_answer(identity, final)))
+
+
+def _answer(identity: Identity | None, data: bytes | None = None) -> Answer:
+    return REFUSED if identity is None else Granted(identity, data)

@@ -14,12 +14,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker.engine import redelivery
+from broker.engine.access import NOBODY, Identity
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Message
+from broker.engine.query import split_query
 from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
+from broker.sessions.login import Gate, Peer
+from broker.sessions.stomp_connect import Introduction, login_refused
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
 from broker.sessions.stomp_headers import (
@@ -29,14 +33,13 @@ from broker.sessions.stomp_headers import (
     boolean,
     consumer_window,
     error,
-    heartbeat,
     refused,
     routing_type,
 )
 from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
-from protocols.stomp.connection import StompConnection, negotiate
+from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Acks, Frame
 from protocols.stomp.limits import Limits
@@ -51,9 +54,6 @@ MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
 #: delivered: what a client that does not read costs.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
-
-#: Whether a login and passcode are right.
-Authenticate = Callable[[str, bytes], bool]
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
@@ -70,8 +70,8 @@ class StompSession:
         limits: Limits,
         *,
         connection_id: str,
-        remote: str,
-        authenticate: Authenticate | None,
+        peer: Peer,
+        gate: Gate,
     ) -> None:
         self.established = False
         self.receive_timeout = 0
@@ -82,11 +82,10 @@ class StompSession:
         self._options = options
         self._codec = StompConnection(limits)
         self._id = connection_id
-        self._remote = remote
-        self._authenticate = authenticate
-        self._client_id = ""
+        self._remote = peer.remote
+        self._introduction = Introduction(self._codec, gate, peer, options, connection_id)
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
-        self._user = ""
+        self._access = turn.engine.security.access(NOBODY, "")
         self._subscriptions: dict[bytes, Subscription] = {}
         self._by_number: dict[bytes, Subscription] = {}
         self._transactions: dict[bytes, Transaction] = {}
@@ -97,6 +96,7 @@ class StompSession:
         self._unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
         self._lost = False
+        self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
         self._blocked = False
         self._write_blocked = False
@@ -140,9 +140,8 @@ class StompSession:
         if self._lost or self._leaving:
             return
         self._codec.receive_eof()
+        self._ended = True
         self._process()
-        if not self._lost:
-            self._depart()
 
     def _process(self) -> None:
         handlers = self._handlers
@@ -162,8 +161,10 @@ class StompSession:
             failure = refused(frame.command, refusal, frame.headers)
         failure = self._publish() or failure
         self._confirm()
-        if failure is not None:
+        if failure is not None and not self._lost:
             self._fail(failure)
+        if self._ended and not (self._lost or self._leaving or self._introduction.waiting):
+            self._depart()
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
@@ -262,28 +263,29 @@ class StompSession:
     # -- connecting ------------------------------------------------------------------------------------------------
 
     def _on_connect(self, frame: Frame) -> None:
-        headers = frame.headers
-        version = negotiate(headers.get(b"accept-version"))
-        login = headers.get(b"login", b"").decode()
-        if self._authenticate is not None:
-            if not self._authenticate(login, headers.get(b"passcode", b"")):
-                self._engine.core.report("login.refused", connection=self._id, remote=self._remote, user=login)
-                raise StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)
-            self._user = login
-        self._client_id = headers.get(b"client-id", b"").decode()
-        self._origin = self._client_id or self._id
-        self._sends.user, self._sends.origin = self._user, self._origin
-        answer = [(b"session", self._id.encode()), (b"server", self._options.server.encode())]
-        beat = headers.get(b"heart-beat")
-        self.send_interval, self.receive_timeout, timers = heartbeat(beat, self._options)
-        answer.append((b"heart-beat", timers))
-        if self._user:
-            answer.append((b"user-name", self._user.encode()))
-        if b"request-id" in headers:
-            answer.append((b"response-id", headers[b"request-id"]))
-        self._codec.send_connected(version, answer)
-        self._turn.touch(self._outlet)
+        self._outlet.pause_reading()
+        self._introduction.begin(frame, lambda identity: self._introduced(frame, identity))
+
+    def _introduced(self, frame: Frame, identity: Identity | None) -> None:
+        """Who the peer is has been found out, maybe some time after it asked."""
+        if self._lost:
+            return
+        self._outlet.resume_reading()
+        if identity is None:
+            self._fail(login_refused())
+            return
+        client = self._introduction.client_id
+        self._access = self._engine.security.access(identity, client)
+        self._origin = client or self._id
+        self._sends.access, self._sends.origin = self._access, self._origin
+        try:
+            self.send_interval, self.receive_timeout = self._introduction.welcome(frame, identity)
+        except StompError as wrong:
+            self._fail(wrong)
+            return
         self.established = True
+        self._turn.touch(self._outlet)
+        self._process()
 
     def _on_disconnect(self, frame: Frame) -> None:
         self._publish_first()
@@ -345,6 +347,7 @@ class StompSession:
         mode = ack_mode(headers)
         prefix, name, stated = self._options.prefixes.split(destination.decode())
         asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
+        name, query = split_query(name)
         self._publish_first()
         durable_name = self._durable_name(headers, "SUBSCRIBE")
         no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
@@ -352,16 +355,19 @@ class StompSession:
             self,
             Wishes(
                 name,
-                stated if asked is None else asked,
+                next((t for t in (asked, stated, query.routing_type) if t is not None), None),
                 name=durable_name,
                 durable=bool(durable_name),
                 selector=headers.get(b"selector", b"").decode(),
                 no_local=self._origin if no_local else "",
                 ack_mode=mode,
                 window=consumer_window(headers, mode, self._options.window),
-                client_id=self._client_id,
+                client_id=self._access.client_id,
                 remote=self._remote,
-                user=self._user,
+                user=self._access.user,
+                access=self._access,
+                priority=query.priority or 0,
+                asked=query.asked,
             ),
         )
         consumer.paused = self._write_blocked
@@ -371,10 +377,11 @@ class StompSession:
 
     def _durable_name(self, headers: Headers, command: str) -> str:
         name = next((headers[n] for n in _DURABLE_NAMES if n in headers), b"").decode()
-        if name and not self._client_id:
+        client = self._access.client_id
+        if name and not client:
             detail = "a durable subscription needs the client-id header on CONNECT"
             raise error(command, "client-id missing", detail, headers)
-        return f"{self._client_id}.{name}" if name else ""
+        return f"{client}.{name}" if name else ""
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -389,7 +396,7 @@ class StompSession:
             del self._by_number[subscription.number]
             self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
         if durable_name:
-            self._engine.delete_subscription(durable_name)
+            self._engine.delete_subscription(durable_name, self._access)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""

@@ -6,6 +6,7 @@ out again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from broker.engine.message import Annotations, Value
@@ -28,6 +29,7 @@ class StompFormat:
 
     number = STOMP_FORMAT
     name = "stomp"
+    typed = False
 
     def noted(self, annotations: Annotations) -> Annotations:
         """The broker's annotations, which go out as headers under their own names."""
@@ -41,6 +43,24 @@ class StompFormat:
             if text != "content-length":
                 found[NEUTRAL_NAMES.get(text, text)] = value.decode()
         return found
+
+    def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
+        """Head and body of a message that has headers only."""
+        return self.edited(b"", (), properties), b""
+
+    def duplicate_id(self, head: bytes) -> bytes | None:
+        """The header _AMQ_DUPL_ID."""
+        return dict(header_pairs(head)).get(b"_AMQ_DUPL_ID")
+
+    def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
+        """The head with other headers."""
+        gone = {name.encode() for name in (*remove, *add)}
+        pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
+        return encode_head(pairs + [(name.encode(), _text(value)) for name, value in add.items()])
+
+
+def _text(value: str | int) -> bytes:
+    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
 
 
 def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:

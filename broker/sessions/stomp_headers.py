@@ -8,14 +8,16 @@ from typing import Final
 from broker.engine.consumer import AckMode
 from broker.engine.errors import EngineError
 from broker.engine.message import (
+    INGRESS_TIMESTAMP,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
     RESERVED_PREFIXES,
     Facts,
     Format,
     RoutingType,
+    group_of,
 )
-from broker.sessions.stomp_format import encode_head
+from broker.sessions.stomp_format import NEUTRAL_NAMES, encode_head
 from protocols.stomp.connection import parse_heartbeat
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
@@ -50,6 +52,10 @@ CONSUMED: Final = frozenset(
 #: Those of CONSUMED that ordinary sends have; a send with any other leaves the short way.
 USUAL: Final = (b"destination", b"persistent", b"transaction", b"priority", b"expires")
 UNUSUAL: Final = CONSUMED.difference(USUAL, {b"receipt"})
+
+#: Those that put a message in a group; they travel with it.
+GROUPING: Final = frozenset({b"JMSXGroupID", b"_AMQ_GROUP_ID"})
+_ABOUT_GROUPS: Final = (*sorted(GROUPING), b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE")
 
 _RESERVED: Final = tuple(prefix.encode() for prefix in RESERVED_PREFIXES)
 
@@ -173,6 +179,12 @@ def _scheduled(headers: Headers, now: int) -> int:
     return now + delay if delay is not None and delay > 0 else 0
 
 
+def message_group(headers: Headers) -> tuple[str, bool]:
+    """The message group of a SEND, empty for none, and whether the message closes it."""
+    named = {name.decode(): headers[name].decode() for name in _ABOUT_GROUPS if name in headers}
+    return group_of({NEUTRAL_NAMES.get(name, name): value for name, value in named.items()})
+
+
 def usual_lines(headers: Headers) -> list[bytes]:
     """The header lines of a SEND that the broker consumes, as they usually look on the wire."""
     return [name + b":" + headers[name] for name in USUAL if name in headers]
@@ -206,6 +218,10 @@ def encode_headers(headers: Headers) -> bytes:
     )
 
 
+#: The broker's notes that STOMP has a name of its own for.
+_SHOWN_AS: Final = {INGRESS_TIMESTAMP: "ingress-timestamp"}
+
+
 def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool) -> bytes:
     """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without."""
     common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\ntimestamp:%d\nexpires:%d" % (
@@ -222,7 +238,7 @@ def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool
     if facts.user:
         pairs.append(("JMSXUserID", facts.user))
     if facts.annotations:
-        pairs += [(name, str(value)) for name, value in facts.annotations.items()]
+        pairs += [(_SHOWN_AS.get(name, name), str(value)) for name, value in facts.annotations.items()]
     more = [b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version)) for name, value in pairs]
     return common + b"".join(more)
 

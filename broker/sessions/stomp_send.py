@@ -7,14 +7,19 @@ only between destinations, never within one.
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker.engine.access import NOBODY
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Format, Message, RoutingType
+from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_headers import (
     CONSUMED,
+    GROUPING,
     UNUSUAL,
     USUAL,
     Headers,
@@ -22,6 +27,7 @@ from broker.sessions.stomp_headers import (
     encode_headers,
     error,
     make_facts,
+    message_group,
     refused,
     routing_type,
     strip,
@@ -30,8 +36,14 @@ from broker.sessions.stomp_headers import (
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 
-#: The values of the headers that decide the facts of a send, beside its destination.
-Key = tuple[bytes | None, ...]
+#: The values of the headers that decide the facts of a send, beside its destination, and whether it is in a group.
+Key = tuple[bytes | bool | None, ...]
+
+#: What a send must not have to join a run the short way.
+_DECIDING: Final = CONSUMED | GROUPING
+
+#: What every send has: a run that lacks it lets nobody join the short way.
+_NOBODY: Final = frozenset({b"destination"})
 
 
 def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, command: str) -> Transaction:
@@ -47,10 +59,23 @@ class _Run:
     """Sends for one destination with the same facts, in a row.
 
     `consumed` are the header lines that the broker keeps for itself, `others` the names that decide facts and that
-    these sends do not have: a send with the first and none of the second belongs to the run.
+    these sends do not have: a send with the first and none of the second belongs to the run.  The sends of a run are
+    all in message groups, or none is; `groups` has the facts of each group.
     """
 
-    __slots__ = ("address", "consumed", "facts", "key", "messages", "others", "queue", "receipt", "routing_type", "tx")
+    __slots__ = (
+        "address",
+        "consumed",
+        "facts",
+        "groups",
+        "key",
+        "messages",
+        "others",
+        "queue",
+        "receipt",
+        "routing_type",
+        "tx",
+    )
 
     def __init__(
         self,
@@ -69,18 +94,27 @@ class _Run:
         self.facts = facts
         self.tx = tx
         self.consumed = usual_lines(headers)
-        self.others = CONSUMED.difference([name for name in USUAL if name in headers])
+        self.others = _DECIDING.difference([name for name in USUAL if name in headers])
+        self.groups: dict[tuple[str, bool], Facts] = {}
         self.messages: list[Message] = []
         self.receipt: bytes | None = None
 
+    def facts_for(self, group: tuple[str, bool]) -> Facts:
+        """The facts of a send in this group, which is no longer one for the short way."""
+        facts = self.groups.get(group)
+        if facts is None:
+            self.others = _NOBODY
+            facts = self.groups[group] = self.facts.in_group(group[0], closes=group[1])
+        return facts
+
 
 class Sends:
-    """What a connection has sent and not yet published.  `user` and `origin` are known once it has connected."""
+    """What a connection has sent and not yet published.  `access` and `origin` are known once it has connected."""
 
     def __init__(
         self, engine: Engine, prefixes: Prefixes, format: Format, transactions: dict[bytes, Transaction]
     ) -> None:
-        self.user = ""
+        self.access = engine.security.access(NOBODY, "")
         self.origin = ""
         self._engine = engine
         self._prefixes = prefixes
@@ -107,13 +141,15 @@ class Sends:
         """
         headers = frame.headers
         get = headers.get
-        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"))
+        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
+        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"), bool(group[0]))
         destination = headers[b"destination"]
         if not UNUSUAL.isdisjoint(headers):
             self._open.pop(destination, None)
             alone = self._begin(headers, ())
             alone.receipt = get(b"receipt")
-            alone.messages.append(Message(alone.facts, encode_headers(headers), frame.body))
+            facts = alone.facts_for(group) if group[0] else alone.facts
+            alone.messages.append(Message(facts, encode_headers(headers), frame.body))
             return
         run = self._open.get(destination)
         if run is None or run.key != key:
@@ -123,16 +159,18 @@ class Sends:
             consumed = [*consumed, b"receipt:" + receipt]
             run.receipt = run.receipt or receipt
         head = strip(frame, consumed)
-        run.messages.append(Message(run.facts, encode_headers(headers) if head is None else head, frame.body))
+        facts = run.facts_for(group) if group[0] else run.facts
+        run.messages.append(Message(facts, encode_headers(headers) if head is None else head, frame.body))
 
     def _begin(self, headers: Headers, key: Key) -> _Run:
         tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
         _, name, stated = self._prefixes.split(headers[b"destination"].decode())
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
-        wanted = stated if asked is None else asked
-        address, queue = self._engine.router.destination(name, wanted)
+        name, query = split_query(name)
+        wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
+        address, queue = self._engine.router.destination(name, wanted, access=self.access, asked=query.asked)
         facts = make_facts(
-            headers, address.name, wanted, self._format, now=self._engine.now, user=self.user, origin=self.origin
+            headers, address.name, wanted, self._format, now=self._engine.now, user=self.access.user, origin=self.origin
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         run = _Run(key, address, queue, wanted, facts, tx, headers)
@@ -168,5 +206,3 @@ class Sends:
         """The connection is gone: what was not published never will be."""
         self._runs.clear()
         self._open.clear()
-
-

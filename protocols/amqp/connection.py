@@ -293,7 +293,7 @@ class AmqpConnection:
         try:
             if isinstance(performative, Transfer):
                 link = session.receive_transfer(performative, buffer[stop:end], events)
-                if link is not None and not link.apart:
+                if link is not None:
                     self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
             elif isinstance(performative, Disposition):
                 session.receive_disposition(performative, events)

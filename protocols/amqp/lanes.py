@@ -2,8 +2,9 @@
 
 A producer with several links sends on them in turns, so the deliveries of one link are seldom neighbours.  Here each
 frame is told by its first bytes (`transfers.key`), and goes to the lane of its link: whatever the turns, a read gives
-one Transfers event a link.  The order within a link is kept, and none between links is promised (part 2, 2.6);
-but what a coordinator is told counts for what came before, so its frames are in no run and end it (`Receiver.apart`).
+one Transfers event a link.  The order within a link is kept.  Between links the specification promises none (part 2,
+2.6), but JMS does for the messages of a session to one destination, and what a coordinator is told counts for what came
+before: a link joins a run only where its order does not matter to those that are in it (`Receiver.order`).
 
 All deliveries of a run are settled, or none is, and those of one link have the same state and message format.  Where
 that ends, or with the first frame of no known shape, the run ends.  So it does when the session's window, its room for
@@ -60,6 +61,7 @@ def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: li
     session, settled = shape.link.session, shape.settled
     limit = session.delivery_room(settled=settled)
     lanes: dict[Receiver, _Lane] = {}
+    orders: set[object] = set()
     tracks: dict[bytes, _Track] = {}
     owners: list[Receiver] = []
     all_tags: list[bytes] = []
@@ -75,7 +77,7 @@ def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: li
                 break
             if shape.link not in lanes:
                 limit = min(limit, count + shape.link.run_room)
-            track = _track(shape, session, lanes)
+            track = _track(shape, session, lanes, orders)
             if track is None or count >= limit:
                 break
             tracks[key] = track
@@ -108,13 +110,17 @@ def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: li
     return at
 
 
-def _track(shape: Shape, session: Session, lanes: dict[Receiver, _Lane]) -> _Track | None:
-    """Where frames of a shape go; None if they cannot join this run."""
+def _track(shape: Shape, session: Session, lanes: dict[Receiver, _Lane], orders: set[object]) -> _Track | None:
+    """Where frames of a shape go; None if they cannot join the run of these lanes, whose links have these orders."""
     link = shape.link
     if link.session is not session:
         return None
     lane = lanes.get(link)
     if lane is None:
+        order = link.order
+        if lanes and (order is None or order in orders or None in orders):
+            return None
+        orders.add(order)
         lane = lanes[link] = _Lane(shape)
     elif lane.shape.state != shape.state or lane.shape.message_format != shape.message_format:
         return None

@@ -17,7 +17,7 @@ from protocols.amqp.errors import (
 )
 from protocols.amqp.events import Aborted, Available, Event, Transfers
 from protocols.amqp.link import Link
-from protocols.amqp.performatives import RECEIVER, Attach, Coordinator, Flow, ReceiverSettleMode, Transfer
+from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
 
@@ -35,6 +35,8 @@ class Receiver(Link):
 
     def __init__(self, session: Session, name: str) -> None:
         super().__init__(session, name)
+        #: Deliveries of links with the same order keep their places among each other; None: among those of all links.
+        self.order: str | None = None
         self._progress = DeliveryState.NOT_RCVD
         self._body = bytearray()  # what has come of a message in several frames
         self._first = Transfer(0)  # the first frame of the delivery that is being received
@@ -73,11 +75,6 @@ class Receiver(Link):
         events.append(Available(self))
 
     # -- deliveries ------------------------------------------------------------------------------------------------
-
-    @property
-    def apart(self) -> bool:
-        """Whether its deliveries must not change places with those of other links: they begin and end transactions."""
-        return self.attach is not None and isinstance(self.attach.target, Coordinator)
 
     @property
     def run_room(self) -> int:

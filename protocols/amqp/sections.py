@@ -38,8 +38,9 @@ _SIZED_8: Final = frozenset({0xA0, 0xA1, 0xA3})
 _SIZED_32: Final = frozenset({0xB0, 0xB1, 0xB3})
 _NULL: Final = 0x40
 
-#: Number of a property in its list.
+#: Numbers of properties in their list.
 ABSOLUTE_EXPIRY: Final = 8
+GROUP_ID: Final = 10
 
 
 #: Offsets in a payload; an empty section begins where the next one does.
@@ -125,8 +126,10 @@ def _split_with_care(payload: bytes) -> Sections:
     return header_end, annotations_at, annotations_end, properties_at, bare_at, body_at
 
 
-def has_property(payload: bytes, at: int, number: int) -> bool:
-    """Whether the properties whose value begins at `at` have the one with this number; True if it is hard to tell."""
+def has_property(payload: bytes, at: int, *numbers: int) -> bool:
+    """Whether the properties whose value begins at `at` have one of those with these numbers, which rise; True if it is
+    hard to tell.
+    """
     form = payload[at]
     if form == _LIST_0:
         return False
@@ -136,13 +139,15 @@ def has_property(payload: bytes, at: int, number: int) -> bool:
         count, at = int.from_bytes(payload[at + 5 : at + 9]), at + 9
     else:
         return True
-    if count <= number:
+    if count <= numbers[0]:
         return False
     end = len(payload)
-    for _ in range(number):
+    for number in range(min(numbers[-1] + 1, count)):
         if at >= end:
             return True
         form = payload[at]
+        if number in numbers and form != _NULL:
+            return True
         size = _FIXED.get(form)
         if size is not None:
             at += 1 + size
@@ -152,4 +157,4 @@ def has_property(payload: bytes, at: int, number: int) -> bool:
             at += 5 + int.from_bytes(payload[at + 1 : at + 5])
         else:
             return True
-    return at >= end or payload[at] != _NULL
+    return at > end

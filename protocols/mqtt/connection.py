@@ -49,7 +49,7 @@ PACKET_BYTES_MAX: Final = 1 + VARINT_BYTES_MAX + VARINT_MAX
 _TELL_ALWAYS: Final = frozenset({PacketType.CONNACK, PacketType.DISCONNECT})
 
 #: Bytes of a topic from which on an alias saves something.
-_ALIASED_BYTES_MIN: Final = 8
+_ALIASED_BYTES_MIN: Final = 4
 
 _PUBLISH: Final = PacketType.PUBLISH
 _PUBACK: Final = PacketType.PUBACK

@@ -83,8 +83,10 @@ def books_of(
 
 def _read(segments: Iterable[SegmentData]) -> tuple[pa.Table, list[dict[str, Any]]]:
     """The movements, and the findings."""
-    movements, findings = Movements(), Findings(Selection(()))
-    for each in segments:
+    read = list(segments)
+    movements = Movements(first_segment=read[0].number if read else 0)
+    findings = Findings(Selection(()))
+    for each in read:
         found = walk(each.data, number=each.number, newest=each.newest, next_first=each.next_first)
         movements.add(each.data, found)
         findings.add(each.data, found)

@@ -19,7 +19,7 @@ from spark_jobs.journal.schema import DAMAGE
 ROWS_MAX: Final = 10_000
 
 #: Records that speak of messages.
-TYPES: Final = ("message", "removed", "counts", "delivering", "scheduled", "dead-lettered", "expired")
+TYPES: Final = ("message", "removed", "counts", "delivering", "scheduled", "inflight", "dead-lettered", "expired")
 
 COLUMNS: Final = (
     "record_type",
@@ -46,6 +46,9 @@ COLUMNS: Final = (
     "client",
     "remote",
     "consumer_id",
+    "session_id",
+    "session",
+    "packet_id",
 )
 
 #: Those that move it.
@@ -181,6 +184,7 @@ _TELL: Final = {
     "counts": lambda row: f"came back, delivered {many(row['attempts'] or 0, 'time')} so far",
     "delivering": lambda row: f"about to leave for consumer {row['consumer_id']}",
     "scheduled": _scheduled,
+    "inflight": lambda row: f"about to leave for {row['session'] or row['session_id']} as packet {row['packet_id']}",
     "dead-lettered": _dead,
     "expired": _expired,
 }

@@ -92,7 +92,8 @@ def records(spark: SparkSession, snapshot: Snapshot, sieve: Sieve, bounds: Bound
 
 def ledger(spark: SparkSession, snapshot: Snapshot, bounds: Bounds, *, keep_below: int) -> DataFrame:
     """Movements and findings (columns LEDGER).  `keep_below` as in the view `movements`."""
-    return _load(spark, snapshot, bounds, keepBelow=keep_below)
+    first = snapshot.segments[0].number if snapshot.segments else 0
+    return _load(spark, snapshot, bounds, keepBelow=keep_below, firstSegment=first)
 
 
 def _load(spark: SparkSession, snapshot: Snapshot, bounds: Bounds, **scan: object) -> DataFrame:
@@ -122,6 +123,9 @@ class AuditSource(DataSource):
             **{**given, "columns": tuple(given["columns"]), "types": tuple(given["types"])}, ids=ids and tuple(ids)
         )
 
+    def _ledger_scan(self, bounds: Bounds) -> LedgerScan:
+        return LedgerScan(bounds, int(self.options["keepBelow"]), int(self.options["firstSegment"]))
+
     def schema(self) -> str:
         """The columns of the scan."""
         sieve = self._sieve()
@@ -133,7 +137,7 @@ class AuditSource(DataSource):
         """For `spark.read`."""
         bounds = Bounds(**json.loads(self.options["bounds"]))
         sieve, size = self._sieve(), self.options.get("targetBytes")
-        scan = LedgerScan(bounds, int(self.options["keepBelow"])) if sieve is None else RecordScan(bounds, sieve)
+        scan = RecordScan(bounds, sieve) if sieve is not None else self._ledger_scan(bounds)
         return AuditReader(self.options["snapshot"], scan, parse_size("targetBytes", size) if size else PARTITION_BYTES)
 
 
@@ -184,10 +188,11 @@ class LedgerScan:
 
     bounds: Bounds
     keep_below: int
+    first_segment: int
 
     def read(self, segments: Iterator[Walked]) -> Iterator[pa.RecordBatch]:
         """Batches of LEDGER."""
-        movements = Movements(keep_below=self.keep_below, **asdict(self.bounds))
+        movements = Movements(keep_below=self.keep_below, first_segment=self.first_segment, **asdict(self.bounds))
         findings = Findings(self.bounds.selection())
         for data, found in segments:
             movements.add(data, found)

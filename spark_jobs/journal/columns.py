@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
@@ -14,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.journal.gather import Batch, Places, array, text, times, words
-from spark_jobs.journal.layout import PLURAL, Int64s
+from spark_jobs.journal.heads import Headers, amqp_headers, stomp_headers
+from spark_jobs.journal.layout import PACKETS, PLURAL, Int64s, ramps
+from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.schema import RECORDS
 from store.record import DeadLetterReason, RecordType, RemovalReason
 
@@ -24,8 +25,9 @@ T = RecordType
 ORIGIN: Final = "_AMQ_ORIG_MESSAGE_ID"
 
 #: The encodings of a message's head.
-STOMP: Final = 1
-FORMATS: Final = {STOMP: "stomp", 2: "amqp", 3: "mqtt"}
+FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
+#: How the application headers are read, by format.
+_HEADERS: Final[dict[int, Callable[[bytes], Headers | None]]] = {1: stomp_headers, 2: amqp_headers}
 
 _TYPES: Final = words({t: t.name.lower().replace("_", "-") for t in RecordType}, "type")
 #: Of removals, and behind them of deaths.
@@ -38,11 +40,25 @@ _SOURCES: Final = words(
     {0: "unknown", 1: "own", 2: "expiry-delay", 3: "min-expiry-delay", 4: "max-expiry-delay"}, "source"
 )
 
+#: The types that hold a message whole.
+WHOLE: Final = (T.MESSAGE, T.COPIED)
+
+
+def _whole(field: str) -> Places:
+    """A field of all records that hold a message."""
+    return dict.fromkeys(WHOLE, field)
+
+
 _QUEUE_IDS: Final[Places] = {
-    **dict.fromkeys((T.REMOVED, T.COUNTS, T.DELIVERING, T.SCHEDULED, T.DEAD_LETTERED, T.EXPIRED), "queue_id"),
+    **dict.fromkeys((*PLURAL, T.DEAD_LETTERED, T.EXPIRED), "queue_id"),
     **dict.fromkeys((T.QUEUE, T.QUEUE_DELETED), "id"),
 }
+_SESSION_IDS: Final[Places] = {
+    **dict.fromkeys(PACKETS, "session_id"),
+    **dict.fromkeys((T.SESSION, T.SESSION_DELETED), "id"),
+}
 _HASH_BYTES: Final = 8
+_DIRECTIONS: Final = pa.array(["from-client", "to-client"], pa.string())
 
 Maker = Callable[[Batch], pa.Array]
 
@@ -109,43 +125,75 @@ def _record_type(batch: Batch) -> pa.Array:
 
 
 def _message_id(batch: Batch) -> pa.Array:
-    values, valid = batch.integers({T.MESSAGE: "id", T.DEAD_LETTERED: "old_id", T.EXPIRED: "old_id"})
-    for type in batch.groups.keys() & PLURAL:
+    single = {**_whole("id"), T.DEAD_LETTERED: "old_id", T.EXPIRED: "old_id", T.DUPLICATE_ID: "message_id"}
+    values, valid = batch.integers(single)
+    for type in batch.groups.keys() & set(PLURAL):
         group = batch.groups[type]
         values[group.rows] = group.records.ids()
         valid[group.rows] = True
     return array(pa.int64(), values, valid)
 
 
+def _packet_id(batch: Batch) -> pa.Array:
+    values = np.zeros(batch.rows, np.int64)
+    valid = np.zeros(batch.rows, np.bool_)
+    for type in batch.groups.keys() & set(PACKETS):
+        group = batch.groups[type]
+        values[group.rows] = group.records.packet_ids()
+        valid[group.rows] = True
+    return array(pa.int32(), values.astype(np.int32), valid)
+
+
+def _direction(batch: Batch) -> pa.Array:
+    sent, valid = batch.integers(dict.fromkeys((T.RELEASED, T.RECEIVED, T.COMPLETED), "sent"))
+    if T.INFLIGHT in batch.groups:
+        rows = batch.groups[T.INFLIGHT].rows
+        sent[rows], valid[rows] = 1, True
+    return _DIRECTIONS.take(array(pa.int64(), np.minimum(sent, 1), valid))
+
+
 def _queue(batch: Batch) -> pa.Array:
-    segment = batch.segment
+    return _named(batch, _QUEUE_IDS, batch.segment.queues, batch.segment.queue_names)
+
+
+def _session(batch: Batch) -> pa.Array:
+    return _named(batch, _SESSION_IDS, batch.segment.sessions, batch.segment.session_names)
+
+
+def _named(batch: Batch, places: Places, known_ids: Lookup, known_names: pa.Array) -> pa.Array:
+    """The names that the segment gives to the ids of a column."""
     names = np.zeros(batch.rows, np.int64)
     valid = np.zeros(batch.rows, np.bool_)
-    for type in batch.groups.keys() & _QUEUE_IDS.keys():
+    for type in batch.groups.keys() & places.keys():
         group = batch.groups[type]
-        indices, known = segment.queues.find(group.records.field(_QUEUE_IDS[type]))
+        indices, known = known_ids.find(group.records.field(places[type]))
         names[group.rows] = group.spread(indices)
         valid[group.rows] = group.spread(known)
-    return segment.queue_names.take(array(pa.int64(), names, valid))
+    return known_names.take(array(pa.int64(), names, valid))
 
 
 def _queue_ids(batch: Batch) -> pa.Array:
     bounds = np.zeros(batch.rows + 1, np.int32)
     valid = np.zeros(batch.rows, np.bool_)
-    ids = np.zeros(0, np.int64)
-    messages = batch.groups.get(T.MESSAGE)
-    if messages is not None:
-        bounds[messages.rows + 1] = messages.field("n")
-        np.cumsum(bounds, out=bounds)
-        valid[messages.rows] = True
-        ids = messages.records.ids()
+    groups = [batch.groups[type] for type in WHOLE if type in batch.groups]
+    for group in groups:
+        bounds[group.rows + 1] = group.field("n")
+        valid[group.rows] = True
+    np.cumsum(bounds, out=bounds)
+    ids = np.zeros(int(bounds[-1]), np.int64)
+    for group in groups:
+        n = group.field("n")
+        ids[np.repeat(bounds[group.rows].astype(np.int64), n) + ramps(n)] = group.records.ids()
     buffers = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(bounds)]
     type = RECORDS["queue_ids"].type
     return pa.Array.from_buffers(type, batch.rows, buffers, children=[array(pa.int64(), ids)])
 
 
-_ADDRESSES: Final[Places] = dict.fromkeys((T.MESSAGE, T.DEAD_LETTERED, T.EXPIRED, T.DROPPED), "address")
+_ADDRESSES: Final[Places] = dict.fromkeys((*WHOLE, T.DEAD_LETTERED, T.EXPIRED, T.DROPPED), "address")
 _DEFINING: Final = (T.ADDRESS, T.ADDRESS_DELETED, T.QUEUE)
+_NAMED_ONLY: Final = (  # definitions that know no address, or not one of their own
+    *(T.QUEUE_DELETED, T.DIVERT, T.DIVERT_DELETED, T.SESSION, T.SESSION_DELETED),
+)
 
 
 def _address(batch: Batch) -> pa.Array:
@@ -162,7 +210,7 @@ def _address(batch: Batch) -> pa.Array:
 
 
 def _protocol(batch: Batch) -> pa.Array:
-    return _FORMATS.take(array(pa.int64(), *batch.integers({T.MESSAGE: "format"})))
+    return _FORMATS.take(array(pa.int64(), *batch.integers(_whole("format"))))
 
 
 def _reason(batch: Batch) -> pa.Array:
@@ -173,21 +221,21 @@ def _reason(batch: Batch) -> pa.Array:
 
 
 def _size(batch: Batch) -> pa.Array:
-    values, valid = batch.integers({T.MESSAGE: "head_bytes", T.DROPPED: "size"})
-    values += batch.integers({T.MESSAGE: "body_bytes"})[0]
+    values, valid = batch.integers({**_whole("head_bytes"), T.DROPPED: "size"})
+    values += batch.integers(_whole("body_bytes"))[0]
     return array(pa.int64(), values, valid)
 
 
 def _expiry_source(batch: Batch) -> pa.Array:
-    codes, valid = batch.integers({T.MESSAGE: "source", T.EXPIRED: "source"})
-    messages = batch.groups.get(T.MESSAGE)
-    if messages is not None:
-        valid[messages.rows] = messages.field("expiration") != 0
+    codes, valid = batch.integers({**_whole("source"), T.EXPIRED: "source"})
+    for type in batch.groups.keys() & set(WHOLE):
+        group = batch.groups[type]
+        valid[group.rows] = group.field("expiration") != 0
     return _SOURCES.take(array(pa.int64(), codes, valid))
 
 
 def _origin_message_id(batch: Batch) -> pa.Array:
-    rows, starts, sizes = batch.spans({T.MESSAGE: "annotations"})
+    rows, starts, sizes = batch.spans(_whole("annotations"))
     data = batch.segment.source.data
     ids: dict[bytes, int] = {}
     values = np.zeros(batch.rows, np.int64)
@@ -213,40 +261,21 @@ def _origin(annotations: bytes) -> int:
 
 
 def _properties(batch: Batch) -> pa.Array:
-    heads = batch.pieces({T.MESSAGE: "head"}, empty=True).to_pylist()
-    formats, _ = batch.integers({T.MESSAGE: "format"})
-    pairs = [
-        _stomp_pairs(head) if head is not None and format == STOMP else None
+    heads = batch.pieces(_whole("head"), empty=True).to_pylist()
+    formats, _ = batch.integers(_whole("format"))
+    headers = [
+        _HEADERS[format](head) if head is not None and format in _HEADERS else None
         for head, format in zip(heads, formats.tolist(), strict=True)
     ]
-    return pa.array(pairs, RECORDS["properties"].type)
-
-
-_ESCAPE: Final = re.compile(r"\\[rnc\\]")
-_ESCAPES: Final = {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"}
-
-
-def _stomp_pairs(head: bytes) -> list[tuple[str, str]]:
-    """The headers of a STOMP head: lines of `name:value`, escaped as in STOMP 1.2."""
-    found: dict[str, str] = {}
-    for line in head.decode("utf-8", "backslashreplace").split("\n")[:-1]:
-        name, _, value = line.partition(":")
-        if "\\" in line:
-            name, value = _unescape(name), _unescape(value)
-        found.setdefault(name, value)
-    return list(found.items())
-
-
-def _unescape(value: str) -> str:
-    return _ESCAPE.sub(lambda match: _ESCAPES[match[0]], value)
+    return pa.array(headers, RECORDS["properties"].type)
 
 
 def _body(batch: Batch) -> pa.Array:
-    return batch.pieces({T.MESSAGE: "body"}, empty=True).cast(pa.binary())
+    return batch.pieces(_whole("body"), empty=True).cast(pa.binary())
 
 
 def _body_hash(batch: Batch) -> pa.Array:
-    bodies = batch.pieces({T.MESSAGE: "body"}, empty=True).to_pylist()
+    bodies = batch.pieces(_whole("body"), empty=True).to_pylist()
     hashes = [None if body is None else blake2b(body, digest_size=_HASH_BYTES).hexdigest() for body in bodies]
     return pa.array(hashes, pa.string())
 
@@ -267,15 +296,15 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         ("queue", _queue),
         ("address", _address),
         ("protocol", _protocol),
-        _string("user", {T.MESSAGE: "user", T.DEAD_LETTERED: "user"}),
-        _string("origin", {T.MESSAGE: "origin"}),
+        _string("user", {**_whole("user"), T.DEAD_LETTERED: "user"}),
+        _string("origin", _whole("origin")),
         ("size", _size),
-        _number("body_bytes", {T.MESSAGE: "body_bytes"}),
-        _number("priority", {T.MESSAGE: "priority"}),
-        _time("sent", {T.MESSAGE: "timestamp"}),
-        _time("expiration", {T.MESSAGE: "expiration", T.EXPIRED: "expiration"}),
+        _number("body_bytes", _whole("body_bytes")),
+        _number("priority", _whole("priority")),
+        _time("sent", _whole("timestamp")),
+        _time("expiration", {**_whole("expiration"), T.EXPIRED: "expiration"}),
         ("expiry_source", _expiry_source),
-        _time("scheduled", {T.MESSAGE: "scheduled", T.SCHEDULED: "due"}),
+        _time("scheduled", {**_whole("scheduled"), T.SCHEDULED: "due"}),
         ("reason", _reason),
         _string("text", {T.DEAD_LETTERED: "text"}),
         _number("attempts", {T.DEAD_LETTERED: "attempts", T.EXPIRED: "attempts", T.COUNTS: "count"}),
@@ -285,10 +314,14 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         _string("client", {T.DEAD_LETTERED: "client"}),
         _string("remote", {T.DEAD_LETTERED: "remote"}),
         _number("consumer_id", {T.DELIVERING: "consumer_id"}),
+        _number("session_id", _SESSION_IDS),
+        ("session", _session),
+        ("packet_id", _packet_id),
+        ("direction", _direction),
         _number("count", {T.DROPPED: "count"}),
-        _string("annotations", {T.MESSAGE: "annotations"}),
+        _string("annotations", _whole("annotations")),
         ("origin_message_id", _origin_message_id),
-        _string("definition", dict.fromkeys((*_DEFINING, T.QUEUE_DELETED, T.OPENED), "json")),
+        _string("definition", dict.fromkeys((*_DEFINING, *_NAMED_ONLY, T.OPENED), "json")),
         ("properties", _properties),
         ("body", _body),
         ("body_hash", _body_hash),

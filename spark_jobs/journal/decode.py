@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_jobs.journal.columns import COLUMNS
 from spark_jobs.journal.gather import Batch, Segment, times
-from spark_jobs.journal.layout import PLURAL, Int64s, Records
+from spark_jobs.journal.layout import MANY, Int64s, Records
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, SEGMENTS, arrow_schema
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
 
@@ -122,7 +122,7 @@ def _cut(segment: Segment, indices: Int64s) -> Iterator[Int64s]:
     counts = np.ones(len(indices), np.int64)
     offsets = segment.walk.offsets[indices]
     types = segment.walk.types[indices]
-    for type in PLURAL:
+    for type in MANY:
         those = np.flatnonzero(types == type)
         counts[those] = Records(segment.source, type, offsets[those]).field("n")
     rows = np.cumsum(counts)

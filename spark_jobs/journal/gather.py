@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_jobs.journal.layout import PLURAL, Bools, Int64s, Records, Source, groups, ramps
-from spark_jobs.journal.names import Lookup, QueueName, learn_names, member
+from spark_jobs.journal.layout import MANY, Bools, Int64s, Records, Source, groups, ramps
+from spark_jobs.journal.names import Lookup, QueueName, learn_names, learn_sessions, member
 from spark_jobs.journal.walk import Walk
 from store.record import RecordType
 
@@ -35,7 +35,17 @@ Places = Mapping[int, str]
 class Segment:
     """A segment and what its columns need to know of it."""
 
-    __slots__ = ("_broker_ids", "addresses", "broker_id", "queue_names", "queues", "source", "walk")
+    __slots__ = (
+        "_broker_ids",
+        "addresses",
+        "broker_id",
+        "queue_names",
+        "queues",
+        "session_names",
+        "sessions",
+        "source",
+        "walk",
+    )
 
     def __init__(self, data: bytes, walk: Walk) -> None:
         self.source = Source(data)
@@ -46,6 +56,10 @@ class Segment:
         self.queues = Lookup(known)
         # One more, so that there is always something to take.
         self.queue_names = pa.array([*(known[id].name for id in sorted(known)), None], pa.string())
+        clients: dict[int, str | None] = {}
+        learn_sessions(clients, walk)
+        self.sessions = Lookup(clients)
+        self.session_names = pa.array([*(clients[id] for id in sorted(clients)), None], pa.string())
         #: The address that a definition is about, by the definition's offset.
         self.addresses = {
             each.offset: member(each.value, "address" if each.type == RecordType.QUEUE else "name")
@@ -71,7 +85,7 @@ class Segment:
 
 
 class Group:
-    """The records of one type in a batch, and the rows that they fill: one each, or one for each of their messages."""
+    """The records of one type in a batch, and the rows that they fill: one each, or one for each of their ids."""
 
     __slots__ = ("_counts", "records", "rows")
 
@@ -79,7 +93,7 @@ class Group:
         self.records = records
         self.rows = rows
         self._counts: Int64s | None = None
-        if records.type in PLURAL:
+        if records.type in MANY:
             self._counts = n = records.field("n")
             self.rows = np.repeat(rows, n) + ramps(n)
 
@@ -104,7 +118,7 @@ class Batch:
         types = segment.walk.types[indices]
         found = {type: (those, Records(segment.source, type, offsets[those])) for type, those in groups(types)}
         counts = np.ones(len(indices), np.int64)
-        for type in found.keys() & PLURAL:
+        for type in found.keys() & set(MANY):
             those, records = found[type]
             counts[those] = records.field("n")
         ends = np.cumsum(counts)

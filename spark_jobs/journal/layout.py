@@ -46,18 +46,20 @@ def _layout(names: str, *structs: Struct) -> np.dtype[np.void]:
 
 
 _HEAD: Final = "length type version flags "
+_FACTS: Final = (
+    "timestamp expiration scheduled priority format source address_bytes user_bytes origin_bytes n annotations_bytes"
+)
 _DEFINITION: Final = _layout(_HEAD + "id", record.DEFINITION_FIXED)
+_PACKETS: Final = _layout(_HEAD + "session_id n sent", record.PACKETS_FIXED)
 
 #: What every record begins with.
 HEAD: Final = _layout(_HEAD, record.HEAD)
 
 #: The fixed part of each record type.
 FIXED: Final[dict[int, np.dtype[np.void]]] = {
-    RecordType.MESSAGE: _layout(
-        _HEAD + "id head_bytes body_bytes timestamp expiration scheduled priority format source address_bytes"
-        " user_bytes origin_bytes n annotations_bytes",
-        record.MESSAGE_FIXED,
-        record.FACTS_FIXED,
+    RecordType.MESSAGE: _layout(_HEAD + "id head_bytes body_bytes " + _FACTS, record.MESSAGE_FIXED, record.FACTS_FIXED),
+    RecordType.COPIED: _layout(
+        _HEAD + "id head_bytes body_bytes previous " + _FACTS, record.COPIED_FIXED, record.FACTS_FIXED
     ),
     RecordType.REMOVED: _layout(_HEAD + "queue_id reason n", record.REMOVED_FIXED),
     RecordType.COUNTS: _layout(_HEAD + "queue_id count n", record.COUNTS_FIXED),
@@ -77,10 +79,20 @@ FIXED: Final[dict[int, np.dtype[np.void]]] = {
     RecordType.ADDRESS_DELETED: _DEFINITION,
     RecordType.QUEUE: _DEFINITION,
     RecordType.QUEUE_DELETED: _DEFINITION,
+    RecordType.DIVERT: _DEFINITION,
+    RecordType.DIVERT_DELETED: _DEFINITION,
     RecordType.OPENED: _layout(_HEAD + "next_id n json_bytes", record.OPENED_FIXED),
     RecordType.CLOSED: HEAD,
+    RecordType.LOST: HEAD,
     RecordType.IDS: _layout(_HEAD + "next_id", record.IDS_FIXED),
     RecordType.TRIMMED: _layout(_HEAD + "n", record.TRIMMED_FIXED),
+    RecordType.DUPLICATE_ID: _layout(_HEAD + "address_id message_id duplicate_id_bytes", record.DUPLICATE_ID_FIXED),
+    RecordType.SESSION: _DEFINITION,
+    RecordType.SESSION_DELETED: _DEFINITION,
+    RecordType.INFLIGHT: _layout(_HEAD + "session_id queue_id n", record.INFLIGHT_FIXED),
+    RecordType.RELEASED: _PACKETS,
+    RecordType.RECEIVED: _PACKETS,
+    RecordType.COMPLETED: _PACKETS,
 }
 
 #: A piece of the variable part: its name, the field that counts it ("": it goes to the end), bytes of each.
@@ -93,10 +105,13 @@ def _strings(*names: str) -> tuple[Piece, ...]:
 
 _IDS: Final[tuple[Piece, ...]] = (("ids", "n", 8),)
 _JSON: Final[tuple[Piece, ...]] = (("json", "", 1),)
+_PACKET_IDS: Final[tuple[Piece, ...]] = (("packet_ids", "n", 2),)
+_OF_MESSAGE: Final = (*_IDS, *_strings("address", "user", "origin", "annotations", "head", "body"))
 
 #: The variable part of each record type.
 PIECES: Final[dict[int, tuple[Piece, ...]]] = {
-    RecordType.MESSAGE: (*_IDS, *_strings("address", "user", "origin", "annotations", "head", "body")),
+    RecordType.MESSAGE: _OF_MESSAGE,
+    RecordType.COPIED: _OF_MESSAGE,
     RecordType.REMOVED: _IDS,
     RecordType.COUNTS: _IDS,
     RecordType.DELIVERING: _IDS,
@@ -108,25 +123,48 @@ PIECES: Final[dict[int, tuple[Piece, ...]]] = {
     RecordType.ADDRESS_DELETED: _JSON,
     RecordType.QUEUE: _JSON,
     RecordType.QUEUE_DELETED: _JSON,
+    RecordType.DIVERT: _JSON,
+    RecordType.DIVERT_DELETED: _JSON,
     RecordType.OPENED: (*_IDS, *_strings("json")),
     RecordType.CLOSED: (),
+    RecordType.LOST: (),
     RecordType.IDS: (),
     RecordType.TRIMMED: _IDS,
+    RecordType.DUPLICATE_ID: _strings("duplicate_id"),
+    RecordType.SESSION: _JSON,
+    RecordType.SESSION_DELETED: _JSON,
+    RecordType.INFLIGHT: (*_IDS, *_PACKET_IDS),
+    RecordType.RELEASED: _PACKET_IDS,
+    RecordType.RECEIVED: _PACKET_IDS,
+    RecordType.COMPLETED: _PACKET_IDS,
 }
 
 #: The types that speak about several messages on one queue.
-PLURAL: Final = (RecordType.REMOVED, RecordType.COUNTS, RecordType.DELIVERING, RecordType.SCHEDULED)
+PLURAL: Final = (
+    RecordType.REMOVED,
+    RecordType.COUNTS,
+    RecordType.DELIVERING,
+    RecordType.SCHEDULED,
+    RecordType.INFLIGHT,
+)
+
+#: The types that speak about packet ids of a session.
+PACKETS: Final = (RecordType.INFLIGHT, RecordType.RELEASED, RecordType.RECEIVED, RecordType.COMPLETED)
+
+#: The types of which a record is as many rows as its field `n` says.
+MANY: Final = tuple(dict.fromkeys((*PLURAL, *PACKETS)))
 
 
 class Source:
     """A segment's bytes, readable at any byte."""
 
-    __slots__ = ("_integers", "_lengths", "data")
+    __slots__ = ("_integers", "_lengths", "_shorts", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._integers: Int64s = np.ndarray((max(len(data) - 7, 0),), "<i8", data, 0, (1,))
         self._lengths: npt.NDArray[np.uint32] = np.ndarray((max(len(data) - 3, 0),), "<u4", data, 0, (1,))
+        self._shorts: npt.NDArray[np.uint16] = np.ndarray((max(len(data) - 1, 0),), "<u2", data, 0, (1,))
 
     def rows(self, offsets: Int64s, layout: np.dtype[np.void]) -> Rows:
         """What lies at these bytes, side by side."""
@@ -142,6 +180,10 @@ class Source:
     def integers(self, offsets: Int64s) -> Int64s:
         """The 64-bit numbers at these bytes."""
         return self._integers[offsets].astype(np.int64, copy=False)
+
+    def shorts(self, offsets: Int64s) -> Int64s:
+        """The 16-bit numbers at these bytes."""
+        return self._shorts[offsets].astype(np.int64)
 
 
 class Records:
@@ -178,11 +220,19 @@ class Records:
 
     def ids(self) -> Int64s:
         """The ids of all records, one behind the other: field `n` of each."""
-        at, _ = self.span("ids")
+        return self._source.integers(self._each("ids", 8))
+
+    def packet_ids(self) -> Int64s:
+        """The packet ids of all records, one behind the other: field `n` of each."""
+        return self._source.shorts(self._each("packet_ids", 2))
+
+    def _each(self, piece: str, size: int) -> Int64s:
+        """Where each element of a piece is, of all records."""
+        at, _ = self.span(piece)
         n = self.field("n")
         if not (n == 1).all():
-            at = np.repeat(at, n) + 8 * ramps(n)
-        return self._source.integers(at)
+            at = np.repeat(at, n) + size * ramps(n)
+        return at
 
     def misfits(self) -> Bools:
         """Which records do not have the length that their own fields tell.  Reads the fixed part only."""

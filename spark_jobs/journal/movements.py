@@ -1,6 +1,7 @@
 """Who entered which queue and who left it: the ledger's view, combined within a few segments.
 
-A MESSAGE record is an entry for each of its queues, a REMOVED record a departure for each of its messages.  Most
+A MESSAGE record is an entry for each of its queues, a REMOVED record a departure for each of its messages.  A COPIED
+record is nothing new, unless the segment of which it is a copy is gone: then it is all that says of an entry.  Most
 messages enter and leave again within a few segments; of those the books need no more than their number.  So the
 movements of a partition are combined here, before Spark moves any of them between machines:
 
@@ -68,22 +69,25 @@ class _Origins:
 class Movements:
     """One for a partition: `add` its segments in order, then take the `batches` (all columns of schema.MOVEMENTS).
 
-    Messages with ids below `keep_below` never settle.  Bounds are those of decode.Selection: movements out of them do
-    not count.
+    Messages with ids below `keep_below` never settle.  `first_segment` is the lowest number of all segments there are:
+    copies from lower ones are entries, unless the bounds have a beginning (0: none is).  Bounds are those of
+    decode.Selection: movements out of them do not count.
     """
 
     def __init__(
         self,
         *,
         keep_below: int = 0,
+        first_segment: int = 0,
         from_position: int | None = None,
         to_position: int | None = None,
         from_time: int | None = None,
         to_time: int | None = None,
     ) -> None:
-        types = frozenset((RecordType.MESSAGE, RecordType.REMOVED, RecordType.DROPPED))
+        types = frozenset((RecordType.MESSAGE, RecordType.COPIED, RecordType.REMOVED, RecordType.DROPPED))
         self._selection = Selection((), types, from_position, to_position, from_time, to_time)
         self._keep_below = keep_below
+        self._first_segment = first_segment if from_position is None and from_time is None else 0
         self._events: list[_Events] = []
         self._origins: list[_Origins] = []
         self._records = 0
@@ -102,11 +106,17 @@ class Movements:
         segment = Segment(data, walk)
         if len(dropped):
             self._dropped.append(_dropped(segment, dropped))
-        self._add_entries(segment, indices[types == RecordType.MESSAGE])
+        self._add_entries(segment, RecordType.MESSAGE, indices[types == RecordType.MESSAGE])
+        if self._first_segment:
+            self._add_copies(segment, indices[types == RecordType.COPIED])
         self._add_departures(segment, indices[types == RecordType.REMOVED])
 
-    def _add_entries(self, segment: Segment, indices: Int64s) -> None:
-        records = Records(segment.source, RecordType.MESSAGE, segment.walk.offsets[indices])
+    def _add_copies(self, segment: Segment, indices: Int64s) -> None:
+        records = Records(segment.source, RecordType.COPIED, segment.walk.offsets[indices])
+        self._add_entries(segment, RecordType.COPIED, indices[records.field("previous") < self._first_segment])
+
+    def _add_entries(self, segment: Segment, type: RecordType, indices: Int64s) -> None:
+        records = Records(segment.source, type, segment.walk.offsets[indices])
         n = records.field("n")
         queue, message = records.ids(), np.repeat(records.field("id"), n)
         self._note(segment.walk, indices, n, queue, message, np.full(len(queue), _ENTERED, np.int64))

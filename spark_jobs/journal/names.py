@@ -1,4 +1,4 @@
-"""The names of queues, by the definitions that a segment carries, and looking up many ids at once."""
+"""The names of queues and sessions, by the definitions that a segment carries, and looking up many ids at once."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def learn_names(names: dict[int, QueueName], walk: Walk) -> None:
             names[definition.id] = QueueName(name, member(definition.value, "address"))
         elif definition.type == RecordType.QUEUE_DELETED:
             names.setdefault(definition.id, QueueName(name, None))
+
+
+def learn_sessions(names: dict[int, str | None], walk: Walk) -> None:
+    """Take in the sessions that a segment defines."""
+    for definition in walk.definitions:
+        if definition.type in (RecordType.SESSION, RecordType.SESSION_DELETED):
+            names[definition.id] = member(definition.value, "name")
 
 
 class Lookup:

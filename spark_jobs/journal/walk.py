@@ -58,12 +58,18 @@ _WITH_JSON: Final = (
     RecordType.ADDRESS_DELETED,
     RecordType.QUEUE,
     RecordType.QUEUE_DELETED,
+    RecordType.DIVERT,
+    RecordType.DIVERT_DELETED,
+    RecordType.SESSION,
+    RecordType.SESSION_DELETED,
 )
 
 
 def _known_types() -> Bools:
+    """What can be read: not what a repair put where nothing could be."""
     known = np.zeros(256, np.bool_)
     known[list(KNOWN_TYPES)] = True
+    known[RecordType.LOST] = False
     return known
 
 
@@ -82,7 +88,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The JSON object in a record at byte `offset`: of an address, a queue, a deletion, or of OPENED (its id is 0)."""
+    """The JSON object at byte `offset`: of an address, a queue, a session, a deletion, or of OPENED (its id is 0)."""
 
     offset: int
     type: int
@@ -270,7 +276,9 @@ def _check_records(source: Source, found: Walk) -> None:
     heads = source.rows(found.offsets[unsound], layout.HEAD)
     for type, version in np.unique(heads[["type", "version"]]).tolist():
         what = f"record type {type} version {version} is unknown"
-        if _KNOWN[type] and version == VERSION:
+        if type == RecordType.LOST:
+            what = "lost: a repair of the journal could not save it"
+        elif _KNOWN[type] and version == VERSION:
             what = f"the length of a {RecordType(type).name} record is not that of its fields"
         _note_records(found, unsound[(heads["type"] == type) & (heads["version"] == version)], what)
     _keep(found, sound)

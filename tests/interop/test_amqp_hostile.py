@@ -369,7 +369,7 @@ def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_logins(tmp_path: Path) -> None:
-    with running(tmp_path, '[users.alice]\npassword = "secret"\n') as broker:
+    with running(tmp_path, "[security]\nlogin-failure-delay = 0\n", users={"alice": "secret"}) as broker:
         wrong = [
             SaslInit("PLAIN", b"\0alice\0wrong"),
             SaslInit("PLAIN", b"\0alice\0"),

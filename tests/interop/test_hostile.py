@@ -165,7 +165,7 @@ LOGINS = {
 
 
 def test_logins(tmp_path: Path) -> None:
-    with running(tmp_path, '[users.alice]\npassword = "secret"\n') as broker:
+    with running(tmp_path, "[security]\nlogin-failure-delay = 0\n", users={"alice": "secret"}) as broker:
         for name, login in LOGINS.items():
             with peer(broker.port) as stranger:
                 stranger.send("CONNECT", {"accept-version": "1.2", "host": "h", **login})

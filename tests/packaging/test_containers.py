@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from broker.cli.main import cli
-from broker.config import ConfigError, load
+from broker.config import load
 from spark_jobs.java import find_java, spark_home_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -136,17 +136,18 @@ def test_the_image_runs_the_broker() -> None:
     context = _parse(json.loads(_only("CMD")))
     assert context.info_name == "run"
     [listen] = context.params["listen"]
-    user = {"BARTLEBY_USERS__ORDERS__PASSWORD": "x"}
-    config = load(ROOT / "etc" / "broker.toml", environment | user, listen=[listen])
+    config = load(ROOT / "etc" / "broker.toml", environment, listen=[listen])
     assert config.broker.data_directory == Path(DATA)
     assert (config.acceptors["stomp"].host, config.acceptors["http"].host) == ("0.0.0.0", "127.0.0.1")
     assert {str(acceptor.port) for acceptor in config.acceptors.values()} == set(_only("EXPOSE").split())
 
 
-def test_the_image_has_no_default_password() -> None:
+def test_the_image_has_no_user_and_lets_nobody_in_without() -> None:
     [listen] = _parse(json.loads(_only("CMD"))).params["listen"]
-    with pytest.raises(ConfigError, match=r"add a \[users.NAME\] with a password"):
-        load(ROOT / "etc" / "broker.toml", _image_environment(), listen=[listen])
+    config = load(ROOT / "etc" / "broker.toml", _image_environment(), listen=[listen])
+    assert not config.security.anonymous
+    assert not config.acceptors["stomp"].is_loopback, "so the broker makes a first user: see test_first_user"
+    assert "users.toml" not in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_health_check_asks_the_broker() -> None:
@@ -191,17 +192,10 @@ def test_compose_allows_as_many_files_as_there_may_be_connections() -> None:
     assert BROKER["ulimits"]["nofile"] > load(None).limits.connections_max
 
 
-def test_the_broker_takes_the_environment_of_compose(tmp_path: Path) -> None:
-    """With its secrets where they are here: each is mounted below /run/secrets."""
-    environment = _image_environment() | BROKER["environment"]
-    for name in BROKER["secrets"]:
-        (tmp_path / name).write_text("geheim\n")
-        assert COMPOSE["secrets"][name]["file"].removeprefix("./") in (ROOT / ".gitignore").read_text().replace("/", "")
-    here = {key: value.replace("/run/secrets/", f"{tmp_path}/") for key, value in environment.items()}
-    assert here != environment
+def test_the_broker_takes_the_environment_of_compose() -> None:
+    assert "secrets" not in COMPOSE, "users are in the data volume, with hashes"
     [listen] = _parse(json.loads(_only("CMD"))).params["listen"]
-    config = load(ROOT / "etc" / "broker.toml", here, listen=[listen])
-    assert {user.password.get_secret_value() for user in config.users.values()} == {"geheim"}
+    config = load(ROOT / "etc" / "broker.toml", _image_environment() | BROKER["environment"], listen=[listen])
     assert config.log.format == "json"
     assert config.journal.retention.enabled, "the ledger of each night needs what happened since the last"
     assert config.journal.retention.max_age > 48 * 3600 * 1000

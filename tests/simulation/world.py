@@ -33,10 +33,14 @@ _PASSING: Final = frozenset({"message-id", "ack", "subscription", "redelivered",
 def small(
     *settings: dict[str, object], segment_bytes: int = SEGMENT_BYTES, retained: bool = True, **sections: object
 ) -> Config:
-    """The configuration as shipped with small segments; `retained`: none is ever deleted, so nothing is forgotten."""
+    """The configuration as shipped with small segments, cleaned early.
+
+    `retained`: none is ever deleted, so nothing is forgotten.
+    """
     shipped = configured().journal
     retention = shipped.retention.model_copy(update={"enabled": retained, "max_age": -1, "max_bytes": -1})
-    journal = shipped.model_copy(update={"segment_size": segment_bytes, "reserve": 4096, "retention": retention})
+    sizes = {"segment_size": segment_bytes, "reserve": 4096, "compact_min_files": 2, "compact_percentage": 50}
+    journal = shipped.model_copy(update={**sizes, "retention": retention})
     return configured(*settings, journal=journal, **sections)
 
 
@@ -95,6 +99,9 @@ def accounts(files: SimFiles, directory: str, below: int | None = None) -> dict[
             for queue_id in record.facts.queue_ids:
                 assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
                 queues[queue_id].entered.add(record.id)
+        elif isinstance(record, decode.Copied):
+            for queue_id in record.facts.queue_ids:
+                assert record.id in queues[queue_id].present, f"message {record.id} was copied where it was not"
         elif isinstance(record, decode.Removed):
             account = queues[record.queue_id]
             for id in record.ids:
@@ -174,8 +181,10 @@ def check_counters(broker: SimBroker) -> None:
     for queue in broker.engine.router.queues.values():
         c = queue.counters
         gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
+        gone += c.replaced + c.evicted + c.dropped
         assert c.added == gone + queue.message_count, f"{queue.name}: {c.added} came, {gone} left"
-        assert queue.delivering == sum(len(consumer.unacked) for consumer in queue.consumers)
+        held = sum(len(consumer.unacked) for consumer in queue.consumers)
+        assert queue.delivering == (0 if queue.keeps else held)
     usage = broker.engine.core.usage
     assert usage.bytes >= 0
     assert usage.messages >= 0

@@ -10,11 +10,19 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Small journals on two cores: little heap, the quick compiler only, a collector without threads.
+#: Small journals on two cores: little heap, the quick compiler only, a collector without threads, and one partition of
+#: what is sorted or grouped.
 CONF: Final = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+#: What whoever reads an object store has in the environment; Java's processes have it from when they are started.
+CREDENTIALS: Final = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
 }
 
 
@@ -22,11 +30,12 @@ CONF: Final = {
 def spark() -> Iterator[SparkSession]:
     """A session that knows the data source.  What runs in this process and asks for a session gets this one."""
     from spark_jobs.java import NoJava
+    from spark_jobs.jvm import environment
     from spark_jobs.session import spark_session
     from spark_jobs.source import register
 
     try:
-        with spark_session("tests", master="local[2]", conf=CONF) as session:
+        with environment(CREDENTIALS), spark_session("tests", master="local[2]", conf=CONF) as session:
             register(session)
             yield session
     except NoJava as error:

@@ -133,7 +133,17 @@ def test_dropped(reason: int, count: int, size: int, address: str) -> None:
     assert found == decode.Dropped(reason, count, size, address)
 
 
-@pytest.mark.parametrize("encode", [record.address, record.address_deleted, record.queue, record.queue_deleted])
+DEFINING = (
+    record.address,
+    record.address_deleted,
+    record.queue,
+    record.queue_deleted,
+    record.session,
+    record.session_deleted,
+)
+
+
+@pytest.mark.parametrize("encode", DEFINING)
 def test_definitions(encode: object) -> None:
     assert callable(encode)
     definition = {"name": "Bücher", "filter": "", "n": 3}
@@ -159,8 +169,32 @@ def test_trimmed(segments: list[int]) -> None:
     assert there_and_back(record.trimmed(segments)) == decode.Trimmed(tuple(segments))
 
 
+@given(u64, u64, st.binary(max_size=300))
+def test_duplicate_id(address_id: int, message_id: int, id: bytes) -> None:
+    for again in (False, True):
+        made = record.duplicate_id(address_id, message_id, id, again=again)
+        assert there_and_back(made) == decode.DuplicateId(address_id, message_id, id)
+
+
 def test_closed() -> None:
     assert there_and_back(record.closed()) == decode.Closed()
+
+
+@given(u64, u64, st.lists(st.tuples(u64, u16), max_size=20))
+def test_inflight(session_id: int, queue_id: int, sent: list[tuple[int, int]]) -> None:
+    ids, packet_ids = tuple(id for id, _ in sent), tuple(packet_id for _, packet_id in sent)
+    found = there_and_back(record.inflight(session_id, queue_id, ids, packet_ids))
+    assert found == decode.Inflight(session_id, queue_id, ids, packet_ids)
+
+
+@given(u64, st.lists(u16, max_size=20), st.booleans())
+def test_packet_ids(session_id: int, packet_ids: list[int], sent: bool) -> None:
+    expected = decode.Packets(session_id, True, tuple(packet_ids))
+    assert there_and_back(record.released(session_id, packet_ids)) == expected
+    expected = decode.Packets(session_id, False, tuple(packet_ids))
+    assert there_and_back(record.received(session_id, packet_ids)) == expected
+    expected = decode.Packets(session_id, sent, tuple(packet_ids))
+    assert there_and_back(record.completed(session_id, packet_ids, sent=sent)) == expected
 
 
 EXAMPLES = {
@@ -202,13 +236,35 @@ EXAMPLES = {
     RecordType.OPENED: record.opened(1, [2, 3], {"version": "1"}),
     RecordType.CLOSED: record.closed(),
     RecordType.IDS: record.ids(1),
+    RecordType.LOST: record.lost(),
     RecordType.TRIMMED: record.trimmed([1, 2]),
+    RecordType.DIVERT: record.divert(1, {"name": "d"}),
+    RecordType.DIVERT_DELETED: record.divert_deleted(1, {"name": "d"}),
+    RecordType.DUPLICATE_ID: record.duplicate_id(1, 2, b"id"),
+    RecordType.SESSION: record.session(1, {"name": "c"}),
+    RecordType.SESSION_DELETED: record.session_deleted(1, {"name": "c"}),
+    RecordType.INFLIGHT: record.inflight(1, 2, [3, 4], [5, 6]),
+    RecordType.RELEASED: record.released(1, [2, 3]),
+    RecordType.RECEIVED: record.received(1, [2, 3]),
+    RecordType.COMPLETED: record.completed(1, [2, 3], sent=True),
 }
 parts: list[bytes] = []
 record.encode_messages(
     parts, record.message_facts(timestamp=1, queue_ids=[2, 3], address="addr", user="u"), 1, [Body(9, b"head", b"body")]
 )
 EXAMPLES[RecordType.MESSAGE] = b"".join(parts)
+copies: list[bytes] = []
+record.encode_copies(
+    copies, record.message_facts(timestamp=1, queue_ids=[2], address="addr"), 1, [Body(9, b"head", b"body")], 7
+)
+EXAMPLES[RecordType.COPIED] = b"".join(copies)
+
+
+def test_a_copy_is_its_message_and_where_it_lay() -> None:
+    copied = decode.decode(EXAMPLES[RecordType.COPIED], 0)
+    assert isinstance(copied, decode.Copied)
+    assert (copied.id, copied.flags, copied.previous, copied.head, copied.body) == (9, 1, 7, b"head", b"body")
+    assert (copied.facts.queue_ids, copied.facts.address, copied.facts.timestamp) == ((2,), "addr", 1)
 
 
 def test_there_is_an_example_of_every_type() -> None:
@@ -237,6 +293,9 @@ def test_strings_have_a_limit() -> None:
     assert decode.decode_facts(record.message_facts(timestamp=0, address=longest)).address == longest
     with pytest.raises(RecordError, match="address of 65536 bytes exceeds 65535"):
         record.message_facts(timestamp=0, address=longest + "x")
+    record.duplicate_id(1, 2, b"x" * record.STRING_BYTES_MAX)
+    with pytest.raises(RecordError, match="duplicate id of 65536 bytes exceeds 65535"):
+        record.duplicate_id(1, 2, b"x" * (record.STRING_BYTES_MAX + 1))
     with pytest.raises(RecordError, match="address"):
         record.dropped(1, 2, 3, "é" * 40_000)
 
@@ -263,3 +322,5 @@ def test_the_bytes_are_the_same_on_a_big_endian_machine(monkeypatch: pytest.Monk
     swapped = record.removed(1, 2, [3])
     assert swapped == packed[:24] + packed[:23:-1]
     assert decode.decode(swapped, 0) == decode.Removed(1, 2, (3,))
+    assert record.released(1, [2])[24:] == b"\0\2"
+    assert decode.decode(record.released(1, [2]), 0) == decode.Packets(1, True, (2,))

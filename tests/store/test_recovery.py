@@ -323,9 +323,9 @@ def test_the_message_says_where_what_and_what_to_do() -> None:
     corrupt = Corrupt("/data/journal/0000000007.journal", 64, "no valid entry")
     assert str(corrupt) == (
         "/data/journal/0000000007.journal: no valid entry at byte 64; "
-        "inspect it with: bartleby journal verify /data/journal"
+        "look closer with: bartleby journal verify /data/journal; repair it with: bartleby journal repair /data/journal"
     )
-    assert Corrupt("x.journal", 0, "?").command == "bartleby journal verify ."
+    assert Corrupt("x.journal", 0, "?").command == "bartleby journal repair ."
 
 
 def test_an_empty_directory() -> None:

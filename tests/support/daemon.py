@@ -13,13 +13,16 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
+
+from broker.security.users_file import StoredUser, write_users
+from tests.support.sim_gate import cheap_user
 
 #: How long a broker may take to get ready or to end, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 20.0
@@ -37,15 +40,21 @@ class NotReady(Exception):
 class DaemonProcess:
     """A broker in a directory of its own; `settings` is its whole configuration file, in TOML.
 
+    With `users` (name and password, each in the role `amq`) nobody else comes in.
+
     `ports` holds the port of each acceptor once it runs; they are others after a restart.
     """
 
-    def __init__(self, directory: Path, settings: str = "", *, wrapper: Wrapper = ()) -> None:
+    def __init__(
+        self, directory: Path, settings: str = "", *, wrapper: Wrapper = (), users: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self.data = directory / "data"
         self.config = directory / "broker.toml"
         self.config.write_text(settings)
-        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "http")))
+        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "mqtt", "http")))
+        if users is not None:
+            self.set_users({name: cheap_user(password, "amq") for name, password in users.items()})
         self.ports: dict[str, int] = {}
         self.starts = 0
         self._wrapper = tuple(wrapper)
@@ -54,6 +63,11 @@ class DaemonProcess:
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
         self._changed = threading.Condition()
+
+    def set_users(self, users: Mapping[str, StoredUser]) -> None:
+        """Write the users file."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        write_users(self.data / "users.toml", users)
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -189,7 +203,7 @@ class DaemonProcess:
         """Other settings and SIGHUP; returns once they are in force."""
         before = self.log.count("reload.done")
         self.config.write_text(settings)
-        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "http")))
+        self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "mqtt", "http")))
         self.signal(signal.SIGHUP)
         self.await_log("reload.done", times=before + 1)
 
@@ -219,9 +233,11 @@ class DaemonProcess:
 
 
 @contextmanager
-def running(directory: Path, settings: str = "", *, wrapper: Wrapper = ()) -> Iterator[DaemonProcess]:
+def running(
+    directory: Path, settings: str = "", *, wrapper: Wrapper = (), users: Mapping[str, str] | None = None
+) -> Iterator[DaemonProcess]:
     """A broker that runs; whatever becomes of it, it has ended afterwards."""
-    broker = DaemonProcess(directory, settings, wrapper=wrapper)
+    broker = DaemonProcess(directory, settings, wrapper=wrapper, users=users)
     try:
         yield broker.start()
     except BaseException:

@@ -7,22 +7,25 @@
 
 After each thing that a client does, the broker turns until nothing is left to do; `advance` moves the time, and the
 broker wakes whenever it would have.  With `lazy_disk` the writer works only when told (`step`), so that a test can
-look at what is not yet durable.
+look at what is not yet durable.  With `users` (name and password, each in the role `amq`) nobody else comes in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
 from broker.accepting import Accepting
 from broker.config import AddressSetting, Config, load
 from broker.engine.engine import Engine
+from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.wiring import Parts, Surroundings, assemble, recover
 from store.log import FileLog
 from store.writer import InlineWriter
 from tests.support.sim_files import SimFiles
+from tests.support.sim_gate import sim_gate
 from tests.support.stomp_client import FrameReader, ServerFrame, frame
 
 START: Final = 1_780_000_000_000
@@ -49,8 +52,10 @@ class SimBroker:
         seed: int = 0,
         now: int = START,
         lazy_disk: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config or configured()
+        self.users = users
         self.files = files if files is not None else SimFiles(seed)
         self.seed = seed
         self.now = now
@@ -69,10 +74,18 @@ class SimBroker:
             memory_bytes=1 << 30,
         )
         self.parts: Parts = assemble(self.config, outside, self._make_writer, self._wake)
-        self.accepting = Accepting(self.config, self.parts.turn)
+        self.gate = sim_gate(self.config, users, self._report, lambda: self.now)
+        self.engine.security.roles_of = self.gate.roles_of
+        self.accepting = Accepting(self.config, self.parts.turn, self.gate)
         self.parts.log.open()
         self.verdict, self.restored = recover(self.parts, self.config)
+        self.parts.turn.enter()
+        self.restore_sessions()
         self.run()
+
+    def restore_sessions(self) -> None:
+        """Stored sessions are taken over by those who speak for them."""
+        self.accepting.restore()
 
     @property
     def engine(self) -> Engine:
@@ -107,6 +120,10 @@ class SimBroker:
         """Let the disk do what it has been given."""
         self.write()
         self.turn()
+
+    def hold_disk(self) -> None:
+        """From now on the writer works only when told, as with `lazy_disk`."""
+        self._lazy = True
 
     def write(self) -> None:
         """The disk works while a tick may be open: the writer's announcement comes before its end."""
@@ -170,7 +187,9 @@ class SimBroker:
             self.files.crash()
         else:
             self.shut_down()
-        return SimBroker(self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk)
+        return type(self)(
+            self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk, users=self.users
+        )
 
     def shut_down(self) -> None:
         """Stop in good order."""
@@ -194,7 +213,7 @@ class SimPeer:
         self.stalled = False  # the client does not read: the wire takes nothing
         self._waiting = b""
         make = broker.accepting.sessions(broker.config.messaging_acceptors[acceptor])
-        self.session: Session = make(self, number, f"client-{number}")
+        self.session: Session = make(self, number, Peer(f"client-{number}", f"client-{number}"))
 
     def heard(self, data: bytes) -> None:
         """Bytes from the broker."""

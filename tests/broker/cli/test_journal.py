@@ -145,8 +145,38 @@ def test_stat_counts(data: Path) -> None:
     assert "purged" in text
 
 
-@pytest.mark.parametrize("command", ["verify", "print", "stat"])
+@pytest.mark.parametrize("command", ["verify", "print", "stat", "repair"])
 def test_a_directory_that_is_not_there_is_2(tmp_path: Path, command: str) -> None:
     result = invoke("journal", command, str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "No such file or directory" in result.stderr
+
+
+def test_repair(data: Path, tmp_path: Path) -> None:
+    """Damage, a dry run, a refusal, the repair, and a journal that is well, with the old file beside it."""
+    segment = data / "journal" / "0000000001.journal"
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"first body")] ^= 1
+    segment.write_bytes(content)
+    backup = tmp_path / "before"
+    dry = invoke("journal", "repair", str(data), "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "records are lost for certain" in dry.stdout
+    assert segment.read_bytes() == content
+    assert invoke("journal", "repair", str(data), "--backup", str(backup), input="n\n").exit_code == 1
+    assert not backup.exists()
+    done = invoke("journal", "repair", str(data), "--backup", str(backup), "--yes")
+    assert done.exit_code == 0, done.output
+    assert (backup / segment.name).read_bytes() == content
+    assert invoke("journal", "verify", str(data)).exit_code == 0
+    assert "LOST" in invoke("journal", "print", str(data)).stdout
+    again = invoke("journal", "repair", str(data), "--yes")
+    assert (again.exit_code, "nothing to repair" in again.stderr) == (1, True)
+
+
+def test_repair_of_a_journal_in_use(tmp_path: Path) -> None:
+    async def tried(broker: TestBroker, operator: Operator) -> None:
+        result = invoke("journal", "repair", str(tmp_path), "--yes")
+        assert (result.exit_code, "stop the broker first" in result.stderr) == (1, True)
+
+    operate(tmp_path, tried)

@@ -45,7 +45,7 @@ def test_values_have_the_type_of_their_setting() -> None:
     assert (stomp.port, stomp.heart_beat_to_connection_ttl_modifier, stomp.connection_ttl) == (0, 1.5, -1)
     assert config.addresses["prices"].routing_types == (RoutingType.ANYCAST, RoutingType.MULTICAST)
     assert set(config.addresses) == {"DLQ", "ExpiryQueue", "prices"}
-    assert set(config.acceptors) == {"stomp", "amqp", "http"}
+    assert set(config.acceptors) == {"stomp", "amqp", "mqtt", "http"}
 
 
 def test_the_environment_is_over_the_file(tmp_path: Path) -> None:
@@ -58,12 +58,13 @@ def test_the_environment_is_over_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("variable", "user"), [("ALICE", "alice"), ("Alice", "Alice"), ("NIGHT_SHIFT", "night-shift")])
 def test_new_names(variable: str, user: str) -> None:
-    config = load(None, {f"BARTLEBY_USERS__{variable}__PASSWORD": "geheim"})
-    assert list(config.users) == [user]
+    start = f"BARTLEBY_ACCEPTORS__{variable}__"
+    config = load(None, {f"{start}PROTOCOL": "stomp", f"{start}PORT": "1"})
+    assert config.acceptors[user].port == 1
 
 
 @pytest.mark.parametrize(
-    ("content", "password"),
+    ("content", "value"),
     [
         (b"geheim", "geheim"),
         (b"geheim\n", "geheim"),
@@ -73,11 +74,11 @@ def test_new_names(variable: str, user: str) -> None:
         (b"x" * SECRET_BYTES_MAX, "x" * SECRET_BYTES_MAX),
     ],
 )
-def test_a_secret_from_a_file(tmp_path: Path, content: bytes, password: str) -> None:
+def test_a_value_from_a_file(tmp_path: Path, content: bytes, value: str) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(content)
-    config = load(None, {"BARTLEBY_USERS__ALICE__PASSWORD_FILE": str(secret)})
-    assert config.users["alice"].password.get_secret_value() == password
+    config = load(None, {"BARTLEBY_ACCEPTORS__STOMP__HOST_FILE": str(secret)})
+    assert config.acceptors["stomp"].host == value
 
 
 @pytest.mark.parametrize(
@@ -88,19 +89,19 @@ def test_a_secret_from_a_file(tmp_path: Path, content: bytes, password: str) -> 
         (b"x" * (SECRET_BYTES_MAX + 1), f"more than {SECRET_BYTES_MAX} bytes"),
     ],
 )
-def test_a_secret_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
     secret = tmp_path / "secret"
     if content is not None:
         secret.write_bytes(content)
-    [problem] = problems({"BARTLEBY_USERS__ALICE__PASSWORD_FILE": str(secret)})
-    assert (problem.file, problem.key) == ("BARTLEBY_USERS__ALICE__PASSWORD_FILE", "users.alice.password")
+    [problem] = problems({"BARTLEBY_ACCEPTORS__STOMP__HOST_FILE": str(secret)})
+    assert (problem.file, problem.key) == ("BARTLEBY_ACCEPTORS__STOMP__HOST_FILE", "acceptors.stomp.host")
     assert reason in problem.fix
 
 
-def test_an_empty_password_is_none(tmp_path: Path) -> None:
+def test_an_empty_file_is_an_empty_text(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"\n")
-    [problem] = problems({"BARTLEBY_USERS__ALICE__PASSWORD_FILE": str(secret)})
+    [problem] = problems({"BARTLEBY_ACCEPTORS__STOMP__HOST_FILE": str(secret)})
     assert problem.fix == "give a text that is not empty"
 
 
@@ -118,14 +119,13 @@ def test_any_setting_may_come_from_a_file(tmp_path: Path) -> None:
         ("BARTLEBY_BROKER__NAME__FIRST", "x", "broker.name.first", "there is no such setting"),
         ("BARTLEBY_BROKER__", "x", "broker.", "there is no such setting"),
         ("BARTLEBY_JOURNAL__RETENTION", "x", "journal.retention", "this is a table"),
-        ("BARTLEBY_USERS__ALICE", "geheim", "users.alice", "this is a table"),
-        ("BARTLEBY_USERS__ALICE_FILE", "geheim", "users.alice-file", "this is a table"),
+        ("BARTLEBY_USERS__ALICE__PASSWORD", "geheim", "users.alice.password", "bartleby user add"),
+        ("BARTLEBY_SECURITY_SETTINGS__0__MATCH", "x", "security-settings.0.match", "write them into the file"),
         ("BARTLEBY_ADDRESS_SETTINGS__0__MATCH", "x", "address-settings.0.match", "write them into the file"),
         ("BARTLEBY_ACCEPTORS__STOMP__PORT", "many", "acceptors.stomp.port", "give an integer"),
         ("BARTLEBY_SECURITY__ANONYMOUS", "yes", "security.anonymous", "give true or false"),
-        ("BARTLEBY_ACCEPTORS__MQTT__PROTOCOL", "mqtt", "acceptors.mqtt.protocol", "does not speak mqtt yet"),
+        ("BARTLEBY_ACCEPTORS__OLD__PROTOCOL", "openwire", "acceptors.old.protocol", "does not speak openwire yet"),
         ("BARTLEBY_LIMITS__TRANSACTION_BYTES_MAX", "1GiB", "limits.transaction-bytes-max", "at most half"),
-        ("BARTLEBY_ACCEPTORS__STOMP__HOST", "0.0.0.0", "acceptors.stomp.host", "without users"),
         ("BARTLEBY_BROKER_NAME", "x", "broker", "rename it to BARTLEBY_BROKER__NAME"),
         ("BARTLEBY_ADDRESS_SETTINGS_X", "x", "address-settings", "BARTLEBY_ADDRESS_SETTINGS__X"),
     ],
@@ -139,10 +139,8 @@ def test_a_problem_names_the_variable(name: str, value: str, key: str, fix: str)
 
 def test_two_variables_for_one_setting(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("geheim")
-    [problem] = problems(
-        {"BARTLEBY_USERS__A__PASSWORD": "geheim", "BARTLEBY_USERS__A__PASSWORD_FILE": str(tmp_path / "x")}
-    )
-    assert problem.fix == "BARTLEBY_USERS__A__PASSWORD gives it already: keep one of them"
+    [problem] = problems({"BARTLEBY_BROKER__NAME": "geheim", "BARTLEBY_BROKER__NAME_FILE": str(tmp_path / "x")})
+    assert problem.fix == "BARTLEBY_BROKER__NAME gives it already: keep one of them"
 
 
 def test_a_wrong_file_under_a_variable_is_told_for_the_file(tmp_path: Path) -> None:

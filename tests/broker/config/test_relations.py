@@ -9,8 +9,10 @@ import pytest
 from broker.config import Config, ConfigError, load
 
 STOMP = '[acceptors.a]\nprotocol = "stomp"\n'
+TLS = '[acceptors.a]\nprotocol = "stomp"\n[acceptors.a.tls]\ncertificate = "a"\nkey = "b"\n'
 SETTING = '[[address-settings]]\nmatch = "#"\n'
-USER = '[users.alice]\npassword = "geheim"\n'
+PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
+CERTIFICATE = '[[certificate-users]]\nuser = "%cn"\nsubject = '
 
 
 def read(directory: Path, text: str) -> Config:
@@ -79,8 +81,13 @@ def read(directory: Path, text: str) -> Config:
             "61613",
             "acceptors.a listens there already",
         ),
-        (STOMP + 'host = "::"\n', "acceptors.a.host", '"::"', "allow it with anonymous = true in [security]"),
-        ("[security]\nanonymous = true\n" + USER, "security.anonymous", "true", "every login needs a password"),
+        (PERMISSIONS + PERMISSIONS, 'security-settings["#"].match', "", "given twice"),
+        ('[[security-settings]]\nmatch = "a.#.%u"\n', 'security-settings["a.#.%u"].match', "", "last character"),
+        (CERTIFICATE + '"alice"\n', "certificate-users[0].subject", '"alice"', "is written as"),
+        (CERTIFICATE + '"O=x"\n', "certificate-users[0].subject", '"O=x"', "needs one CN"),
+        (TLS + "need-client-auth = true\n", "acceptors.a.tls.need-client-auth", "true", "client-ca"),
+        (TLS + 'client-ca = "c"\n', "acceptors.a.tls.client-ca", '"c"', "want-client-auth"),
+        (TLS + 'crl = "c"\n', "acceptors.a.tls.crl", '"c"', "client-ca"),
         ("[addresses.a]\n", "addresses.a.routing-types", "", 'routing-types = ["ANYCAST"]'),
         ('[addresses."a::b"]\nrouting-types = ["ANYCAST"]\n', "addresses.a::b", '"a::b"', "rename it"),
         ('[addresses.a.queues.""]\nrouting-type = "ANYCAST"\n', "addresses.a.queues.", '""', "name is empty"),
@@ -141,7 +148,10 @@ def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: st
         STOMP + 'port = 0\n[acceptors.b]\nprotocol = "http"\nport = 0\n',
         STOMP + 'also = "b"\n[acceptors.b]\nprotocol = "amqp"\nenabled = false\n',
         '[acceptors.b]\nprotocol = "amqp"\namqp-credits = 10\namqp-low-credits = 9\n',
-        STOMP + 'host = "0.0.0.0"\n' + USER,
+        STOMP + 'host = "0.0.0.0"\n',
+        '[[security-settings]]\nmatch = "a.%u.%c.#"\nsend = ["x"]\n',
+        CERTIFICATE + '"CN=*,O=x"\n',
+        TLS + 'client-ca = "c"\nwant-client-auth = true\ncrl = "d"\n',
         STOMP + 'host = "0.0.0.0"\n[security]\nanonymous = true\n',
         STOMP + 'host = "0.0.0.0"\nenabled = false\n',
         '[acceptors.b]\nprotocol = "http"\nhost = "0.0.0.0"\n',

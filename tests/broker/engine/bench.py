@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
@@ -41,6 +41,9 @@ class Taker:
         return bodies
 
 
+T = TypeVar("T", bound=Taker)
+
+
 class Waiting:
     """Somebody who waits for confirmations."""
 
@@ -64,6 +67,13 @@ class Producing:
         self.blocked = False
 
 
+class EngineBroker(SimBroker):
+    """A broker without protocols: stored sessions stay as the journal has them."""
+
+    def restore_sessions(self) -> None:
+        """Nobody takes them over."""
+
+
 class Bench:
     """A broker's engine; `settings` are those of address-settings sections."""
 
@@ -76,7 +86,7 @@ class Bench:
         **sections: Any,
     ) -> None:
         config = small(*settings, segment_bytes=segment_bytes, **sections)
-        self.broker = SimBroker(config, lazy_disk=lazy_disk) if running is None else running
+        self.broker = EngineBroker(config, lazy_disk=lazy_disk) if running is None else running
 
     @property
     def engine(self) -> Engine:
@@ -128,16 +138,20 @@ class Bench:
         self.run()
         return messages
 
-    def take(
-        self, destination: str, routing_type: RoutingType | None = RoutingType.ANYCAST, **more: Any
-    ) -> Taker:
+    def take(self, destination: str, routing_type: RoutingType | None = RoutingType.ANYCAST, **more: Any) -> Taker:
         """Subscribe; acknowledged one by one unless `ack_mode` says otherwise."""
-        taker = Taker()
+        taker = self.attach(Taker(), destination, routing_type, **more)
+        self.run()
+        return taker
+
+    def attach(
+        self, taker: T, destination: str, routing_type: RoutingType | None = RoutingType.ANYCAST, **more: Any
+    ) -> T:
+        """The same for a sink of one's own, and the tick stays open."""
         more.setdefault("ack_mode", AckMode.INDIVIDUAL)
         if "durable_name" in more:
             more |= {"name": more.pop("durable_name"), "durable": True}
         taker.consumer = self.enter().subscribe(taker, Wishes(destination, routing_type, **more))
-        self.run()
         return taker
 
     def ack(self, taker: Taker, *messages: Message, tx: Transaction | None = None) -> None:

@@ -102,9 +102,7 @@ def test_definitions() -> None:
     bench = Bench()
     engine = bench.enter()
     engine.router.create_address("both", set(RoutingType))
-    bench.take(
-        "news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c"
-    )
+    bench.take("news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c")
     bench.take("news.*", RoutingType.MULTICAST)
     bench.sent("q", b"1")
     bench = bench.restart()
@@ -155,7 +153,7 @@ def test_a_format_that_this_version_does_not_know() -> None:
     bench = Bench()
     bench.sent("a", b"1")
     bench.broker.shut_down()
-    fold = restore._Fold({}, bench.engine.core.journal.space)
+    fold = restore.Fold({}, bench.engine.core.journal.space)
     stored = next(r for r in journal_records(bench.broker) if isinstance(r, decode.Message))
     with pytest.raises(UnknownFormat, match="format 1"):
         fold._message(stored, 1)

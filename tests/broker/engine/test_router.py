@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine.address import Address
 from broker.engine.errors import AlreadyInUse, EngineError, InvalidName, NotFound, RoutingTypeMismatch
+from broker.engine.letters import ensure_queue
 from broker.engine.message import RoutingType
 from broker.engine.queue import Queue
 from tests.broker.engine.bench import Bench
@@ -75,10 +76,11 @@ def test_full_queue_names() -> None:
     assert (queue.name, queue.address, queue.routing_type, queue.durable) == ("q", address, ANYCAST, True)
     assert router.destination("a::q", None)[1] is queue
     assert router.queue_to_consume("a::q", None) is queue
-    with pytest.raises(NotFound, match="queue q is on address a, not on b"):
+    with pytest.raises(NotFound, match="queue q is not on address b"):
         router.destination("b::q", None)
     with pytest.raises(RoutingTypeMismatch, match="queue q is ANYCAST"):
-        router.queue_to_consume("a::q", MULTICAST)
+        router.destination("a::q", MULTICAST)
+    assert router.queue_to_consume("a::q", MULTICAST) is queue, "who reads a queue by its full name means that one"
     _, other = router.destination("a::r", None)
     assert other is not None
     assert other.routing_type is ANYCAST, "the only type that the address has"
@@ -139,15 +141,15 @@ def test_a_queue_s_name_is_unique_broker_wide() -> None:
 def test_targets_follow_every_binding() -> None:
     router = Bench().enter().router
     address = router.create_address("a.b", {MULTICAST})
-    assert router.targets(address) == ([], [])
+    assert router.bindings.targets(address) == ([], [])
     own = router.create_queue(address, "own", ANYCAST, durable=True)
     wild = router.create_queue(router.create_address("a.*", {MULTICAST}), "wild", MULTICAST, durable=True)
-    assert router.targets(address) == ([own], [wild])
+    assert router.bindings.targets(address) == ([own], [wild])
     assert router.candidates(address, None, MULTICAST) == ([], [wild])
     assert router.candidates(address, own, MULTICAST) == ([own], [])
     router.unbind(own)
     router.unbind(wild)
-    assert router.targets(address) == ([], [])
+    assert router.bindings.targets(address) == ([], [])
     assert router.candidates(address, own, None) == ([], []), "a deleted queue takes nothing"
 
 
@@ -156,8 +158,8 @@ def test_letter_queues_take_exactly_their_address() -> None:
     router = bench.enter().router
     target = router.ensure_address("DLQ")
     for _ in range(2):
-        router.ensure_letter_queue(target, "it's", expiry=False)
-        router.ensure_letter_queue(target, "it's", expiry=True)
+        ensure_queue(router, target, "it's", expiry=False)
+        ensure_queue(router, target, "it's", expiry=True)
     found = {q.name: q.filter.text for q in target.queues if q.filter}
     assert found == {"<it's>": "_AMQ_ORIG_ADDRESS = 'it''s'", "EXP.it's": "_AMQ_ORIG_ADDRESS = 'it''s'"}
     assert all(q.durable and q.auto_created for q in target.queues if q.filter)
@@ -166,7 +168,7 @@ def test_letter_queues_take_exactly_their_address() -> None:
 def test_a_letter_queue_whose_name_cannot_be_is_reported() -> None:
     bench = Bench()
     router = bench.enter().router
-    router.ensure_letter_queue(router.ensure_address("DLQ"), "x" * 1024, expiry=False)
+    ensure_queue(router, router.ensure_address("DLQ"), "x" * 1024, expiry=False)
     assert bench.broker.reported("move.queue_refused")
 
 

@@ -15,7 +15,8 @@ from uuid import UUID
 import uvloop
 
 from broker.engine.consumer import Consumer
-from broker.engine.engine import Engine, Limits
+from broker.engine.engine import Engine
+from broker.engine.limits import Limits
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.settings import AddressSettings

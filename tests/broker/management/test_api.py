@@ -11,9 +11,12 @@ import pytest
 
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.names import RETAINED
+from broker.engine.settings import AddressSettings
 from broker.engine.subscribe import Wishes
 from broker.management import api
-from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX, PROPERTY_CHARS_MAX
+from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
 MESSAGES = "/api/v1/queues/{}/messages"
@@ -46,6 +49,25 @@ def test_queues_are_listed_by_name_in_pages(tmp_path: Path) -> None:
         everything = await client.get("/api/v1/queues")
         assert len(everything["queues"]) == 5
         assert everything["size"] == api.QUEUES_PER_PAGE
+
+    serve(tmp_path, check)
+
+
+def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("a")
+        broker.turn.enter()
+        facts = Facts("topic", broker.engine.core.formats[1], durable=True)
+        address, _ = broker.engine.router.destination("topic", RoutingType.MULTICAST)
+        broker.engine.retained.set(address, Message(facts, b"", b"last"))
+        assert [queue["name"] for queue in (await client.get("/api/v1/queues"))["queues"]] == ["a"]
+        everything = await client.get("/api/v1/queues?internal=true")
+        assert [queue["name"] for queue in everything["queues"]] == [RETAINED, "a"]
+        assert everything["total"] == 2
+        assert (await client.get(f"/api/v1/queues/{RETAINED}"))["messages"] == 1
+        for verb, path in (("DELETE", "messages"), ("POST", "messages:retry"), ("POST", "messages:move?to=b")):
+            answer = await client.call(verb, f"/api/v1/queues/{RETAINED}/{path}")
+            assert (answer.status, answer.json["error"]) == (409, "in-use"), path
 
     serve(tmp_path, check)
 
@@ -154,13 +176,14 @@ def test_a_queue_shows_its_consumers_and_settings(tmp_path: Path) -> None:
 
 def test_a_message_is_shown_with_everything_but_a_long_body(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
-        long_value = b"v" * (PROPERTY_CHARS_MAX + 1)
+        shown = AddressSettings().management_message_attribute_size_limit
+        long_value = b"v" * (shown + 1)
         broker.send("orders", [b'{"n": 1}'], headers=[(b"color", b"r:ed"), (b"long", long_value)])
         await broker.settled()
         page = await client.get(MESSAGES.format("orders"))
         assert (page["page"], page["size"], page["complete"]) == (1, 5, True)
         (message,) = page["messages"]
-        assert message["properties"] == {"color": "r:ed", "long": "v" * PROPERTY_CHARS_MAX + "…"}
+        assert message["properties"] == {"color": "r:ed", "long": "v" * shown + "…"}
         assert message["properties_omitted"] == 0
         assert message["body"] == {"encoding": "text", "data": '{"n": 1}', "bytes": 8, "truncated": False}
         expected = {"state": "ready", "address": "orders", "durable": True, "priority": 4, "timestamp": NOW}

@@ -41,6 +41,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
         broker.queue("orders")
         names = {name for name, _ in await scrape(client)}
         messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
+        messages += " replaced evicted"
         messages += " moved"
         promised = {f"broker_messages_{name}_total" for name in messages.split()}
         promised |= {
@@ -55,6 +56,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_start_time_seconds",
             "broker_ready",
             "broker_messages",
+            "broker_messages_duplicate_total",
             "broker_queues",
             "broker_addresses",
             "broker_disk_free_bytes",
@@ -66,6 +68,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_journal_records_total",
             "broker_journal_segments",
             "broker_journal_segments_trimmed_total",
+            "broker_journal_copied_messages_total",
             "broker_journal_pending_bytes",
             "broker_journal_full",
             "process_resident_memory_bytes",

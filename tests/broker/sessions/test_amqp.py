@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import SecretStr
 
-from broker.config import User
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import (
     Accepted,
@@ -53,7 +51,7 @@ def test_without_users_nobody_has_to_log_in_and_whoever_does_comes_in() -> None:
 
 
 def test_users_have_to_log_in() -> None:
-    broker = SimBroker(small(users={"bob": User(password=SecretStr("secret"))}))
+    broker = SimBroker(small(), users={"bob": "secret"})
     client = AmqpSim(broker, login=("bob", "secret"))
     assert (client.offered, client.sasl_code) == (("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"), 0)
     assert client.open is not None
@@ -346,6 +344,23 @@ def test_undeliverable_here_goes_to_others() -> None:
     other.receiver("a")
     [again] = other.take()
     assert again.message.message_annotations == {"x-opt-note": "n"}
+
+
+def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_letter() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("kept"), message("dead"))
+    client.receiver("a")
+    for delivery in client.take():
+        client.settle(delivery, state=Modified(message_annotations={"x-opt-note": delivery.body}))
+    [dead] = [delivery for delivery in client.take() if delivery.body == "dead"]
+    client.settle(dead, state=Rejected(Error("app:bad")))
+    client = AmqpSim(broker.restart())
+    noted = {}
+    for address in ("a", "DLQ"):
+        client.receiver(address, "queue")
+        [delivery] = client.take()
+        noted[delivery.body] = delivery.message.message_annotations.get("x-opt-note")
+    assert noted == {"kept": None, "dead": "dead"}
 
 
 def test_settled_deliveries_are_consumed_once_they_are_on_their_way() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.sections import User
 from broker.sessions.stomp import StompSession
 from tests.simulation.world import counts, held, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -96,8 +95,7 @@ class TestLogin:
     """With users, everybody needs a name and its password."""
 
     def broker(self) -> SimBroker:
-        user = User.model_validate({"password": "s3cret"})
-        return SimBroker(small(users={"alice": user}))
+        return SimBroker(small(), users={"alice": "s3cret"})
 
     def test_right(self) -> None:
         broker = self.broker()

@@ -1,6 +1,7 @@
-// go-amqp against the broker; run by tests/interop/test_amqp_go.py.
+// go-amqp and the MQTT clients of Eclipse against the broker; run by tests/interop/test_amqp_go.py, test_mqtt_go.py.
 //
 //	peer PORT suite
+//	peer PORT mqtt
 //	peer PORT forward SELECTOR FROM>TO,TO ...
 package main
 
@@ -23,6 +24,9 @@ func main() {
 }
 
 func run(ctx context.Context, port, command string, arguments []string) error {
+	if command == "mqtt" {
+		return mqttSuite(ctx, port)
+	}
 	connection, err := amqp.Dial(ctx, "amqp://127.0.0.1:"+port, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain("me", "x")})
 	if err != nil {
 		return err

@@ -20,7 +20,6 @@ from protocols.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
-    Coordinator,
     Detach,
     Disposition,
     TransactionalState,
@@ -107,13 +106,14 @@ def test_runs_in_the_encodings_of_clients(client: str, reads: int) -> None:
 
 
 def two_links(credit: int = 1000, limits: Limits | None = None) -> tuple[AmqpConnection, Receiver, Receiver]:
-    """The same with another link, whose handle is 7."""
+    """The same with another link, whose handle is 7; the order of the two does not matter."""
     codec, link = receiving_server() if limits is None else receiving_server(limits)
     link.send_credit(100_000)
     other = only(receive(codec, frames(Attach("other", 7, SENDER, initial_delivery_count=0))), Attached).link
     assert isinstance(other, Receiver)
     other.send_attach()
     other.send_credit(credit)
+    link.order, other.order = "a", "b"
     codec.data_to_send()
     return codec, link, other
 
@@ -204,16 +204,30 @@ def test_a_frame_of_a_run_that_is_too_large() -> None:
     assert (failed.link, failed.error.condition) == (link, MESSAGE_SIZE_EXCEEDED)
 
 
-def test_a_coordinators_messages_keep_their_place() -> None:
-    codec, link = client_link()
-    raw = frames(Attach("tx", 7, SENDER, target=Coordinator(), initial_delivery_count=0))
-    other = only(receive(codec, raw), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(1000)
-    raw = b"".join(in_turns(2, 1000 + 2 * at) for at in range(10))
-    events = of(receive(codec, raw), Transfers)
-    assert [(event.link, event.ids) for event in events] == [((link, other)[at % 2], [1000 + at]) for at in range(20)]
+@pytest.mark.parametrize("orders", [("a", "a"), ("a", None), (None, "a"), (None, None)])
+def test_links_whose_messages_keep_their_places_among_each_other(orders: tuple[str | None, str | None]) -> None:
+    codec, link, other = two_links()
+    link.order, other.order = orders
+    for first in (1000, 1020):  # in the second read each transfer has a known shape
+        events = of(receive(codec, in_turns(20, first)), Transfers)
+        expected = [((link, other)[at % 2], [first + at]) for at in range(20)]
+        assert [(event.link, event.ids) for event in events] == expected
+
+
+def test_a_link_of_another_order_runs_on_beside_those_that_take_turns() -> None:
+    """Of three links, two share an order: each change between them ends the run, the third one's do not."""
+    codec, link, other = two_links()
+    third = only(receive(codec, frames(Attach("third", 8, SENDER, initial_delivery_count=0))), Attached).link
+    assert isinstance(third, Receiver)
+    third.send_attach()
+    third.send_credit(1000)
+    other.order, third.order = "a", "b"
+    handles = [0, 8, 0, 8, 7, 8, 7, 8, 0, 8]
+    for first in (1000, 1010):
+        raw = [frame(0, Transfer(handle, first + at, b"t", 0).encode()) for at, handle in enumerate(handles)]
+        events = of(receive(codec, b"".join(raw)), Transfers)
+    told = [(event.link, [id - 1010 for id in event.ids]) for event in events]
+    assert told == [(link, [0, 2]), (third, [1, 3]), (other, [4, 6]), (third, [5, 7]), (link, [8]), (third, [9])]
 
 
 def test_frames_of_several_shapes_are_one_run_of_their_link() -> None:

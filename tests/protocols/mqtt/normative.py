@@ -1,11 +1,12 @@
 """The normative statements of MQTT 5.0 (appendix B), in brief, and where each is proved.
 
-A statement is proved by a test, named `module::function`; or it is the duty of
+A statement is proved by a test of the codec, named `module::function`; or it is the duty of
 
-    BROKER   the sessions, the engine or the network: not of bytes and packets
+    BROKER   the sessions, the engine or the network: proved by tests of the broker, whose docstrings name it as
+             [MQTT-x.y.z-n], or [MQTT-x.y.z-n] to [MQTT-x.y.z-m]
     CLIENT   the client: there is nothing that a server could do about it
 
-`STATEMENTS` is checked for completeness, and its tests for existence.
+`STATEMENTS` is checked for completeness, and the tests for existence.
 """
 
 from __future__ import annotations

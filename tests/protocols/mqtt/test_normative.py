@@ -9,6 +9,10 @@ from pathlib import Path
 from tests.protocols.mqtt.normative import BROKER, CLIENT, STATEMENTS
 
 HERE = Path(__file__).parent
+TESTS = HERE.parents[1]
+
+#: Where tests of the broker are that prove statements.
+OF_THE_BROKER = ("broker/sessions/test_mqtt_*.py", "interop/test_mqtt_*.py")
 
 #: Appendix B: the sections with statements, and their numbers; [MQTT-2.2.1-1] was withdrawn.
 SECTIONS = {
@@ -45,6 +49,31 @@ def test_what_proves_them_exists() -> None:
     assert [
         proof for proof in sorted(proofs) if proof.partition("::")[2] not in functions(proof.partition("::")[0])
     ] == []
+
+
+def named_by_tests_of_the_broker() -> set[str]:
+    """The statements in the docstrings of tests of the broker."""
+    found: set[str] = set()
+    for pattern in OF_THE_BROKER:
+        for path in TESTS.glob(pattern):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                    found |= statements(ast.get_docstring(node) or "")
+    return found
+
+
+def statements(text: str) -> set[str]:
+    """The statements that a text names, one by one or from one to another of the same section."""
+    found: set[str] = set()
+    for section, first, last in re.findall(r"\[MQTT-([\d.]+)-(\d+)\](?: to \[MQTT-[\d.]+-(\d+)\])?", text):
+        found |= {f"MQTT-{section}-{number}" for number in range(int(first), int(last or first) + 1)}
+    return found
+
+
+def test_what_is_the_duty_of_the_broker_is_proved_there() -> None:
+    named = named_by_tests_of_the_broker()
+    assert named <= set(STATEMENTS)
+    assert [id for id, (_, proof) in STATEMENTS.items() if proof == BROKER and id not in named] == []
 
 
 def test_cases_named_by_a_statement_are_entered() -> None:

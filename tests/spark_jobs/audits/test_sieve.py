@@ -86,7 +86,7 @@ def test_damage_passes_every_sieve(generated: Path, tmp_path: Path) -> None:
 
 
 def test_a_ledgers_scan_has_its_columns(generated: Path) -> None:
-    batches = list(LedgerScan(Bounds(), 0).read(walked(generated)))
+    batches = list(LedgerScan(Bounds(), 0, 0).read(walked(generated)))
     assert all(batch.schema == pa.schema(list(LEDGER.items())) for batch in batches)
     kinds = set(pa.Table.from_batches(batches)["kind"].to_pylist())
     assert kinds == {"settled", "open", "dropped", "range", "gone"}

@@ -30,10 +30,27 @@ class Body:
 def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: bytes = b"", **facts: object) -> bytes:
     """A MESSAGE record; `facts` as for message_facts."""
     parts: list[bytes] = []
-    given: dict[str, object] = {"timestamp": CREATED, "address": "a", "format": 1, "queue_ids": queues, **facts}
-    encoded = record.message_facts(**given)  # type: ignore[arg-type]  # what message_facts takes
-    record.encode_messages(parts, encoded, 0, [Body(id, head, body)])
+    record.encode_messages(parts, _facts(queues, facts), 0, [Body(id, head, body)])
     return b"".join(parts)
+
+
+def copy(
+    id: int, queues: Sequence[int] = (1,), previous: int = 1, *, head: bytes = b"", body: bytes = b"", **facts: object
+) -> bytes:
+    """A COPIED record."""
+    parts: list[bytes] = []
+    record.encode_copies(parts, _facts(queues, facts), 0, [Body(id, head, body)], previous)
+    return b"".join(parts)
+
+
+def inflight(session_id: int, queue_id: int, sent: Sequence[tuple[int, int]]) -> bytes:
+    """An INFLIGHT record of these message ids with their packet ids."""
+    return record.inflight(session_id, queue_id, [id for id, _ in sent], [packet_id for _, packet_id in sent])
+
+
+def _facts(queues: Sequence[int], facts: dict[str, object]) -> bytes:
+    given: dict[str, object] = {"timestamp": CREATED, "address": "a", "format": 1, "queue_ids": queues, **facts}
+    return record.message_facts(**given)  # type: ignore[arg-type]  # what message_facts takes
 
 
 def segment(
@@ -98,6 +115,7 @@ def every_record() -> list[bytes]:
             annotations=b'{"_AMQ_ORIG_MESSAGE_ID":4,"_AMQ_ORIG_QUEUE":"x"}',
             format=2,
         ),
+        copy(10, [8, 9], 3, head=b"shelf:7\n", body=b"copied", user="shop", origin="c-1", expiration=CREATED + 5),
         record.removed(8, 1, [10, 11]),
         record.removed(9, 11, [11]),
         record.counts(8, 3, [10]),
@@ -131,6 +149,16 @@ def every_record() -> list[bytes]:
             address="gone",
         ),
         record.dropped(10, 12, 3456, "nowhere"),
+        record.session(30, {"name": "meter-7", "session": {"expiry": 60}}),
+        record.inflight(30, 8, [10, 11], [1, 65_535]),
+        record.inflight(31, 9, [11], [2]),
+        record.released(30, [1, 2]),
+        record.received(30, [65_535]),
+        record.completed(30, [1], sent=True),
+        record.completed(31, [65_535, 3], sent=False),
+        record.session_deleted(31, {"name": "older"}),
+        record.divert(40, {"name": "copies", "address": "shop.orders"}),
+        record.divert_deleted(40, {"name": "copies"}), record.duplicate_id(7, 10, b"order-4711"),
         record.queue_deleted(9, {"name": "mail"}),
         record.queue_deleted(5, {"name": "older"}),
         record.address_deleted(7, {"name": "shop.orders"}),
@@ -160,6 +188,7 @@ _U32: Final = st.integers(0, (1 << 32) - 1)
 _BYTE: Final = st.one_of(st.integers(0, 12), st.integers(0, 255))
 _TEXTS: Final = st.text(max_size=12)
 _MANY: Final = st.lists(_IDS, max_size=6)
+_PACKET_IDS: Final = st.integers(1, 65_535)
 _ANNOTATIONS: Final = st.one_of(
     st.just(b""),
     st.sampled_from([b"{}", b"[1]", b"no json", b'{"_AMQ_ORIG_MESSAGE_ID":true}', b'{"_AMQ_ORIG_MESSAGE_ID":"4"}']),
@@ -224,6 +253,7 @@ _DEFINITIONS: Final = st.dictionaries(
 
 RECORDS: Final = st.one_of(
     _MESSAGES,
+    st.builds(copy, _IDS, st.lists(_IDS, max_size=4), st.integers(1, 9), head=_HEADS, body=st.binary(max_size=40)),
     st.builds(record.removed, _IDS, _BYTE, _MANY),
     st.builds(record.counts, _IDS, _U32, _MANY),
     st.builds(record.delivering, _IDS, _IDS, _MANY),
@@ -235,9 +265,18 @@ RECORDS: Final = st.one_of(
     st.builds(record.address_deleted, _IDS, _DEFINITIONS),
     st.builds(record.queue, st.integers(1, 40), _DEFINITIONS),
     st.builds(record.queue_deleted, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.session, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.session_deleted, st.integers(1, 40), _DEFINITIONS),
+    st.builds(inflight, _IDS, _IDS, st.lists(st.tuples(_IDS, _PACKET_IDS), max_size=6)),
+    st.builds(record.released, _IDS, st.lists(_PACKET_IDS, max_size=6)),
+    st.builds(record.received, _IDS, st.lists(_PACKET_IDS, max_size=6)),
+    st.builds(record.completed, _IDS, st.lists(_PACKET_IDS, max_size=6), sent=st.booleans()),
     st.builds(record.opened, _IDS, _MANY, _DEFINITIONS),
     st.builds(record.ids, _IDS),
     st.builds(record.trimmed, _MANY),
+    st.builds(record.divert, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.divert_deleted, st.integers(1, 40), _DEFINITIONS),
+    st.builds(record.duplicate_id, _IDS, _IDS, st.binary(max_size=40)),
     st.just(record.closed()),
 )
 ENTRIES: Final = st.lists(st.lists(RECORDS, min_size=1, max_size=8), max_size=5)

@@ -122,11 +122,14 @@ def test_an_empty_body_is_a_body() -> None:
 
 
 def test_properties() -> None:
-    """Unescaped as in STOMP 1.2, the first of a name that comes twice; other encodings are not known here."""
+    """Of STOMP unescaped as in STOMP 1.2, the first of a name that comes twice; of AMQP the application properties."""
     head = b"a:1\nb\\c:x:y\\n\\\\r\na:2\nempty:\nodd\\t:\\\n"
-    (stomp, amqp) = rows(segment([[message(1, head=head), message(2, head=head, format=2)]]))
+    properties = b"\0\x53\x74\xc1\x0a\4\xa1\1a\x54\5\xa1\1b\x40"
+    heads = [(head, 1), (properties, 2), (b"\0", 2), (b"", 3)]
+    (stomp, amqp, *unknown) = rows(segment([[message(1, head=head, format=format) for head, format in heads]]))
     assert stomp["properties"] == [("a", "1"), ("b:", "x:y\n\\r"), ("empty", ""), ("odd\\t", "\\")]
-    assert "properties" not in amqp
+    assert amqp["properties"] == [("a", "5"), ("b", None)]
+    assert not any("properties" in row for row in unknown)
 
 
 def test_a_record_about_no_message_has_no_row() -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ from spark_jobs.journal.walk import walk
 from store import decode, record
 from store.record import RemovalReason
 from tests.spark_jobs.journal import making, oracle
-from tests.spark_jobs.journal.making import CREATED, message, segment
+from tests.spark_jobs.journal.making import CREATED, copy, message, segment
 
 Entries = Sequence[Sequence[bytes]]
 Row = dict[str, Any]
@@ -57,6 +57,7 @@ class Model:
     """Everything in dictionaries, one movement after the other."""
 
     keep_below: int = 0
+    first_segment: int = 0
     from_position: int | None = None
     to_position: int | None = None
     from_time: int | None = None
@@ -90,7 +91,7 @@ class Model:
             self.names.setdefault(found.id, (name, None))
 
     def _move(self, found: decode.Record, where: Row, position: int, time: object) -> None:
-        if isinstance(found, decode.Message):
+        if isinstance(found, decode.Message) or self._is_first(found):
             row = {**where, "entered": 1, "left": 0, "entered_position": position, "entered_time": time}
             for queue in found.facts.queue_ids:
                 self.events[queue, found.id].append(row)
@@ -103,6 +104,11 @@ class Model:
             sums = self.dropped[found.address or None, oracle._word(RemovalReason, found.reason)]
             sums[0] += found.count
             sums[1] += found.size
+
+    def _is_first(self, found: decode.Record) -> TypeGuard[decode.Copied]:
+        """A copy of what no segment has."""
+        begins = self.from_position is not None or self.from_time is not None
+        return isinstance(found, decode.Copied) and not begins and found.previous < self.first_segment
 
     def rows(self) -> list[Row]:
         settled: Counter[tuple[int, str | None]] = Counter()
@@ -158,7 +164,7 @@ def records(scale: int) -> st.SearchStrategy[bytes]:
     ids, queues = _IDS.map(lambda id: id * scale), _QUEUES.map(lambda id: id * scale)
     return st.one_of(
         st.builds(message, ids, st.lists(queues, max_size=3)),
-        st.builds(message, ids, st.lists(queues, max_size=3)),
+        st.builds(copy, ids, st.lists(queues, max_size=3), st.integers(0, 6)),
         st.builds(record.removed, queues, st.integers(0, 13), st.lists(ids, max_size=4)),
         st.builds(record.removed, queues, st.integers(1, 2), st.lists(ids, max_size=4, unique=True)),
         st.builds(record.queue, queues, _NAMES),
@@ -177,6 +183,7 @@ _BOUNDS = st.fixed_dictionaries(
     {},
     optional={
         "keep_below": st.integers(0, 9),
+        "first_segment": st.integers(0, 6),
         "from_position": st.integers(0, 40),
         "to_position": st.integers(0, 40),
         "from_time": st.integers(0, 400),
@@ -233,6 +240,17 @@ def kinds(*entries: Sequence[bytes], **more: Any) -> Counter[tuple[str, int, int
 
 
 CONSUMED = RemovalReason.CONSUMED
+
+
+def test_a_copy_of_what_is_there_is_nothing_new() -> None:
+    found = kinds([message(1, [1])], [copy(1, [1], previous=1), record.removed(1, CONSUMED, [1])], first_segment=1)
+    assert found == {("settled", 1, 1): 1}
+
+
+def test_a_copy_of_what_is_gone_is_an_entry() -> None:
+    entries = [[copy(1, [1], previous=1)], [record.removed(1, CONSUMED, [1])]]
+    assert kinds(*entries, first_segment=2) == {("settled", 1, 1): 1}
+    assert kinds(*entries, first_segment=2, from_position=1) == {("settled", 0, 0): 1, ("open", 0, 1): 1}
 
 
 def test_in_and_out() -> None:

@@ -1,0 +1,226 @@
+"""What routing costs: a send to one of many addresses, and among many wildcard subscriptions, against a send to one.
+
+    python -m bench.routing [--messages 50000] [--rounds 5]
+
+Each case sends messages that are not durable, as the STOMP frames of as many clients: parsed, routed, put onto a queue;
+the tick ends every hundred.  There are no sockets and no disk.  The CPU time of this process counts, the best round of
+each case is shown, and its ratio to the first, which has one address with one queue.  A message goes to exactly one
+queue in every case, so that the difference is the finding of it.
+
+Exit status: 1 if a case costs more than twice the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from broker.config import load
+from broker.engine.access import UNRESTRICTED
+from broker.engine.engine import Engine
+from broker.engine.message import RoutingType
+from broker.sessions.stomp_headers import Prefixes
+from broker.sessions.stomp_send import Sends
+from broker.wiring import Parts, Surroundings, assemble, recover
+from protocols.stomp.connection import StompConnection as StompCodec
+from store.files import OsFiles
+from store.writer import InlineWriter
+
+#: How much dearer than the first case another one may be.
+RATIO_MAX: Final = 2.0
+
+ADDRESSES: Final = 100_000
+SUBSCRIPTIONS: Final = 10_000
+TICK_MESSAGES: Final = 100
+_FORMAT: Final = 1
+_BODY: Final = b"x" * 100
+
+#: Prepares a broker; the names to send to, in turn, and the routing type that is asked for.
+Prepare = Callable[[Engine, int], list[str]]
+
+
+def _one(engine: Engine, count: int) -> list[str]:
+    _queue(engine, "orders")
+    return ["orders"]
+
+
+def _many(engine: Engine, count: int) -> list[str]:
+    names = [f"orders.{number}" for number in range(count)]
+    for name in names:
+        _queue(engine, name)
+    return names
+
+
+def _beside_wildcards(engine: Engine, count: int) -> list[str]:
+    """None of the subscriptions fits."""
+    for number in range(count):
+        _queue(engine, f"news.{number}.#", f"s{number}")
+    return _one(engine, count)
+
+
+def _one_wildcard_each(engine: Engine, count: int) -> list[str]:
+    """Each address is fitted by one subscription."""
+    names = []
+    for number in range(count):
+        _queue(engine, f"area.{number}.*", f"s{number}")
+        names.append(f"area.{number}.temperature")
+    return names
+
+
+def _leading_wildcards(engine: Engine, count: int) -> list[str]:
+    """The same, with patterns that begin with a wildcard."""
+    names = []
+    for number in range(count):
+        _queue(engine, f"*.{number}.#", f"s{number}")
+        names.append(f"area.{number}.temperature")
+    return names
+
+
+def _queue(engine: Engine, address: str, name: str = "") -> None:
+    made = engine.router.create_address(address, {RoutingType.MULTICAST})
+    engine.router.create_queue(made, name or address, RoutingType.MULTICAST, durable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured: `binding` adds and deletes a wildcard queue once a tick meanwhile."""
+
+    name: str
+    prepare: Prepare
+    count: int
+    binding: bool = False
+
+
+CASES: Final = (
+    Case("one address", _one, 1),
+    Case("one of 100,000 addresses", _many, ADDRESSES),
+    Case("beside 10,000 wildcard subscriptions", _beside_wildcards, SUBSCRIPTIONS),
+    Case("10,000 wildcard subscriptions, one fits", _one_wildcard_each, SUBSCRIPTIONS),
+    Case("the same, the wildcard comes first", _leading_wildcards, SUBSCRIPTIONS),
+    Case("the same, one is made and deleted every 100 messages", _leading_wildcards, SUBSCRIPTIONS, binding=True),
+)
+
+
+class Rig:
+    """A broker without sockets."""
+
+    def __init__(self, directory: Path) -> None:
+        config = load(None)
+        config = config.model_copy(update={"broker": config.broker.model_copy(update={"data_directory": directory})})
+        outside = Surroundings(
+            files=OsFiles(),
+            wall_ms=lambda: 1_780_000_000_000,
+            monotonic=lambda: 0.0,
+            random=Random(1),
+            report=_ignore,
+            memory_bytes=64 << 30,
+        )
+        self.parts: Parts = assemble(config, outside, lambda log: InlineWriter(log, self._durable, _fail), lambda: None)
+        self.parts.log.open()
+        recover(self.parts, config)
+
+    def _durable(self, ticket: int) -> None:
+        self.parts.journal.on_durable(ticket)
+        self.parts.engine.durable(ticket)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return self.parts.engine
+
+
+def _ignore(code: str, /, **fields: str | int) -> None:
+    """A report that nobody reads."""
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+class _Producer:
+    """A producer that is never stopped."""
+
+    def unblock(self) -> None:
+        """See Producer."""
+
+
+def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: bool) -> float:
+    """CPU seconds of so many sends, each read by itself."""
+    codec = StompCodec()
+    codec.receive_data(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
+    codec.events()
+    codec.send_connected("1.2", ())
+    sends = Sends(engine, Prefixes(), engine.core.formats[_FORMAT], {})
+    sends.access = UNRESTRICTED
+    producer = _Producer()
+    wildcards = engine.router.create_address("made.#", {RoutingType.MULTICAST}) if binding else None
+    frames = [
+        b"SEND\ndestination:%b\ncontent-length:100\n\n%b\0" % (next(names).encode(), _BODY) for _ in range(messages)
+    ]
+    start = time.process_time()
+    for number, frame in enumerate(frames):
+        if number % TICK_MESSAGES == 0:
+            engine.begin_tick()
+            if wildcards is not None:
+                engine.delete_queue(engine.router.create_queue(wildcards, "made", RoutingType.MULTICAST, durable=False))
+        codec.receive_data(frame)
+        for event in codec.events():
+            sends.add(event)
+        sends.publish(producer)
+        if number % TICK_MESSAGES == TICK_MESSAGES - 1:
+            engine.end_tick()
+    spent = time.process_time() - start
+    if wildcards is not None:
+        engine.router.delete_address(wildcards)
+    return spent
+
+
+def measure(case: Case, *, messages: int, rounds: int) -> float:
+    """CPU microseconds of one send, in the best round."""
+    with tempfile.TemporaryDirectory() as directory:
+        rig = Rig(Path(directory))
+        engine = rig.engine
+        engine.begin_tick()
+        found = case.prepare(engine, case.count)
+        engine.end_tick()
+        rig.parts.turn.end()
+        Random(2).shuffle(found)
+        names = (name for _ in iter(int, 1) for name in found)
+        seconds(engine, names, len(found), binding=False)  # whatever is made for the first message is made
+        gc.collect()
+        gc.freeze()
+        best = min(seconds(engine, names, messages, binding=case.binding) for _ in range(rounds))
+        gc.unfreeze()
+        for queue in list(engine.router.queues.values()):
+            engine.purge(queue)
+    return 1e6 * best / messages
+
+
+def main(arguments: list[str]) -> int:
+    """Measure all cases, and say which is too dear."""
+    parser = argparse.ArgumentParser(prog="python -m bench.routing", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=50_000, help="sends in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    first, dear = 0.0, False
+    sys.stdout.write(f"{'case':54} {'us a send':>9} {'ratio':>6}\n")
+    for case in CASES:
+        cost = measure(case, messages=options.messages, rounds=options.rounds)
+        first = first or cost
+        ratio = cost / first
+        dear |= ratio > RATIO_MAX
+        sys.stdout.write(f"{case.name:54} {cost:9.2f} {ratio:6.2f}{'  too dear' if ratio > RATIO_MAX else ''}\n")
+        sys.stdout.flush()
+    return 1 if dear else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

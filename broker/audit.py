@@ -1,0 +1,62 @@
+"""The audit log: who came in, who did not, what was denied, what operators did; JSON lines in a file of its own.
+
+It says what the log says of the same events, whatever the log's level, and leaves none out.  It is readable by its
+owner only, and bounded: a full file is set aside as `FILE.1` and so on, the oldest of them goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+#: The events that an auditor asks for.
+AUDITED: Final = frozenset(
+    {
+        "access.denied",
+        "login.accepted",
+        "login.refused",
+        "login.revoked",
+        "login.too_many",
+        "management.denied",
+        "queue.moved",
+        "queue.purged",
+        "queue.retried",
+        "ready",
+        "reload.done",
+        "reload.refused",
+        "security.changed",
+        "security.first_user",
+        "security.refused",
+        "stopped",
+    }
+)
+
+#: Bytes of one file, and how many are kept beside it: some 10 million events.
+FILE_BYTES_MAX: Final = 64 << 20
+FILES_MAX: Final = 16
+
+
+class AuditLog(RotatingFileHandler):
+    """The file.  Raises OSError."""
+
+    def __init__(self, path: Path, *, bytes_max: int = FILE_BYTES_MAX, files_max: int = FILES_MAX) -> None:
+        super().__init__(path, maxBytes=bytes_max, backupCount=files_max, encoding="utf-8")
+        self.failed: OSError | None = None
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(mode=0o600)
+        return super()._open()
+
+    def write(self, time: str, code: str, fields: Mapping[str, str | int]) -> None:
+        """One event; what cannot be written is noted in `failed`."""
+        line = json.dumps({"time": time, "code": code, **fields}, ensure_ascii=True)
+        self.emit(logging.LogRecord("audit", logging.INFO, "", 0, line, (), None))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # the standard library's name
+        """A disk that fails must not end what is audited; the log tells."""
+        self.failed = OSError(f"the audit log {self.baseFilename} cannot be written")

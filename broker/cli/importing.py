@@ -1,0 +1,65 @@
+"""`bartleby import`: another broker's configuration as a broker.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from broker.cli.failure import USAGE, Failure
+from broker.importing import XML_BYTES_MAX, InvalidFile, translate
+from broker.log import printable
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write it.  [default: standard output]",
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write what became of each thing.  [default: standard error]",
+)
+def import_(file: Path, output: Path | None, report: Path | None) -> None:
+    """Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.
+
+    The report says of each thing in FILE whether it was taken over, taken over with a change, or has no counterpart,
+    and why.  Files that exist are not overwritten.
+    """
+    try:
+        imported = translate(_read(file))
+    except InvalidFile as error:
+        raise Failure(USAGE, f"{file}: {error}") from None
+    lines = [printable(line) for line in imported.report.lines()]
+    for target in (output, report):
+        if target is not None and target.exists():
+            raise Failure(USAGE, f"{target} exists: name another file, or remove it")
+    if output is None:
+        click.echo(imported.text, nl=False)
+    else:
+        _write(output, imported.text)
+    if report is None:
+        click.echo("\n".join(lines), err=True)
+    else:
+        _write(report, "\n".join(lines) + "\n")
+        click.echo(f"{lines[0]}: see {report}", err=True)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(XML_BYTES_MAX + 1)
+    except OSError as error:
+        raise Failure(USAGE, f"{file}: {error.strerror}: name a file that can be read") from None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise Failure(USAGE, f"{file}: {error.strerror}: name a file that can be written") from None

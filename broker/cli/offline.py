@@ -1,0 +1,105 @@
+"""`bartleby journal compact|export|import`: work on the journal of a broker that is stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.settings import load_config
+from broker.log import printable
+
+
+def _config_options(command: Any) -> Any:
+    command = click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The data directory.")(
+        command
+    )
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="BARTLEBY_CONFIG",
+        help="The broker's configuration.",
+    )(command)
+
+
+def _report(code: str, /, **fields: str | int) -> None:
+    """What a broker would log: commands say their own."""
+
+
+@contextmanager
+def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
+    """The stopped broker; what is wrong with it ends the command."""
+    # Imported here: the other commands do without the engine, and start faster.
+    from broker.offline.parts import Unusable, stopped
+
+    try:
+        with stopped(load_config(config, data), _report) as broker:
+            yield broker
+    except Unusable as unusable:
+        raise Failure(CHECK_FAILED, str(unusable)) from None
+
+
+@click.command()
+@_config_options
+def compact(config: Path | None, data: Path | None) -> None:
+    """Copy everything that lives together, so that all other segments go.  The broker must not run."""
+    from broker.offline.compacting import compact as run
+
+    with _opened(config, data) as broker, click.progressbar(length=1, label="segments", show_pos=True) as bar:
+
+        def progress(done: int, of: int) -> None:
+            bar.length = of
+            bar.update(done - bar.pos)
+
+        found = run(broker, progress)
+    click.echo(f"{found.before} segments, now {found.after}; {found.messages} messages were copied")
+
+
+@click.command("export")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Where to write it.")
+def export_(directory: Path, output: IO[str]) -> None:
+    """Write what a journal holds as lines of JSON: addresses, queues, sessions, and every message.
+
+    DIR is the journal or the broker's data directory; it is only read, and a broker may run on it.
+    """
+    from broker.offline.exporting import export_directory
+    from broker.offline.parts import Unusable
+
+    within = directory / "journal"
+    journal = str(within if within.is_dir() else directory)
+    if not Path(journal).is_dir():
+        raise Failure(USAGE, f"{journal}: there is no such directory")
+    count = 0
+    try:
+        for line in export_directory(journal):
+            output.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            count += line["kind"] == "message"
+    except Unusable as unusable:
+        raise Failure(CHECK_FAILED, str(unusable)) from None
+    click.echo(f"{count} messages", err=True)
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--first", type=click.IntRange(min=1), default=1, help="Take messages from this line on only.")
+@_config_options
+def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None) -> None:
+    """Add what an export holds to the journal of a broker that is stopped; the directory may be new."""
+    from broker.offline.importing import BadLine, import_lines
+
+    with _opened(config, data) as broker:
+        try:
+            made = import_lines(broker, file, first=first)
+        except BadLine as bad:
+            again = f"put it right, and go on with --first {bad.number}"
+            raise Failure(CHECK_FAILED, printable(f"{bad}; the lines before are imported: {again}")) from None
+    click.echo(
+        f"{made.messages} messages, {made.addresses} addresses, {made.queues} queues, {made.diverts} diverts and"
+        f" {made.sessions} sessions were added; {made.present} things were there already"
+    )

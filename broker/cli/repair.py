@@ -1,0 +1,83 @@
+"""`bartleby journal repair`: make a damaged journal one that a broker starts on; what it replaces is copied first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.output import print_table, shown
+from broker.clock import wall_ms
+from store import repair as repairing
+from store.errors import Corrupt, DirectoryLocked
+from store.files import OsFiles
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--backup",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the files that are replaced are copied to; must not exist.  Default: beside the journal.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what is lost, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> None:
+    """Repair a journal on which a broker does not start.
+
+    All that is valid stays as it is.  Records that are lost are counted and marked: a message that is lost is gone, one
+    whose removal is lost is back.  The broker must not run.  DIR is the journal or the broker's data directory.
+    """
+    within = directory / "journal"
+    journal = within if within.is_dir() else directory
+    target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
+    files = OsFiles()
+    try:
+        files.list_dir(str(journal))
+        lock = files.lock(f"{journal}/lock")
+    except DirectoryLocked as locked:
+        raise Failure(CHECK_FAILED, f"{locked}: stop the broker first") from None
+    except OSError as error:
+        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+    try:
+        plan = repairing.plan(files, str(journal), wall_ms())
+        _show(plan)
+        if dry_run:
+            return
+        if target.exists():
+            raise Failure(USAGE, f"{target}: it exists; name another directory with --backup")
+        if not yes:
+            click.confirm(f"Copy what is replaced to {target} and repair {journal}?", abort=True)
+        repairing.apply(files, str(journal), plan, str(target))
+    except (repairing.CannotRepair, Corrupt) as wrong:
+        raise Failure(CHECK_FAILED, str(wrong)) from None
+    except OSError as error:
+        raise Failure(CHECK_FAILED, f"{error.filename or journal}: {error.strerror}; run the command again") from None
+    finally:
+        lock.release()
+    click.echo(f"repaired; the files as they were are in {target}")
+
+
+def _today() -> datetime:
+    return datetime.fromtimestamp(wall_ms() / 1000, UTC)
+
+
+def _show(plan: repairing.Plan) -> None:
+    """What is lost, and what is done about it."""
+    rows = [
+        [
+            loss.segment,
+            loss.offset,
+            shown(loss.first_position) if loss.first_position >= 0 else "",
+            shown(loss.records) if loss.records >= 0 else "unknown",
+            loss.what,
+        ]
+        for loss in plan.losses
+    ]
+    print_table(["segment", "at byte", "position", "records lost", "what"], rows, right=["segment", "at byte"])
+    for name in plan.queues:
+        click.echo(f"messages of a queue whose definition is lost will be on {name}")
+    click.echo(f"{plan.records_lost} records are lost for certain, {len(plan.written)} segments will be written")

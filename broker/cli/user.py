@@ -1,0 +1,199 @@
+"""`bartleby user`: the users file, changed while the broker runs or not.
+
+Passwords come from a prompt, or from standard input if that is no terminal; never from the command line, where every
+user of the machine can read them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
+from broker.cli.output import OutputFormat, output_option, print_json, print_table
+from broker.cli.settings import load_config
+from broker.guarding import users_path
+from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
+from broker.security.users_file import (
+    StoredUser,
+    UnusableFile,
+    check_user_name,
+    read_users,
+    with_password,
+    write_users,
+)
+from broker.sessions.sasl import SCRAMS
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_APPLIES: Final = "a running broker takes it over within seconds"
+
+
+def _where(command: Command) -> Command:
+    """Which users file: --config, --data, --file."""
+    for option in (
+        click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The users file itself."),
+        click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory."),
+        click.option(
+            "--config",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="BARTLEBY_CONFIG",
+            help="The broker's configuration.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _path(file: Path | None, data: Path | None, config: Path | None) -> Path:
+    return file if file is not None else users_path(load_config(config, data))
+
+
+def _read(path: Path) -> dict[str, StoredUser]:
+    try:
+        return dict(read_users(path)) if path.exists() else {}
+    except UnusableFile as error:
+        raise Failure(USAGE, str(error)) from None
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[dict[str, StoredUser]]:
+    """The users, written back at the end; one command at a time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            users = _read(path)
+            yield users
+            write_users(path, users)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Failure(DENIED, f"{error.filename or path}: {error.strerror}", "run this as the broker's user") from None
+
+
+def _checked(name: str) -> str:
+    try:
+        check_user_name(name)
+    except ValueError as error:
+        raise Failure(USAGE, f"{name!r}: {error}") from None
+    return name
+
+
+def _password(name: str) -> str:
+    """The new password, asked for twice on a terminal."""
+    if sys.stdin.isatty():
+        password = str(click.prompt(f"Password for {name}", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        text = sys.stdin.readline(PASSWORD_BYTES_MAX + 2)
+        password = text.removesuffix("\n").removesuffix("\r")
+    if not password:
+        raise Failure(USAGE, "no password was given: type it, or give it on standard input")
+    return password
+
+
+def _with_password(user: StoredUser, name: str, *, scram: bool) -> StoredUser:
+    salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in SCRAMS} if scram else {}
+    try:
+        return with_password(user, _password(name), salts=salts)
+    except ValueError as error:
+        raise Failure(USAGE, str(error)) from None
+
+
+@click.group()
+def user() -> None:
+    """Look at the users of the broker and change them.
+
+    Passwords are asked for, or read from standard input.  A running broker takes changes over within seconds.
+    """
+
+
+@user.command()
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, required=True, help="A role of [[security-settings]].  Repeatable.")
+@click.option("--no-password", is_flag=True, help="None fits: the user comes with a certificate.")
+@click.option("--no-scram", is_flag=True, help="Keep the argon2id hash only: no login by SCRAM.")
+@_where
+def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **where: Any) -> None:
+    """Add the user NAME."""
+    path, stored = _path(**where), StoredUser(frozenset(map(_checked, roles)))
+    with _changing(path) as users:
+        if _checked(name) in users:
+            raise Failure(CHECK_FAILED, f"there is a user {name} already: change him with passwd or roles")
+        users[name] = stored if no_password else _with_password(stored, name, scram=not no_scram)
+    click.echo(f"user {name} was added to {path}; {_APPLIES}", err=True)
+
+
+@user.command()
+@click.argument("name")
+@click.option("--no-scram", is_flag=True, help="Keep the argon2id hash only: no login by SCRAM.")
+@_where
+def passwd(name: str, no_scram: bool, **where: Any) -> None:
+    """Give the user NAME another password; connections that are open stay."""
+    path = _path(**where)
+    with _changing(path) as users:
+        users[name] = _with_password(_known(users, name), name, scram=not no_scram)
+    click.echo(f"user {name} has another password; {_APPLIES}", err=True)
+
+
+@user.command()
+@click.argument("name")
+@click.argument("roles", nargs=-1)
+@_where
+def roles(name: str, roles: tuple[str, ...], **where: Any) -> None:
+    """Give the user NAME these ROLES instead of those that he has; none: he may do nothing."""
+    with _changing(_path(**where)) as users:
+        users[name] = replace(_known(users, name), roles=frozenset(map(_checked, roles)))
+    click.echo(f"user {name} has other roles; {_APPLIES}", err=True)
+
+
+@user.command()
+@click.argument("name")
+@_where
+def remove(name: str, **where: Any) -> None:
+    """Remove the user NAME; his connections are cut.  After the last one nobody can log in."""
+    with _changing(_path(**where)) as users:
+        _known(users, name)
+        del users[name]
+    click.echo(f"user {name} was removed; {_APPLIES}", err=True)
+
+
+@user.command("list")
+@_where
+@output_option
+def list_users(output: OutputFormat, **where: Any) -> None:
+    """List the users with their roles, and how they can log in."""
+    users = _read(_path(**where))
+    found: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "roles": sorted(users[name].roles),
+            "password": bool(users[name].password),
+            "scram": sorted(users[name].scram),
+        }
+        for name in sorted(users)
+    ]
+    if output == "json":
+        print_json(found)
+        return
+    rows = [
+        [each["name"], ", ".join(each["roles"]), "yes" if each["password"] else "no", ", ".join(each["scram"])]
+        for each in found
+    ]
+    print_table(["user", "roles", "password", "scram"], rows)
+
+
+def _known(users: dict[str, StoredUser], name: str) -> StoredUser:
+    if name not in users:
+        raise Failure(CHECK_FAILED, f"there is no user {name}")
+    return users[name]

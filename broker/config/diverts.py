@@ -1,0 +1,95 @@
+"""The sections [diverts.NAME] and [wildcard-addresses]."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from broker.config.section import Section
+from broker.engine.diverts import Divert, DivertRouting
+from broker.engine.filter import compile_filter
+from broker.engine.names import WildcardSyntax
+
+HEADER_SEPARATOR = ":"
+
+
+def _routing(value: object) -> object:
+    if isinstance(value, str) and value in list(DivertRouting):
+        return DivertRouting(value)
+    raise ValueError(f"give one of {', '.join(json.dumps(word) for word in DivertRouting)}")
+
+
+class DivertSection(Section):
+    """Sends copies of an address's messages to others, or the messages themselves."""
+
+    address: Annotated[str, Field(min_length=1)]
+    """The address whose messages are diverted, or a wildcard pattern for several."""
+    forwarding_address: Annotated[str, Field(min_length=1)]
+    """Where they go; several: with commas, each gets a copy."""
+    exclusive: bool = False
+    """true: messages that the filter fits do not reach the address itself."""
+    filter: str = ""
+    """Only messages that this selector fits are diverted; empty: all."""
+    routing_type: Annotated[DivertRouting, BeforeValidator(_routing)] = DivertRouting.STRIP
+    """Which queues a copy may enter: STRIP all, PASS those that its sender asked for, ANYCAST or MULTICAST these."""
+    add_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Properties that a copy gets, each as "name: value"; they replace those of the same name."""
+    remove_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Properties that a copy loses."""
+
+    @property
+    def forwarding_addresses(self) -> tuple[str, ...]:
+        """The addresses one by one."""
+        return tuple(name for part in self.forwarding_address.split(",") if (name := part.strip()))
+
+    @property
+    def added(self) -> dict[str, str]:
+        """The added properties by name.  Raises ValueError for one that is not "name: value"."""
+        found: dict[str, str] = {}
+        for header in self.add_headers:
+            name, separator, value = header.partition(HEADER_SEPARATOR)
+            if not (separator and name.strip()):
+                raise ValueError(f"{header!r} is not a header: give name, colon, value")
+            found[name.strip()] = value.strip()
+        return found
+
+    def divert(self, name: str) -> Divert:
+        """The engine's divert.  Raises InvalidFilter, ValueError."""
+        return Divert(
+            name,
+            self.address,
+            self.forwarding_addresses,
+            exclusive=self.exclusive,
+            filter=compile_filter(self.filter),
+            routing=self.routing_type,
+            add=self.added,
+            remove=self.remove_headers,
+            configured=True,
+        )
+
+
+Character = Annotated[str, Field(min_length=1, max_length=1)]
+
+
+class WildcardsSection(Section):
+    """The characters that hierarchical names are made of, and what patterns do."""
+
+    routing_enabled: bool = True
+    """false: a queue on an address like news.# gets only what is sent to that very name; settings match as before."""
+    enabled: bool | None = None
+    """Artemis's older name of routing-enabled."""
+    delimiter: Character = "."
+    """Separates the words of a name."""
+    any_words: Character = "#"
+    """Stands for any number of words, also none."""
+    single_word: Character = "*"
+    """Stands for one word."""
+    literal_match_markers: Annotated[str, Field(max_length=2)] = ""
+    """Two characters, as (): the match (orders.#) is the name orders.#, no pattern; empty: none."""
+
+    def syntax(self) -> WildcardSyntax:
+        """The engine's.  Raises ValueError for characters that are not different."""
+        routing = self.routing_enabled if self.enabled is None else self.enabled
+        return WildcardSyntax(self.delimiter, self.any_words, self.single_word, routing)

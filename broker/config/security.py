@@ -1,0 +1,64 @@
+"""The sections [security], [[certificate-users]] and [[security-settings]]: who may come in, and what he may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from broker.config.section import Section
+from broker.config.units import Milliseconds
+
+Roles = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class SecuritySection(Section):
+    """Who may come in."""
+
+    anonymous: bool = False
+    """true lets in who has no credentials, with anonymous-roles; on loopback that is so until there is a users file."""
+    anonymous_roles: Annotated[tuple[str, ...] | None, Field(strict=False)] = None
+    """Roles of who has no credentials; unset: amq as long as there is no users file, needed beside one."""
+    users_file: Annotated[Path | None, Field(strict=False)] = None
+    """The file that `bartleby user` writes; unset: users.toml in the data directory.  Only its owner may write it."""
+    login_failure_delay: Annotated[Milliseconds, Field(le=5_000)] = 250
+    """Wait of an address after a failed login, doubled by each further one up to 5 s: guessing gets slow; 0: none."""
+    audit_file: Annotated[Path | None, Field(strict=False)] = None
+    """Where logins, denials and what operators do are written as JSON lines; unset: nowhere but the log."""
+
+
+class CertificateUser(Section):
+    """Which user a client certificate stands for; the first entry that fits decides."""
+
+    subject: Annotated[str, Field(min_length=1)]
+    """Its subject, the most specific attribute first, as "CN=orders,OU=services,O=Example"; * is any text."""
+    user: Annotated[str, Field(min_length=1)]
+    """The user's name in the users file; %cn in it is the certificate's common name."""
+
+
+class SecuritySetting(Section):
+    """What roles may do on addresses: the entry with the most specific match decides alone; none: nothing."""
+
+    match: Annotated[str, Field(min_length=1)]
+    """Addresses, as in address-settings, or the full name of a queue; %u is the user's name, %c the client id."""
+    send: Roles = ()
+    """Roles that may send."""
+    consume: Roles = ()
+    """Roles that may consume."""
+    browse: Roles = ()
+    """Roles that may look at messages without consuming them."""
+    createAddress: Roles = ()  # as ActiveMQ Artemis writes them: so do the journals and tools of its users
+    """Roles for which addresses are made, also by sending or consuming."""
+    deleteAddress: Roles = ()
+    """Taken so that Artemis's entries can be used: no client can ask for that in this version."""
+    createDurableQueue: Roles = ()
+    """Roles for which durable queues and subscriptions are made, also by sending or consuming."""
+    deleteDurableQueue: Roles = ()
+    """Roles that may delete durable queues and subscriptions."""
+    createNonDurableQueue: Roles = ()
+    """Roles for which temporary queues and non-durable subscriptions are made."""
+    deleteNonDurableQueue: Roles = ()
+    """Roles that may delete non-durable queues and subscriptions."""
+    manage: Roles = ()
+    """Taken so that Artemis's entries can be used: in this version the management token decides."""

@@ -1,0 +1,62 @@
+"""What goes along with addresses and queues as they come, change and go: rings of retroactive addresses, notifications,
+the watch over slow consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.address import Address
+from broker.engine.alarms import Alarms
+from broker.engine.consumer import Consumer
+from broker.engine.core import Core
+from broker.engine.notifications import Notifications
+from broker.engine.queue import Queue
+from broker.engine.redelivery import LOST, Return
+from broker.engine.retroactive import Retroactive
+from broker.engine.router import Router
+from broker.engine.slow import SlowConsumers
+
+
+class Companions:
+    """All of them.  `close_consumer` and `delete_queue` are the engine's verbs."""
+
+    def __init__(
+        self,
+        core: Core,
+        router: Router,
+        alarms: Alarms,
+        *,
+        close_consumer: Callable[[Consumer, Return], None],
+        delete_queue: Callable[[Queue], None],
+    ) -> None:
+        def kill(consumer: Consumer, reason: str) -> None:
+            close_consumer(consumer, LOST)
+            consumer.sink.consumer_closed(consumer, reason)
+
+        self.retroactive = Retroactive(core, router, delete_queue)
+        self.notifications = Notifications(core, router)
+        self.slow = SlowConsumers(core, router, alarms, kill)
+        router.watchers += [self, self.retroactive, self.notifications]
+
+    def settle(self) -> None:
+        """After a start and whenever settings have changed.  Call within a tick."""
+        self.retroactive.settle()
+        self.notifications.settle()
+        self.slow.settle()
+
+    # -- what the router tells -------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        """See Watcher."""
+        if address.settings.slow_consumer_threshold >= 0:
+            self.slow.watch(address.settings.slow_consumer_check_period)
+
+    def address_gone(self, address: Address) -> None:
+        """See Watcher."""
+
+    def queue_made(self, queue: Queue) -> None:
+        """See Watcher."""
+
+    def queue_gone(self, queue: Queue) -> None:
+        """See Watcher."""

@@ -1,0 +1,260 @@
+"""A send: from a client's run of messages to the address, with whatever the address does beside routing.
+
+An address without diverts, ingress timestamps and the rest goes the short way; the only other thing that is looked at
+is whether a message of the run has a duplicate id (`duplicates`).  Otherwise, in this order:
+
+    refused       duplicates, which were accepted before
+    noted         the time of arrival (`enable-ingress-timestamp`)
+    diverted      by an exclusive divert: the message does not reach the address's queues
+    routed        to the queues
+    diverted      copies, by the other diverts
+    dead          what no queue took (`send-to-dla-on-no-route`)
+
+All of that is one journal entry: room for everything that may come of the run is asked for before anything is done, so
+that a crash leaves the message with all of its copies, or nothing (promise P2).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine import arrival, duplicates, letters, move
+from broker.engine.address import Address
+from broker.engine.core import Core
+from broker.engine.diverts import Divert
+from broker.engine.errors import DuplicateMessage, EngineError
+from broker.engine.handling import Handling
+from broker.engine.message import INGRESS_TIMESTAMP, Annotations, Message, RoutingType
+from broker.engine.queue import Queue
+from broker.engine.router import Router
+from store.record import DeadLetterReason
+
+#: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
+COPY_OVERHEAD_BYTES: Final = 4096
+
+
+def publish(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+) -> int:
+    """Take in messages with the same facts; how many found a queue, here or by a divert.  Raises AddressFull, DiskFull.
+
+    A duplicate counts as its first.
+    """
+    if address.handling is None and not duplicates.may_have_ids(messages):
+        return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type))
+    ids: list[tuple[Message, bytes]] = []
+    total = len(messages)
+    if address.settings.id_cache_size > 0:
+        messages, ids = _without_duplicates(core, address, messages)
+        if not messages:
+            return total
+    refused = total - len(messages)
+    handling = None if queue is not None else address.handling
+    if core.atomic:
+        return refused + _perform(core, router, address, queue, routing_type, messages, handling, ids)
+    check(core, address)
+    if messages[0].facts.durable:
+        arrival.reserve_bytes(core, needed(address, messages), essential=False)
+    core.atomic = True
+    try:
+        return refused + _perform(core, router, address, queue, routing_type, messages, handling, ids)
+    finally:
+        core.atomic = False
+
+
+def check(core: Core, address: Address) -> None:
+    """Raises AddressFull when the address, or one that its diverts lead to, is full and refuses messages."""
+    arrival.check_admitted(core, address)
+    if address.handling is not None:
+        for name in address.handling.reach:
+            forward = core.addresses.get(name)
+            if forward is not None:
+                arrival.check_admitted(core, forward)
+
+
+def needed(address: Address, messages: list[Message]) -> int:
+    """Bytes of the journal that these messages may need with all that comes of them."""
+    size = sum([message.size for message in messages])
+    if address.handling is None:
+        return size
+    return size + address.handling.copies * (size + COPY_OVERHEAD_BYTES * len(messages))
+
+
+def check_new(core: Core, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
+    """For a commit: raises DuplicateMessage if one of its sends was accepted before, or stands in it twice (`seen`)."""
+    if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(messages):
+        return
+    for message in messages:
+        id = duplicates.id_of(message)
+        if id is None:
+            continue
+        if core.duplicates.known(address, id) or (address.id, id) in seen:
+            core.duplicates.refused += 1
+            raise DuplicateMessage(f"a message with this duplicate id was accepted on address {address.name} before")
+        seen.add((address.id, id))
+
+
+def _without_duplicates(
+    core: Core, address: Address, messages: list[Message]
+) -> tuple[list[Message], list[tuple[Message, bytes]]]:
+    fresh, ids, refused = core.duplicates.split(address, messages)
+    if refused:
+        core.duplicates.refused += len(refused)
+        core.report("message.duplicate", address=address.name, messages=len(refused))
+    return fresh, ids
+
+
+def _perform(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    handling: Handling | None,
+    ids: list[tuple[Message, bytes]],
+) -> int:
+    """Everything, within one entry."""
+    if handling is None:
+        routed = arrival.publish(core, address, messages, router.candidates(address, queue, routing_type))
+    else:
+        routed = _handle(core, router, address, routing_type, messages, handling, frozenset())
+    accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
+    if accepted:
+        core.duplicates.remember(address, accepted)
+    return routed
+
+
+def _handle(
+    core: Core,
+    router: Router,
+    address: Address,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    handling: Handling,
+    passed: frozenset[str],
+) -> int:
+    """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
+    if handling.ingress:
+        for facts in {id(message.facts): message.facts for message in messages}.values():  # one for each group
+            facts.annotations = (facts.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
+    forwards: list[tuple[Divert, Address, RoutingType | None, Message]] = []
+    for divert in handling.exclusive:
+        if divert.name not in passed and messages:
+            messages = _take(core, router, divert, messages, forwards)
+    routed = len(forwards)
+    unrouted: list[Message] | None = [] if handling.no_route else None
+    if messages:
+        targets = router.candidates(address, None, routing_type)
+        routed += arrival.publish(core, address, messages, targets, unrouted=unrouted)
+        if not messages[0].id:
+            return routed  # dropped: the address is full
+    for divert in handling.others:
+        if divert.name not in passed:
+            for message in messages:
+                if divert.takes(message):
+                    divert.taken += 1
+                    forwards += _copies(core, router, divert, message)
+    for message in unrouted or ():
+        _bury(core, router, address, message)
+    for divert, forward, wanted, copy in forwards:
+        _forward(core, router, forward, wanted, copy, passed | {divert.name})
+    return routed
+
+
+def _take(
+    core: Core,
+    router: Router,
+    divert: Divert,
+    messages: list[Message],
+    forwards: list[tuple[Divert, Address, RoutingType | None, Message]],
+) -> list[Message]:
+    """What an exclusive divert leaves to others."""
+    left: list[Message] = []
+    for message in messages:
+        if divert.takes(message):
+            message.id = core.journal.allocate_ids(1)  # its copies name it
+            copies = _copies(core, router, divert, message)
+            if any(_arrives(router, forward, wanted, copy) for _, forward, wanted, copy in copies):
+                divert.taken += 1
+                forwards += copies
+                continue
+        left.append(message)
+    return left
+
+
+def _copies(
+    core: Core, router: Router, divert: Divert, message: Message
+) -> list[tuple[Divert, Address, RoutingType | None, Message]]:
+    """A copy of a message, which has its id, for each forwarding address."""
+    wanted = divert.routing_type(message)
+    copies = []
+    for name in divert.forwarding:
+        try:
+            forward = router.addresses[name] if divert.internal else router.destination(name, wanted)[0]
+        except EngineError as refusal:
+            core.report("divert.no_address", divert=divert.name, address=name, error=str(refusal))
+            continue
+        copies.append((divert, forward, wanted, _copy(core, divert, forward, wanted, message)))
+    return copies
+
+
+def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
+    original = message.facts
+    facts = original.copy(forward.name, move.origin(message, divert.name))
+    facts.expiration, facts.expiry_source = forward.settings.expiration(original.expiration, core.now)
+    facts.scheduled = original.scheduled
+    facts.routing_type = wanted
+    head = message.head
+    if divert.add or divert.remove:
+        head = facts.format.edited(head, divert.remove, divert.add)
+    return Message(facts, head, message.body)
+
+
+def _arrives(router: Router, forward: Address, wanted: RoutingType | None, copy: Message) -> bool:
+    """Whether a copy gets anywhere: onto a queue, or to another divert."""
+    if forward.handling is not None and (forward.handling.exclusive or forward.handling.others):
+        return True
+    anycast, multicast = router.candidates(forward, None, wanted)
+    return any(queue.accepts(copy) for queue in anycast + multicast)
+
+
+def _forward(
+    core: Core, router: Router, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]
+) -> None:
+    handling = forward.handling
+    if handling is None:
+        arrival.publish(core, forward, [copy], router.candidates(forward, None, wanted))
+    else:
+        _handle(core, router, forward, wanted, [copy], handling, passed)
+
+
+def _bury(core: Core, router: Router, address: Address, message: Message) -> None:
+    """A message that no queue took goes to the dead-letter address, if there is one; else it is unroutable."""
+    name = address.settings.dead_letter_address
+    if not name or name == address.name:
+        arrival.unroutable(core, address, [message])
+        return
+    settings = address.settings
+    target = router.ensure_address(name)
+    if settings.auto_create_dead_letter_resources:
+        letters.ensure_queue(router, target, address.name, expiry=False)
+    annotations: Annotations = move.annotate(
+        message,
+        None,
+        reason=DeadLetterReason.NO_ROUTE.word,
+        text=f"no queue of address {address.name} took it",
+        now=core.now,
+        attempts=0,
+        client="",
+        remote="",
+    )
+    if move.copy_to(core, router, target, message, annotations) is None:
+        arrival.unroutable(core, address, [message])
+        return
+    core.report("message.no_route", message=message.id, address=address.name, target=target.name)

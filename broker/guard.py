@@ -1,0 +1,181 @@
+"""The guard of a running broker: the gate, the permissions and the certificates of its acceptors, and their reloading.
+
+Everything is read and checked before anything changes: a file that is missing, empty where it must not be, readable
+for others or wrong in itself leaves the old state in force and is logged (`security.refused`).  What was in force is
+never loosened by a file that has gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.config import Config
+from broker.config.acceptors import TlsSection
+from broker.engine.core import Report
+from broker.engine.engine import Engine
+from broker.engine.notes import noting
+from broker.engine.permissions import PermissionTable
+from broker.guarding import SHIPPED_ROLE, load_policy, permission_table, users_path
+from broker.net.runner import LoopRunner
+from broker.net.tls import TlsSettings, TlsUnusable, make_context
+from broker.security.gate import Policy, UserGate
+from broker.security.passwords import SALT_BYTES
+from broker.security.throttle import Throttle
+from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users
+from broker.sessions.sasl import SCRAMS
+
+#: The first user, who may do everything, and the bytes of chance in his password.
+ADMIN: Final = "admin"
+PASSWORD_BYTES: Final = 18
+
+#: How often the files are looked at for changes, in ms: a certificate is renewed days before its end.
+LOOK_PERIOD_MS: Final = 5_000
+
+#: Bytes of a key file.
+KEY_BYTES_MAX: Final = 1 << 20
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a configuration and its files say, read and checked."""
+
+    config: Config
+    policy: Policy
+    table: PermissionTable
+    contexts: dict[str, ssl.SSLContext]
+    stamp: Stamp
+
+
+class Guard:
+    """`now` is the monotonic time in ms.  Raises UnusableFile, OSError (the first password cannot be kept)."""
+
+    def __init__(
+        self, config: Config, engine: Engine, runner: LoopRunner, *, report: Report, now: Callable[[], int]
+    ) -> None:
+        self.first_password = _first_password(config)
+        self._engine = engine
+        self._report = report
+        self._now = now
+        self._looked_at = now()
+        self._seen: Stamp = ()  # of files that could not be used: said once
+        self._prepared = prepare(config, known=False)
+        self._throttle = Throttle(now, config.security.login_failure_delay)
+        self.gate = UserGate(
+            self._prepared.policy,
+            runner=runner,
+            throttle=self._throttle,
+            report=noting(report, engine.core.notes),
+            secret=secrets.token_bytes(32),
+        )
+        engine.security.roles_of = self.gate.roles_of
+        engine.security.change(self._prepared.table)
+
+    def context(self, acceptor: str) -> Callable[[], ssl.SSLContext] | None:
+        """What gives an acceptor's present TLS context; None if it speaks no TLS."""
+        return (lambda: self._prepared.contexts[acceptor]) if acceptor in self._prepared.contexts else None
+
+    def prepare(self, config: Config) -> Prepared:
+        """Read what another configuration says.  Raises UnusableFile, InvalidMatch."""
+        return prepare(config, known=self._prepared.policy.users is not None)
+
+    def apply(self, prepared: Prepared) -> None:
+        """Take over what was prepared, within a tick: rights that are gone end what was made with them."""
+        self._prepared = prepared
+        self._throttle.delay = prepared.config.security.login_failure_delay
+        self.gate.change(prepared.policy)
+        ended = self._engine.secure(prepared.table)
+        self._report("security.changed", ended=ended)
+
+    def look(self, enter: Callable[[], None]) -> bool:
+        """See whether the files have changed since they were read, and take over what they say; whether they had."""
+        if self._now() - self._looked_at < LOOK_PERIOD_MS:
+            return False
+        self._looked_at = self._now()
+        config = self._prepared.config
+        stamp = _stamp(config)
+        if stamp in (self._prepared.stamp, self._seen):
+            return False
+        try:
+            prepared = self.prepare(config)
+        except UnusableFile as error:
+            self._seen = stamp
+            self._report("security.refused", error=str(error))
+            return False
+        self._seen = ()
+        enter()
+        self.apply(prepared)
+        return True
+
+
+def prepare(config: Config, *, known: bool) -> Prepared:
+    """Read and check it all; `known`: there was a users file, so that there has to be one.
+
+    Raises UnusableFile, InvalidMatch.
+    """
+    stamp = _stamp(config)
+    policy = load_policy(config)
+    if known and policy.users is None:
+        raise UnusableFile(f"{users_path(config)}: the users file is gone: put it back, or restart the broker")
+    contexts = {name: _context(name, each.tls) for name, each in config.messaging_acceptors.items() if each.tls}
+    return Prepared(config, policy, permission_table(config), contexts, stamp)
+
+
+def tls_settings(tls: TlsSection) -> TlsSettings:
+    """What a section asks for."""
+    asked = tls.need_client_auth or tls.want_client_auth
+    return TlsSettings(
+        tls.certificate,
+        tls.key,
+        clients=tls.client_ca if asked else None,
+        required=tls.need_client_auth,
+        versions=tls.versions,
+        ciphers=tls.ciphers,
+        revoked=tls.crl if asked else None,
+        hosts=tls.sni_hosts,
+    )
+
+
+def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
+    read_secret(tls.key, "the key", KEY_BYTES_MAX)
+    try:
+        return make_context(tls_settings(tls))
+    except TlsUnusable as error:
+        raise UnusableFile(f"acceptors.{name}.tls: {error}") from None
+
+
+def _stamp(config: Config) -> Stamp:
+    """What changes when one of the files does."""
+    paths = [users_path(config)]
+    for acceptor in config.messaging_acceptors.values():
+        if acceptor.tls:
+            paths += tls_settings(acceptor.tls).files
+    return tuple(map(_stat, paths))
+
+
+def _stat(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _first_password(config: Config) -> str:
+    """Make the first user if other machines can connect and nobody is known; his password, else nothing."""
+    path = users_path(config)
+    open_to_others = not all(acceptor.is_loopback for acceptor in config.messaging_acceptors.values())
+    if config.security.anonymous or config.security.users_file is not None or not open_to_others or path.exists():
+        return ""
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in SCRAMS}
+    user = with_password(StoredUser(frozenset({SHIPPED_ROLE})), password, salts=salts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_users(path, {ADMIN: user})
+    return password

@@ -1,0 +1,59 @@
+"""From the configuration and its files of secrets to who may come in and what he may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from broker.config import Config
+from broker.engine.permissions import Permission, PermissionTable
+from broker.security.certificates import Rule
+from broker.security.gate import Policy
+from broker.security.users_file import NAME, UnusableFile, Users, read_users
+
+#: The role that may do everything as shipped, by Artemis's name.
+SHIPPED_ROLE: Final = "amq"
+
+
+def users_path(config: Config) -> Path:
+    """Where the users are."""
+    return config.security.users_file or Path(config.broker.data_directory) / NAME
+
+
+def load_policy(config: Config) -> Policy:
+    """Who may come in, from the configuration and the users file.  Raises UnusableFile."""
+    path = users_path(config)
+    found = path.exists()
+    if not found and config.security.users_file is not None and not config.security.anonymous:
+        raise UnusableFile(f"{path}: there is no users file: make one with `bartleby user add`")
+    return policy(config, read_users(path) if found else None)
+
+
+def policy(config: Config, users: Users | None) -> Policy:
+    """Who may come in, with these users; None: there is no users file.  Raises UnusableFile."""
+    security = config.security
+    named = None if security.anonymous_roles is None else frozenset(security.anonymous_roles)
+    anonymous: frozenset[str] | None
+    if users is None:
+        anonymous = named if named is not None else frozenset({SHIPPED_ROLE})
+    elif not security.anonymous:
+        anonymous = None
+    elif named is None:
+        raise UnusableFile(
+            "security.anonymous = true beside a users file needs security.anonymous-roles: say what everybody may do"
+        )
+    else:
+        anonymous = named
+    rules = [Rule(each.subject, each.user) for each in config.certificate_users]
+    return Policy(users, anonymous, rules, config.limits.connections_per_user_max)
+
+
+def permission_table(config: Config) -> PermissionTable:
+    """What roles may do.  Raises InvalidMatch."""
+    return PermissionTable(
+        [
+            (setting.match, {permission: frozenset(getattr(setting, permission.value)) for permission in Permission})
+            for setting in config.security_settings
+        ],
+        syntax=config.wildcard_addresses.syntax(),
+    )

@@ -1,0 +1,56 @@
+"""Other brokers' configurations become a broker.toml, with a report of what became of each thing in them.
+
+xml.py reads safely; artemis.py and classic.py walk through what they know, most of it tables; draft.py keeps what came
+out and asks the models of broker/config what they take; report.py says it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.importing import artemis, classic
+from broker.importing.draft import Draft
+from broker.importing.report import Outcome, Report
+from broker.importing.xml import XML_BYTES_MAX, Element, InvalidFile, read
+
+__all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "Outcome", "Report", "translate"]
+
+_HEAD: Final = """\
+# Made by `bartleby import` from a configuration of {origin}: {summary}.
+# What is not here has its default: docs/configuration.md.  Check changes with `bartleby config check --config FILE`.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The text of a broker.toml that the models accept, and what to know about it."""
+
+    text: str
+    report: Report
+
+
+def translate(data: bytes) -> Imported:
+    """Translate a file.  Raises InvalidFile."""
+    root = read(data)
+    report = Report()
+    draft = Draft(report)
+    if _is_artemis(root):
+        origin = "ActiveMQ Artemis"
+        artemis.translate(root, draft)
+    elif classic.broker_of(root) is not None:
+        origin = "ActiveMQ Classic"
+        classic.translate(root, draft)
+    else:
+        raise InvalidFile(
+            f"<{root.name}> is neither Artemis's broker.xml (<configuration> with a <core>) nor ActiveMQ Classic's"
+            " activemq.xml (<beans> with a <broker>): name one of these"
+        )
+    draft.settle()
+    return Imported(_HEAD.format(origin=origin, summary=report.summary()) + draft.text(), report)
+
+
+def _is_artemis(root: Element) -> bool:
+    core = root if root.name == "core" else root.find("core") if root.name == "configuration" else None
+    return core is not None and core.namespace in ("urn:activemq:core", "urn:activemq", "")

@@ -1,0 +1,208 @@
+"""Artemis's acceptors: one there speaks several protocols, here each protocol has one, and `also` shares the port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.importing.draft import Draft
+from broker.importing.kinds import acceptor_keys
+from broker.importing.report import Place, place
+from broker.importing.rules import Leave, leave_all
+from broker.importing.xml import Element
+
+PORT: Final = 61_616
+"""Where Artemis and ActiveMQ listen if an address does not say."""
+
+TLS_MISSING: Final = (
+    "give it a certificate and a key as PEM files in its tls section, docs/security.md, then enabled = true: until then"
+    " it does not listen, rather than in plain text"
+)
+
+#: All that Artemis speaks when an acceptor does not say what.
+_ALL: Final = ("CORE", "AMQP", "STOMP", "HORNETQ", "MQTT", "OPENWIRE")
+#: The order in which protocols get the section with the acceptor's own name.
+_FIRST: Final = ("amqp", "stomp", "mqtt")
+
+_ADDRESS: Final = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://\(?(?P<host>\[[^]]*]|[^:/?#,()]*)(:(?P<port>[0-9]{1,5}))?[^?]*(\?(?P<query>.*))?",
+    re.DOTALL,
+)
+
+#: Parameters with another name or unit in broker.toml: the name, and the factor.
+_RENAMED: Final[dict[str, tuple[str, int]]] = {
+    "handshake-timeout": ("handshake-timeout", 1000),
+    "handshakeTimeout": ("handshake-timeout", 1000),
+    "maxFrameSize": ("max-frame-size", 1),
+    "stompConsumerCredits": ("stomp-consumer-window-size", 1),
+}
+
+_LEFT: Final = leave_all(
+    {
+        "sockets are left to the operating system": (
+            "tcpNoDelay",
+            "tcpReceiveBufferSize",
+            "tcpSendBufferSize",
+            "backlog",
+            "useEpoll",
+            "useKQueue",
+            "useIOUring",
+            "useNio",
+            "nioRemotingThreads",
+            "remotingThreads",
+            "batchDelay",
+            "directDeliver",
+            "shutdownTimeout",
+            "quietPeriod",
+            "writeBufferLowWaterMark",
+            "writeBufferHighWaterMark",
+            "actorThresholdBytes",
+            "readBufferSize",
+        ),
+        "messages of any size are in the journal: limits.body-bytes-max is the largest": (
+            "amqpMinLargeMessageSize",
+            "stompMinLargeMessageSize",
+            "mqttMinLargeMessageSize",
+            "openWireMinLargeMessageSize",
+        ),
+        "duplicates are found for every protocol": ("amqpDuplicateDetection",),
+        "this version is one broker": ("router", "autoStart", "proxyProtocolEnabled"),
+        "Bartleby logs in with PLAIN, SCRAM, EXTERNAL and ANONYMOUS": ("saslMechanisms", "saslLoginConfigScope"),
+    }
+)
+_TLS: Final = re.compile(
+    "^(keyStore|trustStore|ssl|crl|sni|needClientAuth$|wantClientAuth$|enabledProtocols$|enabledCipherSuites$|verifyHost$"
+    "|trustManagerFactoryPlugin$|trustAll$|kerb5|securityDomain$)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an acceptor listens and what its address says further."""
+
+    scheme: str
+    host: str
+    port: int
+    parameters: Mapping[str, str]
+
+
+def parse(text: str) -> Target | None:
+    """An address as Artemis and ActiveMQ write it, with parameters after `?` and between `;` or `&`."""
+    found = _ADDRESS.fullmatch("".join(text.split()))
+    if found is None or int(found["port"] or 0) > 65_535:
+        return None
+    parameters: dict[str, str] = {}
+    for part in re.split("[;&]", found["query"] or ""):
+        name, _, value = part.partition("=")
+        if name:
+            parameters[name] = value
+    return Target(found["scheme"].lower(), found["host"].strip("[]"), int(found["port"] or 0), parameters)
+
+
+def acceptors(element: Element, draft: Draft, _: Element) -> None:
+    """All of them."""
+    for number, acceptor in enumerate(element.all("acceptor"), 1):
+        name = acceptor.attributes.get("name") or f"acceptor-{number}"
+        target = parse(acceptor.text)
+        if target is None or (target.scheme == "tcp" and "${" in acceptor.text.partition("?")[0]):
+            why = "this is no address of one host and port: write the acceptor by hand"
+            draft.report.left(place(acceptor, f"acceptor {name}", acceptor.text.partition("?")[0]), why)
+        elif target.scheme != "tcp":
+            why = f"{target.scheme}:// is for clients inside of Artemis's own process"
+            draft.report.left(place(acceptor, f"acceptor {name}", acceptor.text.partition("?")[0]), why)
+        else:
+            _acceptor(acceptor, draft, name, target)
+
+
+def _acceptor(element: Element, draft: Draft, name: str, target: Target) -> None:
+    said = target.parameters.get("protocols")
+    protocols = [each.upper() for each in said.split(",") if each] if said else list(_ALL)
+    spoken, foreign = split(protocols)
+    what = f"acceptor {name}"
+    if foreign:
+        why = "Bartleby does not speak that: its clients have to use AMQP or another of Bartleby's protocols"
+        draft.report.left(place(element, f"{what}: protocols", ", ".join(foreign)), why)
+    if not spoken:
+        return
+    names = listen(draft, place(element, what, f"{target.host}:{target.port}"), name, target, spoken)
+    if len(spoken) > 1:
+        found = place(element, f"{what}: protocols", ", ".join(spoken))
+        change = "each protocol has a section of its own, and all answer on the port of the first"
+        draft.put(found, ("acceptors", name, "also"), ", ".join(list(names)[1:]), change=change)
+    parameters(draft, element, what, names, target.parameters)
+
+
+def split(protocols: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those that this version speaks, in the order of their sections, and the others."""
+    known = [each for each in _FIRST if each in acceptor_keys()]
+    wanted = [each.lower() for each in protocols]
+    return [each for each in known if each in wanted], [each for each in wanted if each not in known]
+
+
+def listen(draft: Draft, found: Place, name: str, target: Target, protocols: list[str]) -> dict[str, str]:
+    """Put the sections of an acceptor; their names with their protocols."""
+    first, *others = protocols
+    names = {name: first} | {f"{name}-{each}": each for each in others}
+    for section, protocol in names.items():
+        key = ("acceptors", section)
+        draft.put(found, (*key, "protocol"), protocol, quiet=True)
+        if section != name:
+            draft.put(found, (*key, "enabled"), False, quiet=True)
+            continue
+        draft.put(found, (*key, "host"), target.host or "0.0.0.0", quiet=True)
+        draft.put(found, (*key, "port"), target.port or PORT, vital=True)
+    return names
+
+
+def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Put what an acceptor's address says beside host, port and protocols."""
+    for parameter, text in given.items():
+        if parameter == "protocols":
+            continue
+        found = place(element, f"{what}: {parameter}", text)
+        rule = _LEFT.get(parameter)
+        if isinstance(rule, Leave):
+            draft.report.left(found, rule.why)
+        elif _TLS.match(parameter):
+            _tls(draft, found, names, parameter, text)
+        else:
+            _parameter(draft, found, names, parameter, text)
+    # Artemis has no prefixes unless they are given; the default here is each protocol's habit.
+    for section, protocol in names.items():
+        for key in ("anycast-prefix", "multicast-prefix"):
+            if _kebab(key) in acceptor_keys()[protocol] and not draft.has(("acceptors", section, key)):
+                draft.put(place(element, what), ("acceptors", section, key), "", quiet=True)
+
+
+def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: str, text: str) -> None:
+    key, factor = _RENAMED.get(parameter, (_kebab(parameter), 1))
+    takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
+    if not takers:
+        draft.report.left(found, "there is no such setting of acceptors in this version of Bartleby")
+    for section in takers:
+        draft.put_text(found, ("acceptors", section, key), text, factor=factor)
+
+
+def _tls(draft: Draft, found: Place, names: Mapping[str, str], parameter: str, text: str) -> None:
+    first = next(iter(names))
+    if parameter == "sslEnabled" and text.lower() == "true":
+        draft.put(found, ("acceptors", first, "enabled"), False, change=TLS_MISSING)
+    elif parameter != "sslEnabled":
+        draft.report.left(
+            found,
+            "Java's key stores are not read: certificates are PEM files in the tls section, docs/security.md",
+        )
+
+
+def _kebab(name: str) -> str:
+    """camelCase as the names of broker.toml."""
+    return re.sub("(?<=[a-z0-9])([A-Z])", r"-\1", name).lower()
+
+
+def http_acceptor(draft: Draft, why: str) -> None:
+    """The file's acceptors take the place of the shipped ones; the command line needs that for HTTP."""
+    if draft.has(("acceptors",)):
+        found = Place(0, "no acceptor for HTTP")
+        draft.put(found, ("acceptors", "http", "protocol"), "http", change=f"{why}: Bartleby's own is kept")

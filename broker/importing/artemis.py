@@ -1,0 +1,124 @@
+"""An Artemis broker.xml, element by element of its <core>."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.importing.acceptors import acceptors, http_acceptor
+from broker.importing.addresses import address_settings, addresses, diverts, queues
+from broker.importing.artemis_tables import APART, CORE, WILDCARDS
+from broker.importing.draft import Draft
+from broker.importing.report import Outcome, place
+from broker.importing.rules import Take, apply
+from broker.importing.security import security_settings
+from broker.importing.xml import Element
+
+_UNIT_MS: Final = {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "SECONDS": 1_000, "MILLISECONDS": 1}
+
+
+def translate(root: Element, draft: Draft) -> None:
+    """Put all of it into the draft, or into its report."""
+    core = root if root.name == "core" else root.find("core")
+    assert core is not None, "whoever chose this translation saw a <core>"
+    for other in root.children:
+        if other is not core and root is not core:
+            why = f"<{other.name}> is not of the broker's core: nothing in it is read"
+            draft.report.left(place(other, f"<{other.name}>", ""), why)
+    for element in core.children:
+        if element.name in APART:
+            continue
+        rule = CORE.get(element.name)
+        found = place(element, element.name, _summary(element) if element.children else None)
+        if rule is None:
+            draft.report.left(
+                found, "unknown to this importer: see whether docs/configuration.md has something like it"
+            )
+        else:
+            apply(draft, rule, found, element.text)
+    for name, translation in _APART.items():
+        for element in core.all(name):
+            translation(element, draft, core)
+    http_acceptor(draft, "broker.xml has no web server")
+    if core.find("address-settings") is None:
+        draft.report.add(
+            place(core, "no <address-settings>", ""),
+            Outcome.CHANGED,
+            'address-settings["#"]',
+            "Bartleby's own stay: dead letters go to DLQ and expired messages to ExpiryQueue, where Artemis drops them",
+        )
+
+
+def _summary(element: Element) -> str:
+    """The names of what is in an element."""
+    return ", ".join(child.attributes.get("name", child.name) for child in element.children)
+
+
+def _retention(element: Element, draft: Draft, _: Element) -> None:
+    section = ("journal", "retention")
+    draft.put(
+        place(element, element.name),
+        (*section, "enabled"),
+        True,
+        change="kept segments are in retention/ of broker.data-directory",
+    )
+    period = element.attributes.get("period")
+    if period is not None:
+        unit = element.attributes.get("unit", "DAYS").upper()
+        found = place(element, f"{element.name} period", f"{period} {unit}")
+        if unit in _UNIT_MS:
+            draft.put_text(found, (*section, "max-age"), period, factor=_UNIT_MS[unit])
+        else:
+            draft.report.left(found, f"the unit {unit} is unknown: write journal.retention.max-age by hand")
+    limit = element.attributes.get("storage-limit")
+    if limit is not None:
+        draft.put_text(place(element, f"{element.name} storage-limit", limit), (*section, "max-bytes"), limit)
+
+
+def _persist_counts(element: Element, draft: Draft, core: Element) -> None:
+    """Artemis has it for the broker, Bartleby for addresses: it goes to `#`."""
+    key = ("address-settings", "#", element.name)
+    settings = core.find("address-settings")
+    given = settings is not None and any(each.attributes.get("match") == "#" for each in settings.children)
+    if given or element.text.lower() == "true":
+        draft.put_text(
+            place(element, element.name), key, element.text, change='it is a setting of addresses, here of "#"'
+        )
+    else:
+        draft.report.add(
+            place(element, element.name), Outcome.TAKEN, why="it is so unless an address setting says else"
+        )
+
+
+def _security_enabled(element: Element, draft: Draft, _: Element) -> None:
+    found = place(element, element.name)
+    if element.text.lower() == "false":
+        change = "everybody may come in, as in the file, as long as no user is made"
+        draft.put(found, ("security", "anonymous"), True, change=change)
+    else:
+        draft.report.add(found, Outcome.TAKEN, why="it is so as soon as there is a user")
+
+
+def _wildcards(element: Element, draft: Draft, _: Element) -> None:
+    for child in element.children:
+        name = "routing-enabled" if child.name == "enabled" else child.name
+        found = place(child, f"wildcard-addresses {child.name}")
+        if name in WILDCARDS:
+            apply(draft, Take(("wildcard-addresses", name)), found, child.text)
+        else:
+            draft.report.left(found, "unknown to this importer")
+
+
+_APART: Final[dict[str, Callable[[Element, Draft, Element], None]]] = {
+    "security-enabled": _security_enabled,
+    "journal-retention-directory": _retention,
+    "wildcard-addresses": _wildcards,
+    "address-settings": address_settings,
+    "addresses": addresses,
+    "queues": queues,
+    "diverts": diverts,
+    "acceptors": acceptors,
+    "security-settings": security_settings,
+    "persist-delivery-count-before-delivery": _persist_counts,
+}
+assert _APART.keys() == APART

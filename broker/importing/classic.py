@@ -1,0 +1,227 @@
+"""An ActiveMQ Classic activemq.xml: the <broker> among Spring's beans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.importing.acceptors import TLS_MISSING, http_acceptor, listen, parse, split
+from broker.importing.classic_policies import policies, redelivery, time_stamps
+from broker.importing.classic_security import authorization, simple_users
+from broker.importing.classic_tables import BROKER, BROKER_ELEMENTS, NOT_KNOWN, PLUGINS, TRANSPORT
+from broker.importing.draft import Draft
+from broker.importing.kinds import acceptor_keys
+from broker.importing.report import Outcome, Place, place
+from broker.importing.rules import apply
+from broker.importing.xml import Element
+
+_NAMESPACE: Final = "http://activemq.apache.org/schema/core"
+
+#: The protocol that each scheme of a transport connector speaks, and whether it does so over TLS.
+_SCHEMES: Final[dict[str, tuple[str, bool]]] = {
+    f"{protocol}{suffix}": (protocol, tls)
+    for protocol in ("amqp", "stomp", "mqtt")
+    for suffix, tls in (("", False), ("+nio", False), ("+ssl", True), ("+nio+ssl", True))
+}
+#: What other schemes speak.
+_FOREIGN: Final = dict.fromkeys(("tcp", "nio", "ssl", "nio+ssl", "http", "https", "vm"), "OpenWire")
+_DEAD_LETTERS: Final = "ActiveMQ.DLQ"
+
+
+def broker_of(root: Element) -> Element | None:
+    """The <broker> of a file, or None."""
+    if root.name == "broker":
+        return root if root.namespace in (_NAMESPACE, "") else None
+    return next((child for child in root.all("broker") if child.namespace == _NAMESPACE), None)
+
+
+def translate(root: Element, draft: Draft) -> None:
+    """Put all of it into the draft, or into its report."""
+    broker = broker_of(root)
+    assert broker is not None, "whoever chose this translation saw a <broker>"
+    for other in root.children if root is not broker else ():
+        if other is not broker:
+            what = f"<{other.name}> {other.attributes.get('resource', other.attributes.get('id', ''))}".strip()
+            draft.report.left(place(other, what, ""), "only the <broker> is read")
+    for attribute, text in broker.attributes.items():
+        apply(draft, BROKER.get(attribute, NOT_KNOWN), place(broker, f"broker {attribute}", text), text)
+    for element in broker.children:
+        translation = _ELEMENTS.get(element.name)
+        if translation is not None:
+            translation(element, draft)
+        else:
+            apply(draft, BROKER_ELEMENTS.get(element.name, NOT_KNOWN), place(element, element.name, ""), "")
+    _defaults(broker, draft)
+    http_acceptor(draft, "activemq.xml leaves it to jetty.xml")
+
+
+def _defaults(broker: Element, draft: Draft) -> None:
+    """What Classic does with every destination when nothing in the file says otherwise."""
+    key = ("address-settings", "#")
+    for name, value, why in (
+        ("dead-letter-address", _DEAD_LETTERS, ""),
+        ("expiry-address", _DEAD_LETTERS, ""),
+        ("auto-delete-queues", False, "Classic deletes only with gcInactiveDestinations"),
+        ("auto-delete-addresses", False, "Classic deletes only with gcInactiveDestinations"),
+    ):
+        if not draft.has((*key, name)):
+            draft.put(place(broker, "Classic's own default", ""), (*key, name), value, change=why)
+    draft.report.add(
+        place(broker, "redelivery", ""),
+        Outcome.CHANGED,
+        "max-delivery-attempts",
+        "Classic's clients count redeliveries (6 unless they say else), here the broker does (10 attempts unless a"
+        " match says else)",
+    )
+
+
+def _destinations(element: Element, draft: Draft) -> None:
+    for each in element.children:
+        name = each.attributes.get("physicalName", "")
+        found = place(each, f"{each.name} {name}", "")
+        if each.name == "queue":
+            draft.put(found, ("addresses", name, "queues", name, "routing-type"), "ANYCAST")
+        elif each.name == "topic":
+            draft.put(found, ("addresses", name, "routing-types"), ["MULTICAST"])
+        else:
+            draft.report.left(found, NOT_KNOWN.why)
+
+
+def _connectors(element: Element, draft: Draft) -> None:
+    for number, connector in enumerate(element.all("transportConnector"), 1):
+        uri = connector.attributes.get("uri", "")
+        name = connector.attributes.get("name", f"connector-{number}")
+        what = f"transportConnector {name}"
+        found = place(connector, what, uri.partition("?")[0])
+        target = parse(uri)
+        if target is None or not target.port or "${" in uri.partition("?")[0]:
+            draft.report.left(found, "this is no address of one host and port: write the acceptor by hand")
+            continue
+        protocol, tls = _SCHEMES.get(target.scheme, ("", False))
+        protocols, _ = split(["amqp", "stomp", "mqtt"] if target.scheme.startswith("auto") else [protocol])
+        if target.scheme in ("ws", "wss"):
+            why = "STOMP and MQTT over WebSocket need an acceptor written by hand, docs/configuration.md"
+            draft.report.left(found, why)
+        elif not protocols:
+            spoken = ", ".join(sorted(set(acceptor_keys()) - {"http"}))
+            language = protocol or _FOREIGN.get(target.scheme, target.scheme)
+            draft.report.left(found, f"Bartleby does not speak {language}: its clients have to use one of {spoken}")
+        else:
+            names = listen(draft, found, name, target, protocols)
+            _shared_or_secret(draft, connector, what, list(names), tls=tls or "ssl" in target.scheme)
+            for parameter, text in target.parameters.items():
+                _parameter(draft, connector, what, names, parameter, text)
+
+
+def _shared_or_secret(draft: Draft, connector: Element, what: str, names: list[str], *, tls: bool) -> None:
+    if len(names) > 1:
+        change = (
+            "OpenWire is not spoken; each protocol has a section of its own, and all answer on the port of the first"
+        )
+        found = place(connector, f"{what}: auto", "")
+        draft.put(found, ("acceptors", names[0], "also"), ", ".join(names[1:]), change=change)
+    if tls:
+        draft.put(place(connector, f"{what}: ssl", ""), ("acceptors", names[0], "enabled"), False, change=TLS_MISSING)
+
+
+def _parameter(draft: Draft, connector: Element, what: str, names: dict[str, str], parameter: str, text: str) -> None:
+    found = place(connector, f"{what}: {parameter}", text)
+    key, why = TRANSPORT.get(parameter, ("", NOT_KNOWN.why))
+    takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
+    if not takers:
+        draft.report.left(found, why or "not for the protocols of this acceptor")
+    for section in takers:
+        draft.put_text(found, ("acceptors", section, key), text)
+
+
+def _usage(element: Element, draft: Draft) -> None:
+    for usage in element.children[0].children if element.find("systemUsage") else element.children:
+        inner = usage.find(usage.name) or usage
+        for attribute, text in inner.attributes.items():
+            found = place(inner, f"{usage.name} {attribute}", text)
+            if usage.name == "memoryUsage" and attribute == "limit":
+                draft.put_text(found, ("broker", "global-max-size"), text)
+            elif usage.name == "memoryUsage" and attribute == "percentOfJvmHeap":
+                change = "of the machine's or container's memory: there is no JVM"
+                draft.put_text(found, ("broker", "global-max-size-percent"), text, change=change)
+            else:
+                draft.report.left(
+                    found, "a full disk stops producers by itself, journal.reserve being kept for consumers"
+                )
+
+
+def _interceptors(element: Element, draft: Draft) -> None:
+    for interceptor in element.children:
+        composites = [each for list_ in interceptor.all("virtualDestinations") for each in list_.children]
+        for each in composites:
+            if each.name in ("compositeQueue", "compositeTopic"):
+                _composite(each, draft)
+            else:
+                found = place(each, f"{each.name} {each.attributes.get('name', '')}".strip(), "")
+                why = "a queue on a multicast address is what a virtual topic's consumer queue is: docs/migrating.md"
+                draft.report.left(found, why)
+        if not composites:
+            draft.report.left(place(interceptor, interceptor.name, ""), NOT_KNOWN.why)
+
+
+def _composite(composite: Element, draft: Draft) -> None:
+    """One divert for all that it forwards to, or one for each if they have selectors of their own."""
+    name = composite.attributes.get("name", "")
+    only = composite.attributes.get("forwardOnly", "true").lower() == "true"
+    targets = [target for each in composite.all("forwardTo") for target in each.children]
+    what = f"{composite.name} {name}"
+    if not any(target.name == "filteredDestination" for target in targets):
+        _divert(draft, place(composite, what, ""), name, name, [_forwarded(target) for target in targets], only)
+        return
+    for target in targets:
+        found = place(target, what, f"to {_forwarded(target)}")
+        if only and len(targets) > 1:
+            # An exclusive divert takes a message from the others, too.
+            draft.report.left(
+                found, "diverts with a filter of their own cannot each have all messages: write them by hand"
+            )
+            continue
+        selector = target.attributes.get("selector", "")
+        _divert(draft, found, f"{name}-to-{_forwarded(target)}", name, [_forwarded(target)], only, selector)
+
+
+def _forwarded(target: Element) -> str:
+    given = target.attributes
+    return given.get("physicalName") or given.get("queue") or given.get("topic") or ""
+
+
+def _divert(
+    draft: Draft, found: Place, name: str, address: str, targets: list[str], only: bool, selector: str = ""
+) -> None:
+    key = ("diverts", name)
+    draft.put(found, (*key, "address"), address, vital=True)
+    draft.put(found, (*key, "forwarding-address"), ", ".join(targets), quiet=True, vital=True)
+    draft.put(found, (*key, "exclusive"), only, quiet=True)
+    if selector:
+        draft.put(found, (*key, "filter"), selector, quiet=True, vital=True)
+
+
+def _plugins(element: Element, draft: Draft) -> None:
+    for plugin in element.children:
+        translation = _PLUGINS.get(plugin.name)
+        if translation is not None:
+            translation(plugin, draft)
+        else:
+            apply(draft, PLUGINS.get(plugin.name, NOT_KNOWN), place(plugin, plugin.name, ""), "")
+
+
+_PLUGINS: Final[dict[str, Callable[[Element, Draft], None]]] = {
+    "authorizationPlugin": authorization,
+    "redeliveryPlugin": redelivery,
+    "simpleAuthenticationPlugin": simple_users,
+    "timeStampingBrokerPlugin": time_stamps,
+}
+
+_ELEMENTS: Final[dict[str, Callable[[Element, Draft], None]]] = {
+    "destinationInterceptors": _interceptors,
+    "destinationPolicy": policies,
+    "destinations": _destinations,
+    "plugins": _plugins,
+    "systemUsage": _usage,
+    "transportConnectors": _connectors,
+}

@@ -1,0 +1,209 @@
+"""What stands in an ActiveMQ Classic activemq.xml that needs no more than a row to be said."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.importing.rules import Always, Leave, Rule, Take, leave_all
+
+_ONE_BROKER: Final = "this version is one broker, without networks of brokers, replicas or failover lists"
+_JAVA: Final = "Bartleby is no Java program"
+_OWN_USERS: Final = "Bartleby has users of its own: make them again, docs/security.md"
+
+#: Attributes of <broker>.
+BROKER: Final[dict[str, Rule]] = leave_all(
+    {
+        "Bartleby keeps all that it writes in broker.data-directory: set that": (
+            "dataDirectory",
+            "tmpDataDirectory",
+            "schedulerDirectoryFile",
+            "dedicatedTaskRunner",
+        ),
+        "management goes over HTTP, with `bartleby` or any HTTP client": (
+            "useJmx",
+            "brokerObjectName",
+            "mbeanInvocationTimeout",
+        ),
+        "Bartleby's own number of a broker is in its journal": ("brokerId",),
+        _JAVA: (
+            "start",
+            "useShutdownHook",
+            "systemExitOnShutdown",
+            "useLocalHostBrokerName",
+            "useLoggingForShutdownErrors",
+            "id",
+            "depends-on",
+            "taskRunnerPriority",
+            "vmConnectorURI",
+            "restartAllowed",
+            "cacheTempDestinations",
+            "timeBeforePurgeTempDestinations",
+            "storeOpenWireVersion",
+        ),
+        "/metrics over HTTP shows what there is": ("enableStatistics",),
+        "one limit of memory holds for all, broker.global-max-size": (
+            "splitSystemUsageForProducersConsumers",
+            "producerSystemUsagePortion",
+            "consumerSystemUsagePortion",
+            "schedulePeriodForDiskUsageCheck",
+        ),
+        "a queue on a multicast address is what a virtual topic's consumer queue is: docs/migrating.md": (
+            "useVirtualTopics",
+            "useVirtualDestSubs",
+            "useVirtualDestSubsOnCreation",
+        ),
+        "a divert copies what comes to an address": ("useMirroredQueues",),
+        "a durable subscription stays until it is deleted": (
+            "offlineDurableSubscriberTimeout",
+            "offlineDurableSubscriberTaskSchedule",
+            "rejectDurableConsumers",
+        ),
+        "one scan looks at everything": ("maxPurgedDestinationsPerSweep",),
+        "permissions to create say it": ("allowTempAutoCreationOnSend",),
+        _ONE_BROKER: (
+            "networkConnectorStartAsync",
+            "masterConnectorURI",
+            "monitorConnectionSplits",
+            "shutdownOnMasterFailure",
+            "slave",
+            "supportFailOver",
+            "waitForSlave",
+        ),
+        "a broker that deletes its messages at a start is for tests: delete its data directory": (
+            "deleteAllMessagesOnStartup",
+        ),
+        "who sent a message is in the journal with it": (
+            "populateJMSXUserID",
+            "useAuthenticatedPrincipalForJMSXUserID",
+            "populateUserNameInMBeans",
+        ),
+        "there are no advisory topics": ("advisorySupport", "anonymousProducerAdvisorySupport"),
+    }
+) | {
+    "brokerName": Take(("broker", "name")),
+    "schedulePeriodForDestinationPurge": Take(("broker", "address-queue-scan-period")),
+    "persistent": Always("true", "there is always a journal; non-durable messages do not go into it"),
+    "schedulerSupport": Always("true", "messages can always be scheduled"),
+    "keepDurableSubsActive": Always("true", "durable subscriptions always gather their messages"),
+}
+
+#: Elements of <broker>.
+BROKER_ELEMENTS: Final[dict[str, Rule]] = leave_all(
+    {
+        _ONE_BROKER: ("networkConnectors", "proxyConnectors", "jmsBridgeConnectors"),
+        _JAVA: ("managementContext", "shutdownHooks", "services", "persistenceFactory", "tempDataStore"),
+        "messages are in Bartleby's own journal: see [journal] in docs/configuration.md": (
+            "persistenceAdapter",
+            "jobSchedulerStore",
+            "ioExceptionHandler",
+        ),
+        "certificates are given as PEM files, docs/security.md": ("sslContext",),
+        "authorities are given by roles of users, docs/security.md": ("messageAuthorizationPolicy",),
+    }
+)
+
+#: Plugins that classic_security.py and classic_policies.py do not take apart.
+PLUGINS: Final[dict[str, Rule]] = leave_all(
+    {
+        _OWN_USERS: (
+            "jaasAuthenticationPlugin",
+            "jaasCertificateAuthenticationPlugin",
+            "jaasDualAuthenticationPlugin",
+            "shiroPlugin",
+        ),
+        "/metrics over HTTP shows what there is": ("statisticsBrokerPlugin",),
+        "the journal and its audits tell what became of each message": ("loggingBrokerPlugin", "traceBrokerPathPlugin"),
+        'messages leave only by name: dead-letter-address = "" on a match drops them, and counts that': (
+            "discardingDLQBrokerPlugin",
+        ),
+        "a reload is asked for with SIGHUP": ("runtimeConfigurationPlugin",),
+        "queues with the same consumers cost nothing here": ("destinationsPlugin", "multicastTraceBrokerPlugin"),
+        "clients without heart-beats are dropped after broker.connection-ttl": ("connectionDotFilePlugin",),
+    }
+)
+
+_WAYS: Final = "how messages are held in memory is not chosen by address"
+_ADVISORIES: Final = "there are no advisory topics"
+
+#: Attributes of <policyEntry> that become address settings, by their names there.
+POLICY: Final[dict[str, tuple[str, str]]] = {
+    "memoryLimit": ("max-size-bytes", "of all queues of an address together"),
+    "maxBrowsePageSize": ("management-browse-page-size", ""),
+    "consumersBeforeDispatchStarts": ("default-consumers-before-dispatch", ""),
+    "timeBeforeDispatchStarts": ("default-delay-before-dispatch", ""),
+    "allConsumersExclusiveByDefault": ("default-exclusive-queue", ""),
+    "maxExpirePageSize": ("", "expiry is found by time, not by pages"),
+    "expireMessagesPeriod": ("", "broker.message-expiry-scan-period holds for all queues"),
+    "queuePrefetch": ("", "a client or its acceptor says how much is sent ahead"),
+    "topicPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
+    "durableTopicPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
+    "queueBrowserPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
+    "enableAudit": ("", "duplicates are told by the sender's own ids"),
+    "maxAuditDepth": ("", "duplicates are told by the sender's own ids"),
+    "maxProducersToAudit": ("", "duplicates are told by the sender's own ids"),
+    "persistJMSRedelivered": ("", "delivery-count-persistence on a match says it"),
+    "prioritizedMessages": ("", "higher priorities always come first"),
+    "alwaysRetroactive": ("", "retroactive-message-count on a match says it for new queues"),
+    "sendDuplicateFromStoreToDLQ": ("", "duplicates are told by the sender's own ids"),
+    "optimizedDispatch": ("", _WAYS),
+    "lazyDispatch": ("", _WAYS),
+    "useCache": ("", _WAYS),
+    "cursorMemoryHighWaterMark": ("", _WAYS),
+    "storeUsageHighWaterMark": ("", _WAYS),
+    "maxPageSize": ("", _WAYS),
+    "reduceMemoryFootprint": ("", _WAYS),
+    "strictOrderDispatch": ("", "a queue with several consumers shares out by credit"),
+    "minimumMessageSize": ("", _WAYS),
+    "usePrefetchExtension": ("", "credit says how much is sent ahead"),
+    "doOptimzeMessageStorage": ("", _WAYS),
+    "doOptimizeMessageStorage": ("", _WAYS),
+    "blockedProducerWarningInterval": ("", "a full address is logged once each time"),
+    "gcWithNetworkConsumers": ("", "there are no networks of brokers"),
+    "tempQueue": ("", "temporary queues have the settings of their own names"),
+    "tempTopic": ("", "temporary queues have the settings of their own names"),
+    "advisoryForConsumed": ("", _ADVISORIES),
+    "advisoryForDelivery": ("", _ADVISORIES),
+    "advisoryForDiscardingMessages": ("", _ADVISORIES),
+    "advisoryForDispatched": ("", _ADVISORIES),
+    "advisoryForFastProducers": ("", _ADVISORIES),
+    "advisoryForSlowConsumers": ("", _ADVISORIES),
+    "advisoryWhenFull": ("", _ADVISORIES),
+    "includeBodyForAdvisory": ("", _ADVISORIES),
+    "sendAdvisoryIfNoConsumers": ("", _ADVISORIES),
+}
+
+#: Elements of <policyEntry>.
+POLICY_ELEMENTS: Final[dict[str, Rule]] = leave_all(
+    {
+        _WAYS: ("pendingQueuePolicy", "pendingSubscriberPolicy", "pendingDurableSubscriberPolicy"),
+        "consumers get messages by credit, in turn": ("dispatchPolicy",),
+        "message groups are kept by queue: default-group-buckets on a match limits them": ("messageGroupMapFactory",),
+        "consumers are slow by their rate here: slow-consumer-threshold and -policy on a match": (
+            "slowConsumerStrategy",
+        ),
+        "a subscription that must not grow is a ring: default-ring-size on a match, or address-full-policy": (
+            "pendingMessageLimitStrategy",
+            "messageEvictionStrategy",
+        ),
+        "there are no networks of brokers": ("networkBridgeFilterFactory",),
+    }
+)
+
+#: Parameters of a transport connector's address.
+TRANSPORT: Final[dict[str, tuple[str, str]]] = {
+    "maximumConnections": ("connections-allowed", ""),
+    "transport.hbGracePeriodMultiplier": ("heart-beat-to-connection-ttl-modifier", ""),
+    "wireFormat.maxFrameSize": ("", "limits.body-bytes-max is the largest message for all acceptors"),
+    "transport.closeAsync": ("", _JAVA),
+    "transport.transformer": ("", "messages are converted in one way, docs/amqp.md"),
+    "transport.defaultHeartBeat": ("", "clients without heart-beats are dropped after broker.connection-ttl"),
+    "transport.subscriptionStrategy": ("", "subscriptions are queues"),
+}
+
+#: Parameters of the plugin that changes times to live, beside those that are taken.
+TIME_STAMPS: Final = {
+    "futureOnly": "only times to live are changed, never the time that a message came with",
+    "processNetworkMessages": _ONE_BROKER,
+}
+
+NOT_KNOWN: Final = Leave("unknown to this importer: see whether docs/configuration.md has something like it")

@@ -1,0 +1,266 @@
+"""The broker.toml in the making: what is put into it, from where, and what the models say to it.
+
+Whatever the models refuse goes out again and is told in the report with the models' own reason, so that the result is
+always accepted by `bartleby config check`, and a version that knows more takes more over.  A value may have a second
+choice, which takes its place if the first is refused; that is told too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import tomli_w
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from broker.config.addresses import REFUSED_SETTINGS
+from broker.config.explain import place as place_of
+from broker.config.explain import problem
+from broker.config.model import SHIPPED, Config
+from broker.config.relations import clashes
+from broker.config.schema import dotted
+from broker.importing.kinds import Key, kind_of, known, shown, value_of, written
+from broker.importing.report import Outcome, Place, Report
+
+NO_SUCH_SETTING: Final = "there is no such setting in this version of Bartleby"
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The second choice for a value."""
+
+    value: object
+    why: str
+
+
+@dataclass(slots=True)
+class _Claim:
+    """Who put a value, and what is to be said of it."""
+
+    place: Place
+    value: object
+    change: str = ""
+    instead: Instead | None = None
+    quiet: bool = False
+    vital: bool = False
+
+
+class Draft:
+    """The tables of a broker.toml, by key."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._claims: dict[Key, _Claim] = {}
+        self._tables: dict[Key, dict[Key, None]] = {}  # the keys at and below each key, in their order
+
+    def has(self, key: Key) -> bool:
+        """Whether the key, or one below it, was put."""
+        return bool(self._tables.get(key))
+
+    def put_text(
+        self,
+        place: Place,
+        key: Key,
+        text: str,
+        *,
+        change: str = "",
+        instead: Instead | None = None,
+        factor: int = 1,
+        vital: bool = False,
+    ) -> None:
+        """Put what a text of XML says, as the kind of value that the key takes; `factor` is for other units."""
+        try:
+            value = value_of(kind_of(key), text)
+        except ValueError as error:
+            self.report.left(place, f"{error}: write {name(key)} by hand")
+            return
+        if factor != 1 and isinstance(value, int) and value > 0:
+            value *= factor
+        self.put(place, key, value, change=change, instead=instead, vital=vital)
+
+    def put(
+        self,
+        place: Place,
+        key: Key,
+        value: object,
+        *,
+        change: str = "",
+        instead: Instead | None = None,
+        quiet: bool = False,
+        vital: bool = False,
+    ) -> None:
+        """Put a value.
+
+        change: why it is not what the file says; quiet: nothing in the file says it, so that there is no finding;
+        vital: without it the table that it is in would do harm, and goes with it.
+        """
+        if isinstance(value, str) and "${" in value:
+            self.report.left(place, f"the system property has no default here: write {name(key)} by hand")
+            return
+        taken = self._claims.get(key)
+        if taken is not None and not taken.quiet:
+            first = f"line {taken.place.line} gives {name(key)} already"
+            if taken.value == value:
+                self.report.add(place, Outcome.TAKEN, name(key), first)
+            else:
+                self.report.left(place, f"{first}, as {shown(taken.value)}, which stays")
+            return
+        self._claims[key] = _Claim(place, value, change, instead, quiet, vital)
+        for end in range(1, len(key) + 1):
+            self._tables.setdefault(key[:end], {})[key] = None
+
+    def settle(self) -> Config:
+        """Take out what the models refuse, and report all claims."""
+        while True:
+            raw = self.raw()
+            merged = copy.deepcopy(SHIPPED) | raw
+            try:
+                config = Config.model_validate(merged)
+            except ValidationError as error:
+                for wrong in error.errors(include_url=False):
+                    self._refuse(self._key(place_of(wrong), raw), _reason(wrong, raw))
+                continue
+            if not self._without_clashes(config, raw):
+                break
+        for key, claim in self._claims.items():
+            if not claim.quiet:
+                self._report(key, claim)
+        return config
+
+    def raw(self) -> dict[str, object]:
+        """The tables as they stand in the file."""
+        tables: dict[str, object] = {}
+        for key, claim in self._claims.items():
+            _set(tables, key, claim.value)
+        return _listed(tables)
+
+    def text(self) -> str:
+        """The file, without its head."""
+        tables: dict[str, object] = {}
+        for key, claim in self._claims.items():
+            _set(tables, key, written(key, claim.value))
+        return tomli_w.dumps(_listed(tables))
+
+    def _report(self, key: Key, claim: _Claim) -> None:
+        why = [claim.change] if claim.change else []
+        why += [f"the default of the system property {name} is taken" for name in claim.place.properties]
+        outcome = Outcome.CHANGED if why else Outcome.TAKEN
+        self.report.add(claim.place, outcome, name(key), "; ".join(why))
+
+    def _without_clashes(self, config: Config, raw: dict[str, object]) -> bool:
+        """Take out what cannot be with the rest; whether there was anything."""
+        found = list(clashes(config))
+        if not found:
+            return False
+        indexes = _indexes(raw)
+        names = {dotted(_path(key, indexes), raw): key for key, below in self._tables.items() if below}
+        refused = [self._refuse_first(clash.keys, names, clash.fix) for clash in found]
+        assert any(refused), f"nothing of the file is to blame for {found}"
+        return True
+
+    def _refuse_first(self, keys: Sequence[str], names: dict[str, Key], why: str) -> bool:
+        """Take out the first of clashing keys that the file gave."""
+        for text in keys:
+            if names.get(text) in self._claims:
+                return self._refuse(names[text], why if text == keys[0] else f"it clashes with {keys[0]}, {why}")
+        for text in (key.removesuffix(".match") for key in keys):
+            if text in names:
+                return any([self._refuse(key, why, whole=True) for key in list(self._tables[names[text]])])
+        return False
+
+    def _refuse(self, key: Key, why: str, *, whole: bool = False) -> bool:
+        """Take out what stands at or below the key; if nothing does, what stands above it.
+
+        whole: the table goes, so that no default takes the place of the value.
+        """
+        found = [key] if key in self._claims else list(self._tables.get(key, ()))
+        found = found or [key[:end] for end in range(1, len(key)) if key[:end] in self._claims]
+        for other in found:
+            claim = self._claims.get(other)
+            if claim is None:  # gone with something vital
+                continue
+            if claim.instead is not None:
+                change = "; ".join(part for part in (claim.change, claim.instead.why) if part)
+                self._claims[other] = _Claim(claim.place, claim.instead.value, change)
+                continue
+            self._remove(other)
+            if not claim.quiet:
+                stays = known(other) and other == key and not (claim.vital or whole)
+                note = f"{why}; the default stays" if stays else why
+                self.report.left(claim.place, note)
+            if claim.vital:
+                self._drop_table(other[:-1], f"not without {claim.place.what}, which has no counterpart")
+        return bool(found)
+
+    def _drop_table(self, key: Key, why: str) -> None:
+        """Take out all that stands below the key."""
+        for other in list(self._tables.get(key, ())):
+            claim = self._remove(other)
+            if not claim.quiet:
+                self.report.left(claim.place, why)
+
+    def _remove(self, key: Key) -> _Claim:
+        for end in range(1, len(key) + 1):
+            del self._tables[key[:end]][key]
+        return self._claims.pop(key)
+
+    def _key(self, path: Sequence[str | int], raw: dict[str, object]) -> Key:
+        entries = raw.get(str(path[0]))
+        if isinstance(entries, list) and len(path) > 1:
+            match = entries[int(path[1])]["match"]
+            return (str(path[0]), match, *map(str, path[2:]))
+        return tuple(map(str, path))
+
+
+def name(key: Key) -> str:
+    """The key as people write it."""
+    if key[0] in ("address-settings", "security-settings") and len(key) > 1:
+        return ".".join([f'{key[0]}["{key[1]}"]', *key[2:]])
+    return ".".join(key)
+
+
+def _indexes(raw: dict[str, object]) -> dict[tuple[str, str], int]:
+    """Where the entry of each match is in its list."""
+    return {
+        (section, entry["match"]): index
+        for section, entries in raw.items()
+        if isinstance(entries, list)
+        for index, entry in enumerate(entries)
+    }
+
+
+def _path(key: Key, indexes: dict[tuple[str, str], int]) -> list[str | int]:
+    path: list[str | int] = list(key)
+    if len(key) > 1 and key[:2] in indexes:
+        path[1] = indexes[key[0], key[1]]
+    return path
+
+
+def _reason(wrong: ErrorDetails, raw: dict[str, object]) -> str:
+    path = place_of(wrong)
+    if wrong["type"] == "extra_forbidden":
+        if path[0] == "address-settings" and path[-1] in REFUSED_SETTINGS:
+            return REFUSED_SETTINGS[str(path[-1])].removesuffix(": remove it")
+        return NO_SUCH_SETTING
+    found = problem(wrong, raw, lambda _: "")
+    return f"Bartleby does not take {found.value}: {found.fix}" if found.value else found.fix
+
+
+def _set(tables: dict[str, object], key: Key, value: object) -> None:
+    for part in key[:-1]:
+        inner = tables.setdefault(part, {})
+        assert isinstance(inner, dict), f"{key} is below a value"
+        tables = inner
+    tables[key[-1]] = value
+
+
+def _listed(tables: dict[str, object]) -> dict[str, object]:
+    """With the entries of lists, kept by match, as lists."""
+    for section in ("address-settings", "security-settings"):
+        entries = tables.get(section)
+        if isinstance(entries, dict):
+            tables[section] = [{"match": match} | fields for match, fields in entries.items()]
+    return tables

@@ -1,0 +1,54 @@
+"""How single settings are translated: the rows of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.importing.draft import Draft
+from broker.importing.kinds import Key
+from broker.importing.report import Outcome, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Goes to a key.  change: why it does not mean quite the same; factor: between the units."""
+
+    key: Key
+    change: str = ""
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Is so in Bartleby without a setting.  value: the one that it is; why: what to say of any other."""
+
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Has no counterpart."""
+
+    why: str
+
+
+Rule = Take | Always | Leave
+
+
+def leave_all(reasons: Mapping[str, tuple[str, ...]]) -> dict[str, Rule]:
+    """Rows for what has no counterpart, from reasons with their names."""
+    return {name: Leave(why) for why, names in reasons.items() for name in names}
+
+
+def apply(draft: Draft, rule: Rule, place: Place, text: str) -> None:
+    """Translate one setting."""
+    if isinstance(rule, Take):
+        draft.put_text(place, rule.key, text, change=rule.change, factor=rule.factor)
+    elif isinstance(rule, Leave):
+        draft.report.left(place, rule.why)
+    elif text.lower() == rule.value:
+        draft.report.add(place, Outcome.TAKEN, why="it is always so")
+    else:
+        draft.report.left(place, rule.why)

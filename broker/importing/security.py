@@ -1,0 +1,52 @@
+"""<security-settings>: who may do what where."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.importing.draft import Draft
+from broker.importing.kinds import known
+from broker.importing.report import place
+from broker.importing.xml import Element
+
+SECTION: Final = "security-settings"
+WHO: Final = "who has which role is not in the file: give your users their roles, docs/security.md"
+
+_ELEMENTS: Final = {
+    "security-setting-plugin": "roles come from Bartleby's own users",
+    "role-mapping": "roles of directories are not mapped: name the roles themselves",
+}
+
+
+def security_settings(element: Element, draft: Draft, _: Element) -> None:
+    """All of them.  The first of several with one match holds, as in Artemis."""
+    for child in element.children:
+        if child.name == "security-setting":
+            _setting(child, draft)
+        else:
+            value = child.attributes.get("from", child.attributes.get("class-name", ""))
+            why = _ELEMENTS.get(child.name, "unknown to this importer")
+            draft.report.left(place(child, child.name, value), why)
+
+
+def _setting(setting: Element, draft: Draft) -> None:
+    match = setting.attributes.get("match", "")
+    label = f'security-setting "{match}"'
+    if draft.has((SECTION, match)):
+        draft.report.left(place(setting, label, ""), "this match was given before: the first holds")
+        return
+    for permission in setting.children:
+        kind = permission.attributes.get("type", "")
+        roles = permission.attributes.get("roles", "")
+        found = place(permission, f"{label}: {kind}", roles)
+        key = (SECTION, match, permission_key(kind))
+        if permission.name != "permission" or not kind:
+            draft.report.left(found, "no permission with a type")
+        else:
+            draft.put(found, key, [role.strip() for role in roles.split(",") if role.strip()])
+
+
+def permission_key(kind: str) -> str:
+    """The name of a permission as the models spell it: Artemis's own, or with hyphens."""
+    hyphens = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind)
+    return hyphens if known((SECTION, "", hyphens)) else kind

@@ -1,0 +1,69 @@
+"""The HTTP calls on diverts, for `api`.
+
+    GET    /api/v1/diverts
+    PUT    /api/v1/diverts/NAME?address=&forwarding-address=&exclusive=&filter=&routing-type=&add-header=&remove-header=
+    DELETE /api/v1/diverts/NAME
+
+A divert that is made so stays until it is deleted; one of the configuration is made anew at each start.  `add-header`
+(as `name:value`) and `remove-header` may be given several times.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from broker.engine.configured import add_divert
+from broker.engine.diverts import Divert, DivertRouting
+from broker.engine.errors import InvalidName
+from broker.engine.names import check_name, check_sendable
+from broker.engine.router import Router
+from broker.engine.subscribe import parse_selector
+
+Json = dict[str, object]
+
+_ALLOWED = frozenset(
+    {"address", "forwarding-address", "exclusive", "filter", "routing-type", "add-header", "remove-header"}
+)
+
+
+def divert_view(divert: Divert) -> Json:
+    """A divert, and how many messages it took since the start."""
+    return divert.definition() | {"id": divert.id, "taken": divert.taken}
+
+
+def make_divert(router: Router, name: str, request: Request) -> Divert:
+    """The divert that a request describes, in force.  Raises AlreadyInUse, InvalidName, InvalidSelector."""
+    given = request.query_params
+    unknown = sorted(set(given) - _ALLOWED)
+    if unknown:
+        raise InvalidName(f"there is no such parameter: {unknown[0]}; known are {', '.join(sorted(_ALLOWED))}")
+    check_name(name)
+    address = given.get("address", "")
+    check_name(address)
+    forwarding = tuple(part.strip() for part in given.get("forwarding-address", "").split(",") if part.strip())
+    for forward in forwarding:
+        check_sendable(forward, router.syntax)
+    exclusive = given.get("exclusive", "false")
+    if exclusive not in ("true", "false"):
+        raise InvalidName(f"exclusive is true or false, not {exclusive!r}")
+    routing = given.get("routing-type", DivertRouting.STRIP.value)
+    if routing not in list(DivertRouting):
+        raise InvalidName(f"routing-type is one of {', '.join(DivertRouting)}, not {routing!r}")
+    added: dict[str, str] = {}
+    for header in given.getlist("add-header"):
+        key, separator, value = header.partition(":")
+        if not (separator and key.strip()):
+            raise InvalidName(f"add-header is name:value, not {header!r}")
+        added[key.strip()] = value.strip()
+    divert = Divert(
+        name,
+        address,
+        forwarding,
+        exclusive=exclusive == "true",
+        filter=parse_selector(given.get("filter", "")),
+        routing=DivertRouting(routing),
+        add=added,
+        remove=given.getlist("remove-header"),
+    )
+    add_divert(router, divert)
+    return divert

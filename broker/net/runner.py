@@ -1,0 +1,44 @@
+"""Slow things beside the event loop, and things for later; both end within a tick."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from broker.sessions.turn import Turn
+
+#: Threads that hash passwords: each takes a processor and 19 MiB while it does.
+THREADS: Final = 2
+
+
+class LoopRunner:
+    """See Runner."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turn = turn
+        self._threads = ThreadPoolExecutor(THREADS, "login")
+
+    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+        """See Runner."""
+
+        def done(future: asyncio.Future[bool]) -> None:
+            if not future.cancelled():
+                self._turn.enter()
+                then(future.result())
+
+        self._loop.run_in_executor(self._threads, work).add_done_callback(done)
+
+    def later(self, ms: int, call: Callable[[], None]) -> None:
+        """See Runner."""
+        self._loop.call_later(ms / 1000, self._call, call)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        self._turn.enter()
+        call()
+
+    def close(self) -> None:
+        """Whoever still waits is told nothing any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,221 @@
+"""TLS: the context of an acceptor, and the handshake of a connection.
+
+A socket is accepted first, counted, and only then speaks TLS with the context of that moment: certificates change
+without touching anybody, and a handshake that is slow or broken off costs its own memory and nobody's time.  The clock
+of the acceptor's handshake timeout runs from the accepting, so that TLS and the login have one budget together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.net.connection import Connection
+from broker.sessions.turn import Turn
+
+if TYPE_CHECKING:
+    from broker.net.listener import Listener
+
+#: How long the goodbye of TLS may take, in seconds.
+SHUTDOWN_SECONDS: Final = 2.0
+
+#: Suites of TLS 1.2 unless others are asked for: forward secrecy and authenticated encryption, nothing else.
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+#: How long to wait when the system gives no socket, in seconds.
+RETRY_SECONDS: Final = 0.2
+
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsUnusable(Exception):
+    """A certificate, key or list cannot be used; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What an acceptor's TLS is made of; files are PEM.
+
+    `clients`: the authorities of client certificates, None to ask for none; `required`: whether one must be shown;
+    `revoked`: their revocation lists; `hosts`: the names that clients may ask for (SNI), `*.` before a domain for any
+    one label, empty for any.
+    """
+
+    certificate: Path
+    key: Path
+    clients: Path | None = None
+    required: bool = False
+    versions: Sequence[str] = ("1.2", "1.3")
+    ciphers: str = ""
+    revoked: Path | None = None
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that it is read from."""
+        return [path for path in (self.certificate, self.key, self.clients, self.revoked) if path is not None]
+
+
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context that new connections use.  Raises TlsUnusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = min(_VERSIONS[version] for version in settings.versions)
+    context.maximum_version = max(_VERSIONS[version] for version in settings.versions)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    _use(settings.certificate, lambda: context.load_cert_chain(settings.certificate, settings.key, _no_password))
+    try:
+        context.set_ciphers(settings.ciphers or CIPHERS)
+    except ssl.SSLError:
+        raise TlsUnusable(f"ciphers {settings.ciphers!r}: OpenSSL knows none of them") from None
+    clients, revoked = settings.clients, settings.revoked
+    if clients is not None:
+        _use(clients, lambda: context.load_verify_locations(clients))
+        context.verify_mode = ssl.CERT_REQUIRED if settings.required else ssl.CERT_OPTIONAL
+        # A resumed session would not look at the certificate, nor at the revocation list, again.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    if revoked is not None:
+        _use(revoked, lambda: context.load_verify_locations(revoked))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if settings.hosts:
+        context.sni_callback = _host_check(settings.hosts)
+    return context
+
+
+def _use(path: Path, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except ssl.SSLError as error:
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise TlsUnusable(f"{path}: it cannot be used for TLS: {reason}") from None
+    except OSError as error:
+        raise TlsUnusable(f"{error.filename or path}: it cannot be read: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    """Instead of asking on the terminal."""
+    raise TlsUnusable("the key is encrypted: keep it without a passphrase, readable by the broker only")
+
+
+HostCheck = Callable[[ssl.SSLObject, str, ssl.SSLContext], int | None]
+
+
+def _host_check(hosts: tuple[str, ...]) -> HostCheck:
+    wanted = [host.lower().removesuffix(".") for host in hosts]
+
+    def check(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
+        """A client that names no host is let in, as in ActiveMQ Artemis."""
+        if name is None:
+            return None
+        plain = name.lower().removesuffix(".")
+        parent = plain.partition(".")[2]
+        if plain in wanted or f"*.{parent}" in wanted:
+            return None
+        return int(ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME)
+
+    return check
+
+
+class SecuredConnection(Connection):
+    """A connection whose handshake is over once it is made."""
+
+    __slots__ = ("_handshake",)
+
+    def __init__(self, handshake: Handshake, listener: Listener, turn: Turn, started_at: int) -> None:
+        super().__init__(listener, turn, started_at=started_at)
+        self._handshake = handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It counts as a connection now, no longer as a handshake."""
+        self._listener.forget_handshake(self._handshake)
+        super().connection_made(transport)
+
+
+class Handshake:
+    """A socket that has been accepted and does not yet speak our protocol."""
+
+    def __init__(self, listener: Listener, turn: Turn, client: socket.socket, address: object) -> None:
+        self.remote, self.origin = "local", ""
+        if isinstance(address, tuple):
+            self.remote, self.origin = f"{address[0]}:{address[1]}", str(address[0])
+        self._listener = listener
+        self._turn = turn
+        self._socket = client
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, context: ssl.SSLContext) -> None:
+        """Shake hands; what becomes of it is a connection of the listener."""
+        self._task = asyncio.get_running_loop().create_task(self._shake(context))
+
+    def abort(self) -> None:
+        """Cut it off."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _shake(self, context: ssl.SSLContext) -> None:
+        listener = self._listener
+        started_at = listener.monotonic_ms()
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: SecuredConnection(self, listener, self._turn, started_at),
+                self._socket,
+                ssl=context,
+                ssl_handshake_timeout=max(listener.handshake_timeout, 1) / 1000,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            listener.handshakes_failed += 1
+            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+            listener.report("tls.failed", acceptor=listener.name, remote=self.remote, reason=str(reason))
+        finally:
+            listener.forget_handshake(self)
+
+
+class SecureServer:
+    """Listening sockets whose connections speak TLS first; `shake` gets each socket, and where it comes from."""
+
+    def __init__(self, shake: Callable[[socket.socket, object], None], report: Callable[[OSError], None]) -> None:
+        self._shake = shake
+        self._report = report
+        self._sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
+        """Listen; the addresses really bound.  Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                listening = socket.create_server(address[:2], family=family, backlog=backlog)
+                listening.setblocking(False)
+                self._sockets.append(listening)
+        except OSError:
+            self.close()
+            raise
+        self._tasks = [loop.create_task(self._accept(listening)) for listening in self._sockets]
+        return [listening.getsockname()[:2] for listening in self._sockets]
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, address = await loop.sock_accept(listening)
+            except OSError as error:
+                self._report(error)  # no more files, as a rule: connections that end give some back
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._shake(client, address)
+
+    def close(self) -> None:
+        """Accept no more."""
+        for task in self._tasks:
+            task.cancel()
+        for listening in self._sockets:
+            listening.close()

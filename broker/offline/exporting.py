@@ -1,0 +1,135 @@
+"""Export: what a journal holds, as lines of JSON (docs/journal-export.md).  Nothing is written to the journal.
+
+First come addresses, queues and sessions as the journal defines them, then every message that is on a queue, in the
+order of arrival.  Delivery counts and due times stand with the queue that they belong to.  What was under way when the
+broker stopped (deliveries, packet identifiers) is not exported: it comes again.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from broker import __version__
+from broker.clock import wall_ms
+from broker.engine.message import Facts, Format, Message
+from broker.engine.restore import Fold, UnknownFormat
+from broker.offline.parts import Unusable
+from broker.wiring import formats
+from store import decode
+from store.errors import JournalError
+from store.files import OsFiles
+from store.log import FileLog, LogSettings, Source
+from store.record import RecordType
+from store.recovery import RawRecord, Recovery
+from store.space import Space
+
+Line = dict[str, object]
+
+VERSION: Final = 1
+
+_KINDS: Final[dict[int, str]] = {
+    RecordType.ADDRESS: "address",
+    RecordType.QUEUE: "queue",
+    RecordType.DIVERT: "divert",
+    RecordType.SESSION: "session",
+}
+_ENDS: Final[dict[int, str]] = {
+    RecordType.ADDRESS_DELETED: "address",
+    RecordType.QUEUE_DELETED: "queue",
+    RecordType.DIVERT_DELETED: "divert",
+    RecordType.SESSION_DELETED: "session",
+}
+
+
+class _Definitions:
+    """The latest definition of everything, as it stands in the journal, by kind and id."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[int, Line]] = {kind: {} for kind in _KINDS.values()}
+
+    def note(self, records: Iterable[RawRecord]) -> Iterator[RawRecord]:
+        """The same records, noted on the way."""
+        for raw in records:
+            type = raw[3]
+            if type in _KINDS:
+                definition = decode.decode_definition(raw[4], raw[5])
+                self.found[_KINDS[type]][definition.id] = dict(definition.definition)
+            elif type in _ENDS:
+                self.found[_ENDS[type]].pop(decode.decode_definition(raw[4], raw[5]).id, None)
+            yield raw
+
+
+def export_directory(directory: str) -> Iterator[Line]:
+    """The lines of a journal on disk, whether a broker runs on it or not.  Raises Unusable."""
+    log = FileLog(OsFiles(), directory, LogSettings(), now=wall_ms)
+    try:
+        yield from export(log, formats())
+    except (JournalError, UnknownFormat) as error:
+        raise Unusable(str(error)) from error
+
+
+def export(source: Source, known: Iterable[Format]) -> Iterator[Line]:
+    """The lines.  Raises Corrupt, LogFailed, UnknownFormat."""
+    recovery = Recovery(source)
+    space = Space()
+    for segment in recovery.segments:
+        space.opened(segment)
+    definitions = _Definitions()
+    fold = Fold({format.number: format for format in known}, space)
+    fold.read(definitions.note(recovery.records()))
+    yield {
+        "kind": "journal",
+        "version": VERSION,
+        "software": f"bartleby/{__version__}",
+        "broker-id": recovery.broker_id.hex(),
+        "position": recovery.verdict.position,
+    }
+    for kind, found in definitions.found.items():
+        yield from ({"kind": kind, **definition} for _, definition in sorted(found.items()))
+    yield from _messages(fold)
+
+
+def _messages(fold: Fold) -> Iterator[Line]:
+    places: dict[int, tuple[Message, list[Line]]] = {}
+    for queue_id, queue in fold.queues.items():
+        counts, dues = fold.counts.get(queue_id, {}), fold.due.get(queue_id, {})
+        for id, message in fold.held.get(queue_id, {}).items():
+            place: Line = {"name": queue.name}
+            if counts.get(id):
+                place["delivery-count"] = counts[id]
+            if dues.get(id):
+                place["due"] = dues[id]
+            places.setdefault(id, (message, []))[1].append(place)
+    for _, (message, queues) in sorted(places.items()):
+        yield _line(message, queues)
+
+
+def _line(message: Message, queues: list[Line]) -> Line:
+    facts = message.facts
+    line: Line = {
+        "kind": "message",
+        "id": message.id,
+        "queues": queues,
+        "address": facts.address,
+        "protocol": facts.format.name,
+        "timestamp": facts.timestamp,
+        "priority": facts.priority,
+        **{name: value for name, value in _optional(facts).items() if value},
+        "head": b64encode(message.head).decode(),
+        "body": b64encode(message.body).decode(),
+    }
+    return line
+
+
+def _optional(facts: Facts) -> Line:
+    return {
+        "expiration": facts.expiration,
+        "expiry-source": int(facts.expiry_source),
+        "scheduled": facts.scheduled,
+        "routing-type": "" if facts.routing_type is None else facts.routing_type.name,
+        "user": facts.user,
+        "origin": facts.origin,
+        "annotations": facts.annotations,
+    }

@@ -1,0 +1,95 @@
+"""A broker's parts without sockets and threads, on a journal that no broker has open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from broker import clock
+from broker.config import Config
+from broker.engine.core import Report
+from broker.engine.errors import EngineError
+from broker.engine.restore import UnknownFormat
+from broker.wiring import Parts, Surroundings, assemble, recover
+from store.errors import DirectoryLocked, JournalError
+from store.files import OsFiles
+from store.log import FileLog
+from store.writer import InlineWriter
+
+#: Ticks after which a command that still has something to do is taken to be spinning.
+TICKS_MAX: Final = 1_000_000
+
+
+class Stopped:
+    """The parts of a broker that serves nobody.  `settle` ends the tick and waits for the disk."""
+
+    def __init__(self, config: Config, report: Report) -> None:
+        self._failure: Exception | None = None
+        self._woken = False
+        outside = Surroundings(
+            files=OsFiles(),
+            wall_ms=clock.wall_ms,
+            monotonic=clock.monotonic_seconds,
+            random=clock.chance(),
+            report=report,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+        self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
+        self.parts.log.open()
+        recover(self.parts, config)
+        self.settle()
+
+    def _make_writer(self, log: FileLog) -> InlineWriter:
+        self._writer = InlineWriter(log, self._announce, self._failed)
+        return self._writer
+
+    def _announce(self, ticket: int) -> None:
+        self.parts.turn.enter()
+        self.parts.journal.on_durable(ticket)
+        self.parts.engine.durable(ticket)
+
+    def _failed(self, error: Exception) -> None:
+        self._failure = error
+
+    def _wake(self) -> None:
+        self._woken = True
+
+    def settle(self) -> None:
+        """End the tick; return when everything done so far is on disk.  Raises LogError."""
+        for _ in range(TICKS_MAX):
+            self._woken = False
+            self.parts.turn.end()
+            self._writer.step()
+            if self._failure is not None:
+                raise self._failure
+            if not self._woken:
+                return
+        raise AssertionError("a stopped broker does not come to rest")
+
+    def close(self) -> None:
+        """Write that the journal was closed in good order, and let go of it."""
+        self.parts.journal.close()
+
+
+class Unusable(Exception):
+    """The journal cannot be worked on; the message says why and what to do."""
+
+
+@contextmanager
+def stopped(config: Config, report: Report) -> Iterator[Stopped]:
+    """Open, and close in good order unless something fails.  Raises Unusable, whatever the journal or engine raises."""
+    try:
+        broker = Stopped(config, report)
+        yield broker
+        broker.settle()
+        broker.close()
+    except DirectoryLocked as locked:
+        raise Unusable(f"{locked}: stop the broker first") from locked
+    except (JournalError, UnknownFormat, EngineError) as error:
+        raise Unusable(str(error)) from error
+
+
+#: Told how far a command has come: so many of so many.
+Progress = Callable[[int, int], None]

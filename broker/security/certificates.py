@@ -1,0 +1,103 @@
+"""From the subject of a client certificate to a user, by rules.
+
+A rule is a subject as RFC 4514 writes it, the most specific attribute first, and the user that it stands for:
+
+    subject = "CN=orders-service,OU=services,O=Example"       user = "orders"
+    subject = "CN=*,OU=devices,O=Example"                     user = "device-%cn"
+
+All attributes have to be there, in this order, and no others; `*` in a value is any text within it.  `%cn` is the
+certificate's common name.  The first rule that fits decides.  Values are compared as they are, never as one text, so
+that a name with a comma in it cannot pretend to be two attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from broker.engine.pattern import Pattern, Token, Wild
+from broker.sessions.login import Subject
+
+COMMON_NAME: Final = "%cn"
+
+#: The short names of RFC 4514, and two more that certificates have.
+_SHORT: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "emailAddress": "EMAILADDRESS",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+
+
+def subject_of(certificate: Mapping[str, Any] | None) -> Subject:
+    """The subject of a certificate as the ssl module shows it; empty without one."""
+    if not certificate:
+        return ()
+    pairs = [pair for relative in certificate.get("subject", ()) for pair in relative]
+    return tuple((_SHORT.get(name, name).upper(), value) for name, value in reversed(pairs))
+
+
+class Rule:
+    """One rule.  Raises ValueError for a subject that is none."""
+
+    def __init__(self, subject: str, user: str) -> None:
+        self._user = user
+        self._wanted = [(name, Pattern(_tokens(value))) for name, value in _attributes(subject)]
+        self._named = COMMON_NAME in user
+        if self._named and [name for name, _ in self._wanted].count("CN") != 1:
+            raise ValueError(f"a user with {COMMON_NAME} needs one CN in the subject")
+
+    def user(self, subject: Subject) -> str | None:
+        """The user of a certificate with this subject; None: the rule does not fit."""
+        if len(subject) != len(self._wanted):
+            return None
+        for (name, value), (wanted, pattern) in zip(subject, self._wanted, strict=True):
+            if name != wanted or not pattern.matches(value):
+                return None
+        if not self._named:
+            return self._user
+        return self._user.replace(COMMON_NAME, next(value for name, value in subject if name == "CN"))
+
+
+def user_of(rules: Iterable[Rule], subject: Subject) -> str | None:
+    """The user that the first fitting rule names."""
+    return next((user for rule in rules if (user := rule.user(subject)) is not None), None)
+
+
+def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
+    """The attributes of a written subject; a value's characters, escaped ones as two.  Raises ValueError."""
+    parts: list[list[str]] = [[]]
+    escaped = False
+    for character in text:
+        if escaped:
+            parts[-1][-1] += character
+            escaped = False
+        elif character == ",":
+            parts.append([])
+        else:
+            parts[-1].append(character)
+            escaped = character == "\\"
+    if escaped:
+        raise ValueError("the subject ends with an escape")
+    found: list[tuple[str, Sequence[str]]] = []
+    for part in parts:
+        if "=" not in part:
+            raise ValueError('a subject is written as "CN=name,OU=unit,O=organisation"')
+        at = part.index("=")
+        name = "".join(part[:at]).strip().upper()
+        value = part[at + 1 :]
+        if not name or not value:
+            raise ValueError("an attribute of the subject has no name or no value")
+        found.append((name, value))
+    return found
+
+
+def _tokens(value: Sequence[str]) -> list[Token]:
+    return [Wild.RUN if character == "*" else character[-1] for character in value]

@@ -1,0 +1,97 @@
+"""Passwords as they are kept: an argon2id hash, and keys for SCRAM beside it.
+
+The hash takes some 20 ms and 19 MiB, so it is computed beside the event loop.  What SCRAM needs is computed once, when
+the password is set: the server's side of an exchange is then a few HMACs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from typing import Final
+
+from argon2 import PasswordHasher, Type, extract_parameters
+from argon2.exceptions import Argon2Error, InvalidHashError
+from scramp import ScramMechanism
+
+from broker.sessions.login import ScramKeys
+from broker.sessions.sasl import SCRAMS
+
+#: OWASP's choice for argon2id where many logins share a machine: 19 MiB, two passes, one lane.
+_HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 << 10, parallelism=1, type=Type.ID)
+
+#: Iterations of SCRAM's PBKDF2.  The client computes them at each login, some ms of its time; RFC 7677 asks for 4096.
+SCRAM_ITERATIONS: Final = 20_000
+SALT_BYTES: Final = 16
+
+#: Bytes of a password: a passphrase, or a token that somebody uses as one.
+PASSWORD_BYTES_MAX: Final = 1_024
+
+_DIGESTS: Final = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
+
+#: Compared with for users that do not exist or have no password, so that they take the same time.
+DECOY: Final = "$argon2id$v=19$m=19456,t=2,p=1$YmFydGxlYnkgZGVjb3kh$2nZQfNTyJvXq3uAWWB4hWCrlfp8G4gqbOWZbKO0v8dE"
+
+
+def hashed(password: str) -> str:
+    """The argon2id hash, in the usual form, with a salt of its own."""
+    return _HASHER.hash(password)
+
+
+def fits(password: bytes, stored: str) -> bool:
+    """Whether a password is the one of a hash.  Takes long: not for the event loop."""
+    if not 0 < len(password) <= PASSWORD_BYTES_MAX:
+        return False
+    try:
+        return _HASHER.verify(stored, password)
+    except (Argon2Error, InvalidHashError):
+        return False
+
+
+def check_hash(stored: str) -> None:
+    """Raises ValueError unless it is an argon2id hash."""
+    try:
+        parameters = extract_parameters(stored)
+    except InvalidHashError:
+        raise ValueError("it is no argon2id hash") from None
+    if parameters.type is not Type.ID:
+        raise ValueError("it is no argon2id hash")
+
+
+def scram_keys(mechanism: str, password: str, salt: bytes) -> ScramKeys:
+    """What the server keeps for a SCRAM mechanism (RFC 5802, 3)."""
+    keys: ScramKeys = ScramMechanism(mechanism).make_auth_info(password, SCRAM_ITERATIONS, salt)
+    return keys
+
+
+def decoy_keys(mechanism: str, name: str, secret: bytes) -> ScramKeys:
+    """Keys that no password fits, the same whenever a name is asked for."""
+    digest = _DIGESTS[mechanism]
+
+    def made(what: str) -> bytes:
+        return hmac.digest(secret, f"{what} {mechanism} {name}".encode("utf-8", "surrogatepass"), digest)
+
+    return made("salt")[:SALT_BYTES], made("stored"), made("server"), SCRAM_ITERATIONS
+
+
+def written(keys: ScramKeys) -> str:
+    """SCRAM keys as text: iterations and, in base64, salt, stored key, server key."""
+    salt, stored, server, iterations = keys
+    return "$".join([str(iterations), *(base64.b64encode(part).decode() for part in (salt, stored, server))])
+
+
+def read_keys(mechanism: str, text: str) -> ScramKeys:
+    """SCRAM keys from their text.  Raises ValueError."""
+    assert mechanism in SCRAMS
+    parts = text.split("$")
+    if len(parts) != 4 or not (parts[0].isascii() and parts[0].isdigit() and 4096 <= int(parts[0]) <= 10_000_000):
+        raise ValueError("it is ITERATIONS$SALT$STORED-KEY$SERVER-KEY")
+    try:
+        salt, stored, server = (base64.b64decode(part, validate=True) for part in parts[1:])
+    except binascii.Error:
+        raise ValueError("its parts are base64") from None
+    size = hmac.new(b"", b"", _DIGESTS[mechanism]).digest_size
+    if not salt or len(stored) != size or len(server) != size:
+        raise ValueError(f"its keys have {size} bytes")
+    return salt, stored, server, int(parts[0])

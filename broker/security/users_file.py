@@ -1,0 +1,160 @@
+"""The users file: one table a user, in TOML, written by `bartleby user` and read by the broker.
+
+    [alice]
+    roles = ["orders"]
+    password = "$argon2id$v=19$m=19456,t=2,p=1$..."          absent: no password fits (certificates, tokens)
+    scram-sha-256 = "20000$SALT$STORED-KEY$SERVER-KEY"       absent: not by this mechanism
+
+It is a secret: others than its owner and group must not be able to read it, nor anybody but its owner to write it.
+A file without users lets nobody in.  It is replaced whole, so that a reader sees the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from broker.security import passwords
+from broker.sessions.login import ScramKeys
+from broker.sessions.sasl import SCRAMS
+
+NAME: Final = "users.toml"
+
+#: Bytes of the file: 20,000 users.
+FILE_BYTES_MAX: Final = 16 << 20
+
+#: Bytes of a user's name, and of a role's: more than any directory allows.
+NAME_BYTES_MAX: Final = 255
+
+_KEYS: Final = {mechanism.lower(): mechanism for mechanism in SCRAMS}
+
+
+class UnusableFile(Exception):
+    """A file of secrets cannot be used; the text says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUser:
+    """A user.  `password` is a hash, empty if no password fits."""
+
+    roles: frozenset[str] = frozenset()
+    password: str = ""
+    scram: Mapping[str, ScramKeys] = field(default_factory=dict)
+
+
+Users = Mapping[str, StoredUser]
+
+
+def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]) -> StoredUser:
+    """The user with a new password; `salts` has one for each SCRAM mechanism that may be used.  Takes 100 ms.
+
+    Raises ValueError for a password that cannot be.
+    """
+    if not password or len(password.encode()) > passwords.PASSWORD_BYTES_MAX:
+        raise ValueError(f"a password has 1 to {passwords.PASSWORD_BYTES_MAX} bytes")
+    keys = {mechanism: passwords.scram_keys(mechanism, password, salt) for mechanism, salt in salts.items()}
+    return StoredUser(user.roles, passwords.hashed(password), keys)
+
+
+def check_user_name(name: str) -> None:
+    """Raises ValueError for what cannot be the name of a user, or of a role."""
+    if not name or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or name != name.strip():
+        raise ValueError(f"a name has 1 to {NAME_BYTES_MAX} bytes, and no blank at its ends")
+    if not name.isprintable():
+        raise ValueError("a name has printable characters only")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """The content of a file of secrets.  Raises UnusableFile if it cannot be read, or too many can."""
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            mode = stat.S_IMODE(found.st_mode)
+            if stat.S_ISREG(found.st_mode) and mode & (stat.S_IRWXO | stat.S_IWGRP):
+                raise UnusableFile(f"{path}: {what} is open to others (mode {mode:04o}): chmod 600 {path}")
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise UnusableFile(f"{path}: {what} cannot be read: {error.strerror}") from None
+    if len(content) > bytes_max:
+        raise UnusableFile(f"{path}: {what} has more than {bytes_max} bytes")
+    return content
+
+
+def read_users(path: Path) -> Users:
+    """All users of a file, which must exist.  Raises UnusableFile."""
+    try:
+        tables = tomllib.loads(read_secret(path, "the users file").decode())
+        return {name: _user(name, table) for name, table in tables.items()}
+    except UnicodeDecodeError:
+        raise UnusableFile(f"{path}: the users file is not UTF-8") from None
+    except ValueError as error:  # TOML's own is one
+        raise UnusableFile(f"{path}: {error}: change users with `bartleby user`") from None
+
+
+def _user(name: str, table: object) -> StoredUser:
+    """One table.  Raises ValueError, which never quotes a value: it may be a password in the wrong place."""
+    try:
+        check_user_name(name)
+        if not isinstance(table, dict):
+            raise ValueError("a user is a table")
+        unknown = sorted(table.keys() - {"roles", "password", *_KEYS})
+        if unknown:
+            raise ValueError(f"there is no key {unknown[0]}")
+        roles = table.get("roles", [])
+        if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+            raise ValueError("roles is a list of texts")
+        texts = {key: table[key] for key in ("password", *_KEYS) if key in table}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ValueError("password and keys are texts")
+        password = texts.pop("password", "")
+        if "password" in table:
+            passwords.check_hash(password)
+        scram = {_KEYS[key]: passwords.read_keys(_KEYS[key], text) for key, text in texts.items()}
+    except ValueError as error:
+        raise ValueError(f"user {name!r}: {error}") from None
+    return StoredUser(frozenset(roles), password, scram)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_users(path: Path, users: Users) -> None:
+    """Replace the file, for its owner only; on disk when it returns.  Raises OSError."""
+    text = "# The users of the broker: change them with `bartleby user`.\n" + "".join(
+        _table(name, users[name]) for name in sorted(users)
+    )
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(descriptor)
+    new.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _table(name: str, user: StoredUser) -> str:
+    lines = [f"[{_quoted(name)}]", f"roles = [{', '.join(map(_quoted, sorted(user.roles)))}]"]
+    if user.password:
+        lines.append(f"password = {_quoted(user.password)}")
+    lines += [f"{m.lower()} = {_quoted(passwords.written(keys))}" for m, keys in sorted(user.scram.items())]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A basic string: names are printable, so that JSON's and TOML's are the same."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,62 @@
+"""Coming in: what a session knows about its peer, and whom it asks who that is.
+
+Whether a login is right may take a while (hashing is done beside the event loop, and after failed logins an origin has
+to wait), so the answer comes by a callback: exactly once, at once or in a later tick, always within a tick.  A session
+that waits reads nothing; when it is told, its connection may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.engine.access import Identity
+
+#: A certificate's subject: attributes by their short names (CN, OU, O, ...), the most specific first (RFC 4514).
+Subject = tuple[tuple[str, str], ...]
+
+#: Told who it is; None: refused.
+Then = Callable[[Identity | None], None]
+
+#: Salt, stored key, server key, iterations (RFC 5802, 3).
+ScramKeys = tuple[bytes, bytes, bytes, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peer:
+    """The other end of a connection; each connection has one of its own.
+
+    `remote` is its address and port, for logs; `origin` the address by which it is counted and slowed; `secure` whether
+    TLS is spoken; `subject` that of its verified certificate, if it showed one.
+    """
+
+    remote: str
+    origin: str = ""
+    secure: bool = False
+    subject: Subject = field(default=())
+
+
+class Gate(Protocol):
+    """Who may come in.  It logs what it refuses."""
+
+    def mechanisms(self, peer: Peer) -> tuple[str, ...]:
+        """The SASL mechanisms for this peer, the best first."""
+
+    def anonymous(self, peer: Peer) -> Identity | None:
+        """Who somebody without any credentials is; None: refused."""
+
+    def login(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
+        """Whether this is the user's password.
+
+        Without name and password it is the user of the peer's certificate, or anonymous, if either may be.
+        """
+
+    def external(self, peer: Peer, name: str) -> Identity | None:
+        """The user of the peer's certificate; `name`, unless empty, must be his.  None: refused."""
+
+    def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
+        """What the server knows for a SCRAM mechanism; for an unknown user something that no password fits."""
+
+    def scram_done(self, peer: Peer, name: str, right: bool, then: Then) -> None:
+        """A SCRAM exchange has ended; a wrong one is slowed as a wrong password is."""

@@ -1,0 +1,498 @@
+"""An MQTT connection: packets become engine verbs, deliveries become PUBLISH.
+
+What a client is owed for what it sent (PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK) leaves once everything that it did
+before is durable, in the order in which it did it ([MQTT-4.6.0-2] to [MQTT-4.6.0-4]).  What a session sends by itself
+waits for the journal too, if packet identifiers are to be there first (`mqtt_delivery`).  Both wait in one line.
+
+What outlives the connection is the session's (`mqtt_session`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.engine.access import Identity
+from broker.engine.errors import EngineError
+from broker.sessions import mqtt_connect, mqtt_sys
+from broker.sessions.login import Peer
+from broker.sessions.mqtt_delivery import Publishing
+from broker.sessions.mqtt_publish import DROPPED_SILENTLY, Publisher, Refused, answers
+from broker.sessions.mqtt_render import Renderer
+from broker.sessions.mqtt_session import Arrival, ClientSession, Common
+from broker.sessions.mqtt_terms import refusal
+from broker.sessions.mqtt_will import Testament
+from broker.sessions.turn import Outlet
+from broker.sessions.unsendable import Unsendable
+from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.packets import (
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from protocols.mqtt.properties import (
+    SESSION_EXPIRY_INTERVAL,
+)
+from protocols.mqtt.state import State
+
+#: Bytes of messages that wait for the operating system to take them, above which no more are delivered: what a client
+#: that does not read costs.
+UNFLUSHED_BYTES_MAX: Final = 2 << 20
+
+#: What waits for the journal: a packet, or PUBLISH packets of one topic.
+Waiting = Ack | Connack | Suback | Unsuback | Publishing
+
+
+class MqttSession:
+    """The broker's side of one MQTT connection."""
+
+    def __init__(self, common: Common, outlet: Outlet, *, connection_id: str, peer: Peer) -> None:
+        self.established = False
+        self.receive_timeout = 0
+        self.send_interval = 0
+        self.codec = MqttConnection(common.codec)
+        self.unsendable = Unsendable(common.turn)
+        self.renderer = Renderer(common.sessions.heads, V5)  # until the version is known
+        self._common = common
+        self._engine = common.turn.engine
+        self._options = common.options
+        self._traffic = common.sessions.traffic
+        self._outlet = outlet
+        self._id = connection_id
+        self._introduction = mqtt_connect.Introduction(self.codec, common.gate, peer, outlet, self._known)
+        self._remote = peer.remote
+        self._session: ClientSession | None = None
+        self._publisher: Publisher | None = None
+        self._connect: Connect | None = None
+        self._owed: list[Ack | Suback | Unsuback] = []
+        self._waiting: deque[tuple[int, Waiting]] = deque()
+        self._unflushed_bytes = 0
+        self._blocked = False  # an address is full: the peer is not read
+        self._lost = False
+        self._leaving = False  # DISCONNECT came, or goes
+
+    # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def close_expected(self) -> bool:
+        """After DISCONNECT, from either side, and after an error."""
+        return self._leaving or self.codec.close_expected
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        if not self._lost:
+            self._traffic.bytes_received += len(data)
+            self.codec.receive_data(data)
+            self._process()
+
+    def receive_eof(self) -> None:
+        """The peer has closed its side without a DISCONNECT, after which nothing is owed to it."""
+        if not self._lost:
+            self.codec.receive_eof()
+            self._process()
+            self._end(publish_will=True)
+            self._leaving = True
+
+    def _process(self) -> None:
+        codec, handlers = self.codec, _HANDLERS
+        failure: MqttError | None = None
+        try:
+            while packets := codec.events():
+                self._traffic.heard(packets)
+                for packet in packets:
+                    if self._lost:
+                        return  # one before it has ended the connection
+                    handlers[packet.type](self, packet)
+            failure = codec.error
+        except MqttError as wrong:
+            failure = wrong
+        self._confirm()
+        if failure is not None and not self._lost:
+            self._fail(failure)
+
+    def data_to_send(self) -> bytes:
+        """Everything for the peer since the last call."""
+        if self.unsendable.bury() and self._session is not None and not self._lost:
+            self._session.deliveries.proceed()  # what could not be sent has used credit
+        data = self.codec.data_to_send()
+        self._traffic.bytes_sent += len(data)
+        return data
+
+    def flushed(self) -> None:
+        """The bytes are with the operating system."""
+        self._unflushed_bytes = 0
+        if self._session is not None and not self._lost:
+            deliveries = self._session.deliveries
+            deliveries.flushed()
+            if deliveries.blocked:
+                deliveries.set_blocked(False)
+
+    def write_blocked(self) -> None:
+        """The operating system does not take more: no deliveries until it does."""
+        if self._session is not None and not self._lost:
+            self._session.deliveries.set_blocked(True)
+
+    def send_heartbeat(self) -> None:
+        """A server says nothing by itself in MQTT."""
+
+    def timed_out(self) -> None:
+        """Silence for one and a half times the keep alive [MQTT-3.1.2-22]."""
+        self._engine.core.report("connection.silent", connection=self._id, remote=self._remote)
+        self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
+        self._turn_out()
+        self._end(publish_will=True)
+
+    def connection_lost(self) -> None:
+        """The socket is gone."""
+        self._end(publish_will=True)
+
+    def shut_down(self) -> None:
+        """The broker stops; a will is published as if the client had gone."""
+        self._goodbye(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+
+    def taken_over(self) -> None:
+        """See mqtt_session.Owner."""
+        self._goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
+
+    def taken_away(self, reason: str) -> None:
+        """See mqtt_delivery.Port."""
+        self._goodbye(ReasonCode.ADMINISTRATIVE_ACTION, reason)
+
+    def _goodbye(self, reason: ReasonCode, sentence: str) -> None:
+        self.codec.send_error(MqttError(reason, sentence))
+        self._turn_out()
+        self._end(publish_will=True)
+        self._leaving = True
+
+    def _turn_out(self) -> None:
+        self._common.turn.touch(self._outlet)
+
+    def _end(self, *, publish_will: bool) -> None:
+        """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
+        if self._lost:
+            return
+        self._lost = self._introduction.over = True
+        self._traffic.connections -= self.established
+        self._owed.clear()
+        waiting, self._waiting = self._waiting, deque()
+        session = self._session
+        if session is not None:
+            for _, packet in waiting:
+                if isinstance(packet, tuple):
+                    session.deliveries.unsent(packet)
+            self._common.sessions.disconnect(session, publish_will=publish_will)
+
+    def _fail(self, failure: MqttError) -> None:
+        """Say what was wrong, where there is a packet for it, and close."""
+        self._engine.core.report(
+            "mqtt.error",
+            connection=self._id,
+            remote=self._remote,
+            client=self._session.client_id if self._session is not None else "",
+            reason=f"0x{int(failure.reason):02X}",
+            message=str(failure),
+        )
+        self.codec.send_error(failure)
+        self._turn_out()
+        self._end(publish_will=True)
+        self._leaving = True
+
+    # -- in order, and not before it is durable --------------------------------------------------------------------
+
+    def _confirm(self) -> None:
+        """Answers for what has come so far: now, or when what it did is on disk."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, []
+        ticket = self._engine.confirmation(self)
+        if not ticket and self._waiting:
+            ticket = self._waiting[-1][0]
+        if ticket:
+            self._waiting.extend([(ticket, packet) for packet in owed])
+            return
+        for packet in owed:
+            self._send(packet)
+        self._turn_out()
+
+    def durable(self, number: int) -> None:
+        """Everything up to a tick is on disk."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= number:
+            self._send(waiting.popleft()[1])
+        self._turn_out()
+
+    def emit(self, ticket: int, packet: Ack | Publishing) -> None:
+        """See mqtt_delivery.Port."""
+        if ticket:
+            self._waiting.append((ticket, packet))
+        else:
+            self._send(packet)
+            self._turn_out()
+
+    def spend(self, messages: int, nbytes: int) -> None:
+        """See mqtt_delivery.Port."""
+        self._traffic.published += messages
+        self._unflushed_bytes += nbytes
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self.write_blocked()
+        self._turn_out()
+
+    def _send(self, packet: Waiting | Pingresp) -> None:
+        if self.codec.state is State.DISCONNECTED:
+            return  # it has said goodbye in the same breath, and hears no more
+        if isinstance(packet, tuple):
+            self.codec.send_publish(*packet)
+            return
+        if isinstance(packet, Connack):
+            self._greet(packet)
+            return
+        if isinstance(packet, Ack):
+            self._note_answer(packet)
+        self._traffic.said(packet)
+        self.codec.send(packet)
+
+    def _note_answer(self, ack: Ack) -> None:
+        """What an answer changes for the messages that came."""
+        assert self._session is not None
+        incoming = self._session.incoming
+        if ack.type is PacketType.PUBACK:
+            incoming.acknowledged(len(ack.packet_ids))
+        elif ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
+            incoming.refused(ack.packet_ids)
+        elif ack.type is PacketType.PUBCOMP and not ack.reason_code:
+            incoming.completed(ack.packet_ids)
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    def _on_connect(self, connect: Connect) -> None:
+        self._connect = connect
+        self._introduction.begin(connect)
+
+    def _on_auth(self, auth: Auth) -> None:
+        self._introduction.step(auth)
+        self._turn_out()
+
+    def _known(self, identity: Identity | None, data: bytes | None) -> None:
+        """Who it is has been found out, maybe some time after it asked; `data` goes with the answer."""
+        session, connect = self._session, self._connect
+        try:
+            if session is not None:
+                if identity is None or identity.user != session.access.user:
+                    raise MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused, or is of another user")
+                self._give_access(session, identity)
+                self._introduction.send(ReasonCode.SUCCESS, data)
+            elif identity is not None and connect is not None:
+                self._admit(connect, identity, data)
+            elif connect is not None:
+                raise mqtt_connect.wrong_login(connect)
+        except MqttError as failure:
+            self._fail(failure)
+        self._turn_out()
+
+    def _give_access(self, session: ClientSession, identity: Identity) -> None:
+        session.access = self._engine.security.access(identity, session.client_id)
+        self._publisher = Publisher(self._engine, self._common.sessions.syntax, self, session.access)
+        session.subscriptions.recheck()
+
+    def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
+        """The client may come in: it gets its session.  Raises MqttError."""
+        options, sessions = self._options, self._common.sessions
+        assigned = "" if connect.client_id else f"{self._engine.core.random.getrandbits(128):032x}"
+        client_id = connect.client_id or assigned
+        existing = sessions.get(client_id)
+        if existing is not None and existing.owner is not None and not options.link_stealing:
+            sentence = "another connection has this client identifier, and it is not to be taken over"
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+        expiry = mqtt_connect.session_expiry(connect, options)
+        arrival = Arrival(
+            clean=connect.clean_start,
+            expiry=expiry,
+            will=None if connect.will is None else Testament.of(connect.will),
+            access=self._engine.security.access(identity, client_id),
+            remote=self._remote,
+            options=options,
+        )
+        try:
+            session, present = sessions.connect(self, client_id, arrival)
+        except EngineError as error:
+            raise MqttError(refusal(error), str(error)) from error
+        self._session = session
+        self._give_access(session, identity)
+        self.renderer = Renderer(sessions.heads, connect.version)
+        self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
+        session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
+        connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
+        ticket = self._engine.confirmation(self) if session.stored is not None else 0
+        if ticket:
+            self._waiting.append((ticket, connack))
+        else:
+            self._greet(connack)
+
+    def _greet(self, connack: Connack) -> None:
+        """CONNACK, and then everything that waits for the client or came from it meanwhile."""
+        connect, session = self._connect, self._session
+        assert connect is not None
+        assert session is not None
+        self._connect = None
+        self.codec.send(connack)
+        self._turn_out()
+        self.established = True
+        self._traffic.came()
+        self._traffic.said(connack)
+        session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))
+        self._process()
+
+    def _on_pingreq(self, packet: Pingreq) -> None:
+        self._send(Pingresp())
+        self._turn_out()
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        """Goodbye; only reason code 0 takes the will back [MQTT-3.14.4-3]."""
+        session = self._session
+        if session is not None:
+            expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)
+            if expiry is not None:
+                session.expiry = min(expiry, self._options.expiry_max)
+        self._confirm()
+        self._end(publish_will=packet.reason_code != ReasonCode.SUCCESS)
+        self._leaving = True
+        self._turn_out()
+
+    # -- what the client publishes ---------------------------------------------------------------------------------
+
+    def _on_publish(self, run: Publish) -> None:
+        session, publisher = self._session, self._publisher
+        assert session is not None
+        assert publisher is not None
+        self._traffic.received += len(run.topics)
+        if not run.qos:
+            for refused in publisher.publish(run).values():
+                if refused is not None:
+                    self._report_dropped(refused)
+        else:
+            repeated = session.incoming.receive(run.qos, run.packet_ids)
+            stored = session.deliveries.stored
+            noted = None
+            if run.qos == 2:
+                noted = (lambda ids: self._engine.sessions.received(stored, ids)) if stored else _nothing
+            outcomes = publisher.publish(run, repeated, noted)
+            kind = PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
+            if not outcomes:
+                self._owed.append(Ack(kind, run.packet_ids))
+            else:
+                self._answer(kind, run, outcomes, repeated)
+        if publisher.blocked:
+            publisher.blocked = False
+            self._block()
+
+    def _report_dropped(self, refused: Refused) -> None:
+        self._traffic.dropped += 1
+        self._engine.core.report(
+            "mqtt.publish_dropped", connection=self._id, remote=self._remote, message=refused.sentence
+        )
+
+    def _answer(self, kind: PacketType, run: Publish, outcomes: dict[str, Refused | None], repeated: list[int]) -> None:
+        """Some of a run were refused, or found nobody.  Raises MqttError where a client cannot be told."""
+        if self.codec.version != V5:
+            for refused in outcomes.values():
+                if refused is not None:
+                    self._report_dropped(refused)
+                    if refused.reason not in DROPPED_SILENTLY:
+                        raise MqttError(refused.reason, refused.sentence)
+            self._owed.append(Ack(kind, run.packet_ids))
+        else:
+            self._owed += answers(kind, run, outcomes, set(repeated))
+
+    def _block(self) -> None:
+        if not self._blocked:
+            self._blocked = True
+            self._outlet.pause_reading()
+
+    def unblock(self) -> None:
+        """A full address has room again (see Producer)."""
+        if self._blocked:
+            self._blocked = False
+            if not self._lost:
+                self._outlet.resume_reading()
+
+    def _on_pubrel(self, ack: Ack) -> None:
+        session = self._session
+        assert session is not None
+        unknown = set(session.incoming.release(ack.packet_ids))
+        known = [id for id in ack.packet_ids if id not in unknown]
+        if known:
+            if session.deliveries.stored is not None:
+                self._engine.sessions.completed(session.deliveries.stored, known, sent=False)
+            self._owed.append(Ack(PacketType.PUBCOMP, known))
+        if unknown:
+            self._owed.append(Ack(PacketType.PUBCOMP, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+
+    # -- what it answers -------------------------------------------------------------------------------------------
+
+    def _on_ack(self, ack: Ack) -> None:
+        assert self._session is not None
+        self._session.deliveries.acknowledge(ack)
+        self._session.subscriptions.finish_leaving()
+
+    # -- subscribing -----------------------------------------------------------------------------------------------
+
+    def _on_subscribe(self, packet: Subscribe) -> None:
+        session = self._session
+        assert session is not None
+        subscriptions, version = session.subscriptions, self.codec.version
+        codes, why, wanting = subscriptions.ask(packet, version, self._remote, self._options.subscriptions_max)
+        self._owe(session, Suback(packet.packet_id, codes, why))
+        for text in wanting:
+            try:
+                subscriptions.send_retained(text)
+            except EngineError as error:
+                self._engine.core.report("mqtt.retained_unsent", connection=self._id, filter=text, error=str(error))
+            if text.startswith(mqtt_sys.ROOT):
+                self._common.sessions.system.watch(subscriptions.queue_of(text))
+
+    def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
+        """Answer once the subscriptions are stored, if they are to be."""
+        if session.stored is None:
+            self._send(answer)
+            self._turn_out()
+        else:
+            self._common.sessions.note(session)
+            self._owed.append(answer)
+
+    def _on_unsubscribe(self, packet: Unsubscribe) -> None:
+        session = self._session
+        assert session is not None
+        codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in packet.filters]
+        self._owe(session, Unsuback(packet.packet_id, codes))
+
+
+#: What is done about each packet of a client.
+_HANDLERS: Final[dict[PacketType, Callable[[MqttSession, Any], None]]] = {
+    PacketType.CONNECT: MqttSession._on_connect,
+    PacketType.PUBLISH: MqttSession._on_publish,
+    PacketType.PUBACK: MqttSession._on_ack,
+    PacketType.PUBREC: MqttSession._on_ack,
+    PacketType.PUBREL: MqttSession._on_pubrel,
+    PacketType.PUBCOMP: MqttSession._on_ack,
+    PacketType.SUBSCRIBE: MqttSession._on_subscribe,
+    PacketType.UNSUBSCRIBE: MqttSession._on_unsubscribe,
+    PacketType.PINGREQ: MqttSession._on_pingreq,
+    PacketType.DISCONNECT: MqttSession._on_disconnect,
+    PacketType.AUTH: MqttSession._on_auth,
+}
+
+
+def _nothing(ids: list[int]) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,490 @@
+"""What a session sends: messages of its subscriptions, acknowledged or not, over one connection after the other.
+
+    engine --deliver--> at once, as far as the client's Receive Maximum goes --> codec
+                        the rest is parked, and the engine is asked for no more
+    codec --PUBACK, PUBREC, PUBCOMP--> settled --> parked messages, then credit for the engine
+
+A message of QoS 1 or 2 has a packet identifier from `Outgoing`, which outlives connections.  For a session that does
+too, identifier and message are in the journal before the PUBLISH leaves (INFLIGHT), and PUBREC is before PUBREL leaves
+(RELEASED, and the message is consumed): after a crash each goes on where it was.  Messages of QoS 0 count as consumed
+once the operating system has them.
+
+Consumers of QoS 1 and 2 have counted credit: what the quota leaves.  When several use the same quota up, what is over
+is parked, one run at most, since everybody is paused then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Protocol
+
+from broker.engine import redelivery
+from broker.engine.consumer import AckMode, Consumer
+from broker.engine.engine import Engine
+from broker.engine.errors import UnknownDelivery
+from broker.engine.message import Message
+from broker.engine.queue import Queue
+from broker.engine.sessions import StoredSession
+from broker.sessions.mqtt_render import Renderer, Run, published_qos
+from broker.sessions.mqtt_subscription import Subscription
+from broker.sessions.unsendable import Unsendable
+from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
+from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.inflight import Outgoing, PacketIds, Sent
+from protocols.mqtt.packets import Ack
+from protocols.mqtt.properties import REASON_STRING
+
+_ID: Final = attrgetter("id")
+_SUBSCRIPTION: Final[Any] = itemgetter(0)
+
+#: PUBLISH packets of one topic: their head, payloads and packet identifiers.
+Publishing = tuple[PublishHead, list[bytes], list[int]]
+
+#: What a session knows a message in flight by.
+Flying = tuple[Subscription, Message]
+
+
+class Port(Protocol):
+    """The connection through which a session sends."""
+
+    codec: MqttConnection
+    unsendable: Unsendable
+    renderer: Renderer
+
+    def emit(self, ticket: int, packet: Ack | Publishing) -> None:
+        """Send once a tick is durable; 0: at once."""
+
+    def spend(self, messages: int, nbytes: int) -> None:
+        """So many messages of so many bytes go out."""
+
+    def taken_away(self, reason: str) -> None:
+        """An operator has ended a subscription of the session: so is the connection, for its client to notice."""
+
+    def durable(self, number: int) -> None:
+        """Everything up to and including the tick `number` is on disk."""
+
+
+class Deliveries:
+    """The sending side of a session.  It is the sink of all its consumers; `port` is None while it has no connection.
+
+    `stored`: the session's record, if packet identifiers are to be journalled.
+    """
+
+    __slots__ = (
+        "_by_consumer",
+        "_engine",
+        "_hungry",
+        "_parked",
+        "_parked_messages",
+        "_starved",
+        "_unflushed",
+        "_unsent",
+        "blocked",
+        "outgoing",
+        "port",
+        "stored",
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        self.port: Port | None = None
+        self.stored: StoredSession | None = None
+        self.blocked = False  # the operating system does not take more
+        self.outgoing: Outgoing[Flying] = Outgoing(PacketIds())
+        self._engine = engine
+        self._by_consumer: dict[int, Subscription] = {}
+        self._parked: deque[tuple[Subscription, list[Message]]] = deque()
+        self._parked_messages = 0
+        self._hungry: dict[Consumer, None] = {}  # counted consumers that have used credit
+        self._starved = False  # the quota is used up, and counted consumers are paused
+        self._unflushed: dict[Consumer, list[int]] = {}  # what counts as consumed once it is flushed
+        self._unsent: set[int] = set()  # packet identifiers whose PUBLISH has never left
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def add(self, subscription: Subscription, consumer: Consumer) -> None:
+        """A subscription's consumer is attached."""
+        subscription.consumer = consumer
+        self._by_consumer[consumer.id] = subscription
+        consumer.paused = True
+        if self.port is not None:
+            self._refresh(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone.  What is in flight stays in flight: it is delivered to the end [MQTT-3.10.4-3]."""
+        self._by_consumer.pop(consumer.id, None)
+        self._hungry.pop(consumer, None)
+        self._unflushed.pop(consumer, None)
+        self._unpark(consumer)
+
+    def _unpark(self, consumer: Consumer) -> None:
+        kept = [(subscription, run) for subscription, run in self._parked if subscription.consumer is not consumer]
+        self._parked = deque(kept)
+        self._parked_messages = sum([len(run) for _, run in kept])
+
+    def retire(self, consumer: Consumer) -> None:
+        """A consumer gets no more messages, and stays until those in flight are answered."""
+        self._hungry.pop(consumer, None)
+        self._by_consumer.pop(consumer.id, None)
+
+    def give_back_parked(self, consumer: Consumer) -> None:
+        """What was never sent goes back to the queue."""
+        for subscription, messages in self._parked:
+            if subscription.consumer is consumer:
+                for message in messages:
+                    self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+        self._unpark(consumer)
+
+    def give_back_at_least_once(self, consumer: Consumer) -> None:
+        """What is in flight with QoS 1 goes back to the queue, for other clients (4.8.2), and what is parked too."""
+        self.give_back_parked(consumer)
+        found = [
+            (packet_id, flying[1])
+            for packet_id, state, flying in self.outgoing
+            if state is Sent.AT_LEAST_ONCE and flying is not None and flying[0].consumer is consumer
+        ]
+        if not found:
+            return
+        ids = [packet_id for packet_id, _ in found]
+        self.outgoing.acknowledge(PacketType.PUBACK, ids)
+        if self.stored is not None:
+            self._engine.sessions.returned(self.stored, [message for _, message in found], ids)
+        for _, message in found:
+            if message.id in consumer.unacked:
+                self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+
+    def forget(self, consumer: Consumer) -> None:
+        """Nothing of this consumer is in flight any more: its messages go back when it is closed."""
+        self._unpark(consumer)
+        for answer, wanted in ((PacketType.PUBACK, Sent.AT_LEAST_ONCE), (PacketType.PUBREC, Sent.EXACTLY_ONCE)):
+            found = [
+                (packet_id, flying[1])
+                for packet_id, state, flying in self.outgoing
+                if state is wanted and flying is not None and flying[0].consumer is consumer
+            ]
+            if found:
+                ids = [packet_id for packet_id, _ in found]
+                self.outgoing.acknowledge(answer, ids, failed=True)
+                if self.stored is not None:
+                    self._engine.sessions.returned(self.stored, [message for _, message in found], ids)
+
+    def consume_exactly_once(self, consumer: Consumer) -> None:
+        """What is in flight with QoS 2 is no other client's [MQTT-4.8.2-5]."""
+        for _, state, flying in self.outgoing:
+            if state is not Sent.EXACTLY_ONCE or flying is None or flying[0].consumer is not consumer:
+                continue
+            if flying[1].id in consumer.unacked:
+                self._engine.acknowledge(consumer, flying[1].id)
+
+    def restore(self, stored: StoredSession) -> None:
+        """Take over what was in flight before a restart, in its order; what is no longer there is done."""
+        subscriptions = {s.consumer.queue: s for s in self._by_consumer.values() if s.consumer is not None}
+        by_queue: dict[Queue, list[Message]] = {}
+        for queue, message in stored.inflight.values():
+            by_queue.setdefault(queue, []).append(message)
+        taken: set[tuple[int, int]] = set()
+        for queue, messages in by_queue.items():
+            subscription = subscriptions.get(queue)
+            if subscription is not None and subscription.consumer is not None:
+                taken |= {(queue.id, message.id) for message in self._engine.take(subscription.consumer, messages)}
+        for packet_id in stored.released:
+            self.outgoing.restore(packet_id, Sent.RELEASED, None)
+        for packet_id, (queue, message) in stored.inflight.items():
+            if (queue.id, message.id) in taken:
+                subscription = subscriptions[queue]
+                once = min(published_qos(message), subscription.qos) == 2
+                state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
+                self.outgoing.restore(packet_id, state, (subscription, message))
+        stored.inflight.clear()
+
+    def _refresh(self, consumer: Consumer) -> None:
+        """Whether a consumer gets messages now, and how many."""
+        if self.port is None or self.blocked or (consumer.counted and self._starved):
+            consumer.paused = True
+            return
+        if consumer.counted:
+            self._engine.grant(consumer, max(self._room - consumer.held, 0))
+        if consumer.paused:
+            self._engine.resume(consumer)
+
+    @property
+    def _room(self) -> int:
+        """How many messages of QoS 1 and 2 the engine may still deliver."""
+        return self.outgoing.quota - self._parked_messages
+
+    def refresh(self) -> None:
+        """Look at all consumers again."""
+        self._starved = self._room <= 0
+        self._hungry.clear()
+        for subscription in self._by_consumer.values():
+            if subscription.consumer is not None:
+                self._refresh(subscription.consumer)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def connect(self, port: Port, receive_maximum: int) -> None:
+        """A connection begins: first what was in flight is sent again, then everything else goes on."""
+        self.port = port
+        self.blocked = False
+        self.outgoing.connected(receive_maximum)
+        self.proceed()
+        self.refresh()
+
+    def disconnect(self) -> None:
+        """The connection is gone: nobody gets anything, and what was sent with QoS 0 was sent."""
+        self.flushed()
+        self.port = None
+        for subscription in self._by_consumer.values():
+            if subscription.consumer is not None:
+                subscription.consumer.paused = True
+
+    def unsent(self, packet: Ack | Publishing) -> None:
+        """What waited for the journal when the connection was lost has never left."""
+        if isinstance(packet, tuple):
+            self._unsent.update(packet[2])
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """See Sink."""
+        subscription = self._by_consumer.get(consumer.id)
+        if subscription is None:
+            return  # unsubscribed while the journal had these (strict mode): they stay with the consumer, which ends
+        if consumer.counted:
+            self._hungry[consumer] = None
+            if self.port is None or self._parked:
+                self._park(subscription, messages)
+                return
+        self._send(subscription, consumer, messages)
+
+    def _park(self, subscription: Subscription, messages: list[Message]) -> None:
+        self._parked.append((subscription, messages))
+        self._parked_messages += len(messages)
+
+    def _send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
+        """Send as many of these as the quota allows, and park the rest."""
+        port = self.port
+        assert port is not None, "without a connection messages are parked"
+        limited = port.codec.packet_bytes_max_out < PACKET_BYTES_MAX
+        done = 0
+        for run in port.renderer.runs(subscription, messages, self._engine.now):
+            head, count = run.head, len(run.messages)
+            if head is None:
+                for message in run.messages:
+                    port.unsendable.add(consumer, message, run.why)
+            else:
+                over = head.qos > 0 and self.outgoing.quota < count
+                if over:
+                    count = self.outgoing.quota
+                    del run.messages[count:], run.payloads[count:]
+                if limited and run.messages:
+                    self._drop_large(port, consumer, head, run)
+                port.spend(len(run.messages), sum([message.size for message in run.messages]))
+                if not head.qos:
+                    port.codec.send_publish(head, run.payloads)
+                    self._sent(consumer, run.messages)
+                elif run.messages:
+                    self._send_counted(port, subscription, consumer, head, run)
+                if over:
+                    done += count
+                    break
+            done += count
+        if done < len(messages):
+            self._park(subscription, messages[done:])
+        if not self._starved and self._room <= 0:
+            self._starve()
+
+    def _sent(self, consumer: Consumer, run: list[Message]) -> None:
+        """These count as consumed once they are flushed."""
+        ids = self._unflushed.setdefault(consumer, [])
+        if consumer.ack_mode is not AckMode.AUTO:
+            ids += map(_ID, run)
+
+    def _drop_large(self, port: Port, consumer: Consumer, head: PublishHead, run: Run) -> None:
+        """Leave only what the client has room for; the rest are dead letters [MQTT-3.1.2-25]."""
+        most = port.codec.packet_bytes_max_out
+        sizes = [head.packet_bytes(payload) for payload in run.payloads]
+        if max(sizes) <= most:
+            return
+        fitting = []
+        for message, payload, size in zip(run.messages, run.payloads, sizes, strict=True):
+            if size > most:
+                port.unsendable.add(consumer, message, f"{size} bytes, and the client takes {most}", too_large=True)
+            else:
+                fitting.append((message, payload))
+        run.messages = [message for message, _ in fitting]
+        run.payloads = [payload for _, payload in fitting]
+
+    def _send_counted(
+        self, port: Port, subscription: Subscription, consumer: Consumer, head: PublishHead, run: Run
+    ) -> None:
+        """Send messages of QoS 1 or 2, at most the quota."""
+        ids = self.outgoing.send([(subscription, message) for message in run.messages], head.qos)
+        ticket = 0
+        if self.stored is not None:
+            ticket = self._engine.sessions.sending(self.stored, consumer.queue, run.messages, ids, port)
+        port.emit(ticket, (head, run.payloads, ids))
+
+    def _starve(self) -> None:
+        """The quota is used up: the engine keeps what it has."""
+        self._starved = True
+        for subscription in self._by_consumer.values():
+            consumer = subscription.consumer
+            if consumer is not None and consumer.counted:
+                consumer.paused = True
+
+    # -- what the client answers -----------------------------------------------------------------------------------
+
+    def acknowledge(self, ack: Ack) -> None:
+        """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
+        failed = ack.reason_code >= FAILURE
+        outcome = self.outgoing.acknowledge(ack.type, ack.packet_ids, failed=failed)
+        stored, port = self.stored, self.port
+        assert port is not None, "somebody has sent this"
+        if failed and ack.type is not PacketType.PUBCOMP:
+            self._refused(ack, outcome.settled)
+        elif outcome.settled:
+            if ack.type is PacketType.PUBREC and stored is not None:
+                self._engine.sessions.released(stored, outcome.release)
+            self._settle(outcome.settled)
+        if ack.type is PacketType.PUBREC:
+            if outcome.release:
+                ticket = 0 if stored is None else self._engine.confirmation(port)
+                port.emit(ticket, Ack(PacketType.PUBREL, outcome.release))
+            if outcome.unknown and not failed:
+                port.emit(0, Ack(PacketType.PUBREL, outcome.unknown, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+        elif ack.type is PacketType.PUBCOMP and stored is not None:
+            self._engine.sessions.completed(stored, list(ack.packet_ids), sent=True)
+        self.proceed()
+
+    def _settle(self, settled: Sequence[Flying]) -> None:
+        """The client has these."""
+        engine = self._engine
+        for subscription, group in groupby(settled, _SUBSCRIPTION):
+            consumer = subscription.consumer
+            if consumer is None or consumer.closed:
+                continue  # its queue is gone, and the messages with it
+            ids = [message.id for _, message in group]
+            try:
+                engine.acknowledge_run(consumer, ids)
+            except UnknownDelivery:
+                for id in ids:
+                    if id in consumer.unacked:
+                        engine.acknowledge(consumer, id)
+
+    def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
+        """The client took these and can do nothing with them: failed deliveries."""
+        text = ack.properties.get(REASON_STRING) or f"refused with reason code 0x{ack.reason_code:02X}"
+        if self.stored is not None and settled:
+            self._engine.sessions.returned(self.stored, [m for _, m in settled], list(ack.packet_ids))
+        for subscription, message in settled:
+            consumer = subscription.consumer
+            if consumer is None or consumer.closed or message.id not in consumer.unacked:
+                continue
+            if subscription.shared:  # nobody else gets it [MQTT-4.8.2-6]
+                self._engine.reject(consumer, message.id, text=text)
+            else:
+                self._engine.give_back(consumer, message.id, redelivery.rejected(text))
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    def proceed(self) -> None:
+        """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
+        self._resend()
+        while self._parked and self.outgoing.quota:
+            subscription, messages = self._parked.popleft()
+            self._parked_messages -= len(messages)
+            consumer = subscription.consumer
+            assert consumer is not None, "what is parked goes with its consumer"
+            self._send(subscription, consumer, self._still_due(consumer, messages))
+        room = self._room
+        if room <= 0:
+            return
+        if self._starved:
+            self.refresh()
+            return
+        for consumer in [c for c in self._hungry if c.credit <= room // 2]:
+            del self._hungry[consumer]
+            if not consumer.closed:
+                self._engine.grant(consumer, max(room - consumer.held, 0))
+
+    def _still_due(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
+        """The parked messages whose time is not over; the others expire on their queue [MQTT-3.3.2-5]."""
+        now = self._engine.now
+        over = [m for m in messages if 0 < m.facts.expiration <= now]
+        if not over:
+            return messages
+        for message in over:
+            self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+        return [m for m in messages if not 0 < m.facts.expiration <= now]
+
+    def _resend(self) -> None:
+        """Send again what an earlier connection left unanswered, in its order."""
+        again = self.outgoing.resend()
+        port = self.port
+        if not again or port is None:
+            return
+        ticket = 0 if self.stored is None else self._engine.confirmation(port)
+        released: list[int] = []
+        for packet_id, state, flying in again:
+            if state is Sent.RELEASED:
+                released.append(packet_id)
+                continue
+            if released:
+                port.emit(ticket, Ack(PacketType.PUBREL, released))
+                released = []
+            assert flying is not None, "only a released one has no message"
+            self._send_again(port, ticket, packet_id, state, flying)
+        if released:
+            port.emit(ticket, Ack(PacketType.PUBREL, released))
+
+    def _send_again(self, port: Port, ticket: int, packet_id: int, state: Sent, flying: Flying) -> None:
+        subscription, message = flying
+        first = packet_id in self._unsent
+        self._unsent.discard(packet_id)
+        qos = 1 if state is Sent.AT_LEAST_ONCE else 2
+        head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=not first)
+        most = port.codec.packet_bytes_max_out
+        size = head.packet_bytes(payload)
+        if size > most:  # this connection takes less than the one before
+            answer = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
+            self.outgoing.acknowledge(answer, [packet_id], failed=True)
+            if self.stored is not None:
+                self._engine.sessions.returned(self.stored, [message], [packet_id])
+            if subscription.consumer is not None:
+                why = f"{size} bytes, and the client takes {most}"
+                port.unsendable.add(subscription.consumer, message, why, too_large=True)
+            return
+        port.emit(ticket, (head, [payload], [packet_id]))
+
+    # -- the operating system --------------------------------------------------------------------------------------
+
+    def flushed(self) -> None:
+        """What was sent has left: messages of QoS 0 count as consumed."""
+        unflushed, self._unflushed = self._unflushed, {}
+        for consumer, ids in unflushed.items():
+            if consumer.closed:
+                continue
+            if consumer.ack_mode is AckMode.AUTO:
+                self._engine.acknowledge_all(consumer)
+            else:
+                for id in ids:
+                    if id in consumer.unacked:
+                        self._engine.acknowledge(consumer, id)
+        if self.port is not None and self._hungry:
+            self.proceed()
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The operating system takes no more for now, or does again."""
+        self.blocked = blocked
+        self.refresh()
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """See Sink: an operator deleted the queue; it is made again when the client comes back."""
+        if consumer.id in self._by_consumer:
+            self.remove(consumer)
+            if self.port is not None:
+                self.port.taken_away(reason)

@@ -1,0 +1,151 @@
+"""MQTT messages as the engine holds them, and the names of what a selector may ask of them.
+
+    Message.head    one byte: QoS (bits 0, 1), RETAIN as published (bit 2), sent because retained (bit 3), published by
+                    MQTT 5 (bit 4); then the properties that are forwarded, in MQTT 5's encoding without their length
+    Message.body    the payload as it came
+
+Forwarded are all properties but those of the publisher's connection (topic alias) and the message expiry interval,
+which is a fact.  Their order stays (MQTT 5.0, 3.3.2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Final
+
+from broker.engine.message import Annotations, Value
+from protocols.mqtt.codes import V5, PacketType, Role
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.fields import Context, write_varint
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    MESSAGE_EXPIRY_INTERVAL,
+    NO_PROPERTIES,
+    RESPONSE_TOPIC,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+    WILL_DELAY_INTERVAL,
+    Properties,
+    decode_properties,
+)
+
+MQTT_FORMAT: Final = 3
+
+QOS: Final = 0x03
+RETAIN: Final = 0x04
+RETAINED: Final = 0x08
+WITH_PROPERTIES: Final = 0x10
+
+#: Bytes of properties up to which heads are kept for those that are equal.
+KEPT_BYTES_MAX: Final = 256
+
+_OWN: Final = (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, SUBSCRIPTION_IDENTIFIER, WILL_DELAY_INTERVAL)
+
+#: What was accepted once is read whatever today's limits are.
+_CONTEXT: Final = Context(
+    V5, Role.CLIENT, Limits(properties_bytes_max=1 << 28, user_properties_max=1 << 28, topic_bytes_max=1 << 16)
+)
+
+_BARE: Final = tuple(bytes([flags]) for flags in range(32))
+
+
+def make_head(qos: int, retain: bool, properties: Properties) -> bytes:
+    """The head of messages that were published so; equal ones share one object unless they are large."""
+    if len(properties.raw) > KEPT_BYTES_MAX:
+        return _make_head(qos, retain, properties)
+    return _kept_head(qos, retain, properties)
+
+
+def _make_head(qos: int, retain: bool, properties: Properties) -> bytes:
+    flags = qos | (RETAIN if retain else 0)
+    if properties is NO_PROPERTIES:
+        return _BARE[flags]
+    return _BARE[flags | WITH_PROPERTIES] + properties.without(*_OWN).raw
+
+
+_kept_head: Final = lru_cache(maxsize=1024)(_make_head)
+
+
+def retained_head(head: bytes) -> bytes:
+    """The head of a copy that is sent because the message is retained."""
+    return _BARE[head[0] | RETAINED | RETAIN] + head[1:]
+
+
+def qos_of(head: bytes) -> int:
+    """The QoS with which a message was published."""
+    return head[0] & QOS
+
+
+def read_properties(head: bytes) -> Properties:
+    """The forwarded properties of a head; none of a head that is damaged."""
+    raw = head[1:]
+    if not raw:
+        return NO_PROPERTIES
+    block = write_varint(len(raw)) + raw
+    try:
+        return decode_properties(block, 0, len(block), PacketType.PUBLISH, _CONTEXT)[0]
+    except MqttError:
+        return NO_PROPERTIES
+
+
+def correlation_text(data: bytes) -> str:
+    """Correlation data as text, in hexadecimal if it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.hex()
+
+
+class MqttFormat:
+    """The `Format` of messages that came over MQTT."""
+
+    number = MQTT_FORMAT
+    name = "mqtt"
+    typed = False
+
+    def noted(self, annotations: Annotations) -> Annotations:
+        """The broker's annotations, under their own names."""
+        return annotations
+
+    def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
+        """Head and payload of a message that has user properties only."""
+        return self.edited(_BARE[0], (), properties), b""
+
+    def duplicate_id(self, head: bytes) -> bytes | None:
+        """The user property _AMQ_DUPL_ID."""
+        found = dict(read_properties(head).get_all(USER_PROPERTY)).get("_AMQ_DUPL_ID")
+        return None if found is None else found.encode()
+
+    def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
+        """The head with other user properties; who reads it over MQTT 3.1.1 does not see them."""
+        gone = {*remove, *add}
+        pairs = [
+            (property, value)
+            for property, value in read_properties(head)
+            if property is not USER_PROPERTY or value[0] not in gone
+        ]
+        raw = Properties([*pairs, *((USER_PROPERTY, (name, str(value))) for name, value in add.items())]).raw
+        return (_BARE[head[0] | WITH_PROPERTIES] + raw) if raw else head[:1]
+
+    def properties(self, head: bytes) -> dict[str, Value]:
+        """User properties under their names, the others under those that all protocols share; MQTT's as Artemis has it.
+
+        Of several user properties of one name the last counts.
+        """
+        properties = read_properties(head)
+        found: dict[str, Value] = {name: value for name, value in properties.get_all(USER_PROPERTY)}
+        content_type, response_topic = properties.get(CONTENT_TYPE), properties.get(RESPONSE_TOPIC)
+        correlation = properties.get(CORRELATION_DATA)
+        if content_type is not None:
+            found["_AMQ_CONTENT_TYPE"] = content_type
+        if response_topic is not None:
+            found["JMSReplyTo"] = response_topic
+        if correlation is not None:
+            found["JMSCorrelationID"] = correlation_text(correlation)
+        found["mqtt.qos.level"] = qos_of(head)
+        found["mqtt.message.retain"] = bool(head[0] & RETAIN)
+        return found

@@ -1,0 +1,218 @@
+"""What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
+
+The packets of one read that agree in QoS, RETAIN and properties are published together, those of a topic in their
+order; between topics the order of arrival is not kept (MQTT 5.0, 4.6: Ordered Topics).  Each topic gets one reason
+code, since what the engine refuses it refuses for an address.
+
+The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
+there is either both or neither, so that a repeated PUBLISH is never a second message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, TypeVar
+
+from broker.engine.access import Access
+from broker.engine.address import Address, Producer
+from broker.engine.engine import Engine
+from broker.engine.errors import EngineError, InvalidName, RetainedFull
+from broker.engine.message import Facts, Message, RoutingType
+from broker.sessions.mqtt_format import MQTT_FORMAT, make_head
+from broker.sessions.mqtt_terms import RESERVED_TOPICS, refusal
+from protocols.mqtt.codes import PacketType, ReasonCode
+from protocols.mqtt.packets import Ack, Publish
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
+from protocols.mqtt.topics import AddressSyntax
+
+T = TypeVar("T")
+
+#: Addresses by topic that a publisher remembers: what a connection costs by that is some tens of KiB.
+TOPICS_REMEMBERED_MAX: Final = 256
+
+_MULTICAST_ONLY: Final = {RoutingType.MULTICAST}
+
+#: Refusals that a client before 5.0 is not cut off for: it cannot be told, and the specification has the message
+#: acknowledged and dropped (3.1.1, 3.3.5).
+DROPPED_SILENTLY: Final = (ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID)
+
+#: Called with the packet identifiers of messages that were just published.
+Noted = Callable[[list[int]], None]
+
+
+class Refused:
+    """Why a topic's messages were not taken, in a code and a sentence."""
+
+    __slots__ = ("reason", "sentence")
+
+    def __init__(self, reason: ReasonCode, sentence: str) -> None:
+        self.reason = reason
+        self.sentence = sentence
+
+
+class Publisher:
+    """Somebody who publishes: a connection, or a session for its will.  `producer` is told when it may go on."""
+
+    __slots__ = ("_access", "_addresses", "_engine", "_format", "_producer", "_syntax", "_version", "blocked")
+
+    def __init__(self, engine: Engine, syntax: AddressSyntax, producer: Producer, access: Access) -> None:
+        self.blocked = False  # an address is full: nothing more should be read
+        self._engine = engine
+        self._format = engine.core.formats[MQTT_FORMAT]
+        self._producer = producer
+        self._syntax = syntax
+        self._access = access
+        self._version = access.version  # of the permissions by which the addresses were found
+        self._addresses: dict[str, Address] = {}
+
+    def publish(
+        self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None
+    ) -> dict[str, Refused | None]:
+        """Publish a run but for its `repeated` positions; the topics of which messages were not taken or had no takers.
+
+        A topic whose messages found no subscriber has None.  `noted` gets the packet identifiers of each topic's
+        messages once they are published.
+        """
+        topics, payloads = run.topics, run.payloads
+        first = topics[0]
+        outcomes: dict[str, Refused | None] = {}
+        if len(topics) == 1 or topics.count(first) == len(topics):
+            if repeated:
+                payloads = _without(payloads, repeated)
+            if payloads:
+                ids = _without(run.packet_ids, repeated) if repeated else run.packet_ids
+                self._publish(run, first, payloads, ids, noted, outcomes)
+            return outcomes
+        if noted is None:
+            groups: dict[str, list[bytes]] = {}
+            for topic, payload in zip(topics, payloads, strict=True):
+                if topic in groups:
+                    groups[topic].append(payload)
+                else:
+                    groups[topic] = [payload]
+            for topic, some in groups.items():
+                self._publish(run, topic, some, [], None, outcomes)
+            return outcomes
+        places: dict[str, list[int]] = {}
+        left = set(repeated)
+        for at, topic in enumerate(topics):
+            if at not in left:
+                places.setdefault(topic, []).append(at)
+        for topic, ats in places.items():
+            ids = [run.packet_ids[at] for at in ats]
+            self._publish(run, topic, [payloads[at] for at in ats], ids, noted, outcomes)
+        return outcomes
+
+    def _publish(
+        self,
+        run: Publish,
+        topic: str,
+        payloads: list[bytes],
+        ids: list[int],
+        noted: Noted | None,
+        outcomes: dict[str, Refused | None],
+    ) -> None:
+        try:
+            taken = self.send(topic, payloads, run.qos, run.retain, run.properties)
+        except EngineError as error:
+            outcomes[topic] = Refused(refusal(error), str(error))
+            return
+        if noted is not None:
+            noted(ids)
+        if not taken:
+            outcomes[topic] = None
+
+    def send(self, topic: str, payloads: list[bytes], qos: int, retain: bool, properties: Properties) -> int:
+        """Publish messages on one topic, and return how many found a queue.  Raises EngineError."""
+        engine = self._engine
+        address = self._address(topic)
+        head = make_head(qos, retain, properties)
+        now = engine.now
+        facts = Facts(
+            address.name,
+            self._format,
+            durable=qos > 0,
+            timestamp=now,
+            user=self._access.user,
+            origin=self._access.client_id,
+        )
+        expiration = 0
+        if properties is not NO_PROPERTIES:
+            interval = properties.get(MESSAGE_EXPIRY_INTERVAL)
+            if interval is not None:
+                expiration = now + max(interval * 1_000, 1)
+        facts.expiration, facts.expiry_source = address.settings.expiration(expiration, now)
+        if retain:
+            self._retain(address, facts, head, payloads[-1], told=qos > 0)
+        taken = engine.publish(address, None, None, [Message(facts, head, payload) for payload in payloads])
+        if engine.block_if_full(address, self._producer):
+            self.blocked = True
+        return taken
+
+    def _retain(self, address: Address, facts: Facts, head: bytes, payload: bytes, *, told: bool) -> None:
+        """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
+
+        A publication of QoS 0 that cannot be retained still goes to those who are here.  Raises EngineError.
+        """
+        retained = self._engine.retained
+        if not payload:
+            retained.clear(address.name)
+            return
+        kept = Facts(
+            facts.address,
+            facts.format,
+            durable=True,
+            timestamp=facts.timestamp,
+            expiration=facts.expiration,
+            expiry_source=facts.expiry_source,
+            user=facts.user,
+            origin=facts.origin,
+        )
+        try:
+            retained.set(address, Message(kept, head, payload))
+        except RetainedFull:
+            if told:
+                raise
+
+    def _address(self, topic: str) -> Address:
+        """The address of a topic, made if it is missing.  Raises Denied, InvalidName, NotFound, RoutingTypeMismatch."""
+        engine = self._engine
+        if self._version != self._access.version:
+            self._version = self._access.version
+            self._addresses.clear()
+        address = self._addresses.get(topic)
+        if address is not None and engine.core.addresses.get(address.name) is address:
+            return address
+        if topic.startswith(RESERVED_TOPICS):
+            raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
+        name = self._syntax.to_address(topic)
+        known = name in engine.core.addresses
+        address, _ = engine.router.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
+        if address.routing_types == _MULTICAST_ONLY:  # the queue of another may have to be made again
+            if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
+                self._addresses.clear()
+            self._addresses[topic] = address
+        return address
+
+
+def answers(kind: PacketType, run: Publish, outcomes: dict[str, Refused | None], repeated: set[int]) -> Iterator[Ack]:
+    """PUBACKs or PUBRECs of 5.0 for a run, in its order, of which some are not plain."""
+
+    def outcome(at: int) -> Refused | int:
+        topic = run.topics[at]
+        if at in repeated or topic not in outcomes:
+            return 0
+        return outcomes[topic] or ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+    for said, group in groupby(range(len(run.topics)), outcome):
+        ids = [run.packet_ids[at] for at in group]
+        if isinstance(said, Refused):
+            yield Ack(kind, ids, said.reason, Properties([(REASON_STRING, said.sentence)]))
+        else:
+            yield Ack(kind, ids, said)
+
+
+def _without(items: list[T], places: Sequence[int]) -> list[T]:
+    left = set(places)
+    return [item for at, item in enumerate(items) if at not in left]

@@ -1,0 +1,164 @@
+"""Messages as PUBLISH packets for one connection.
+
+What messages of one topic share is made once and kept for all subscribers of a version (`Heads`); a run that agrees in
+facts and head then costs one look into a dictionary.  Messages of other protocols are converted one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from broker.engine.message import Facts, Message
+from broker.sessions.convert import ConversionError, to_mqtt
+from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
+from broker.sessions.mqtt_subscription import Subscription
+from protocols.mqtt.codes import V5
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY, Properties
+from protocols.mqtt.topics import AddressSyntax
+
+#: Heads that are kept, and the bytes of properties of each; of what never comes twice each is made anew.
+HEADS_MAX: Final = 8192
+PROPERTIES_KEPT_BYTES_MAX: Final = 256
+
+#: The largest message expiry interval, in seconds (four bytes).
+_EXPIRY_MAX: Final = 0xFFFF_FFFF
+
+_KIND: Final = attrgetter("facts", "head")
+_BODY: Final = attrgetter("body")
+
+_Key = tuple[int, str, int, bool, bool, bytes]
+
+
+def published_qos(message: Message) -> int:
+    """The QoS that a message has for its subscribers; a durable one of another protocol has 2, as in Artemis."""
+    if message.facts.format.number == MQTT_FORMAT:
+        return message.head[0] & QOS
+    return 2 if message.facts.durable else 0
+
+
+class Heads:
+    """The heads in use, by all that makes them differ, for all connections."""
+
+    __slots__ = ("_heads", "_syntax")
+
+    def __init__(self, syntax: AddressSyntax) -> None:
+        self._syntax = syntax
+        self._heads: dict[_Key, PublishHead] = {}
+
+    def get(self, version: int, address: str, qos: int, retain: bool, dup: bool, properties: bytes) -> PublishHead:
+        """What PUBLISH packets share.  Raises ConversionError for an address that is no topic."""
+        key = (version, address, qos, retain, dup, properties)
+        head = self._heads.get(key)
+        if head is None:
+            topic = self._syntax.to_topic(address)
+            if topic is None:
+                raise ConversionError(f"MQTT has no topic for the address {address}")
+            try:
+                head = PublishHead(version, topic, qos=qos, retain=retain, dup=dup, properties=properties)
+            except ValueError as error:
+                raise ConversionError(f"MQTT has no topic for the address {address}: {error}") from error
+            if len(properties) <= PROPERTIES_KEPT_BYTES_MAX:
+                if len(self._heads) >= HEADS_MAX:
+                    self._heads.clear()
+                self._heads[key] = head
+        return head
+
+
+class Run:
+    """Messages in a row with one head; or without one, and `why`."""
+
+    __slots__ = ("head", "messages", "payloads", "why")
+
+    def __init__(self, messages: list[Message], head: PublishHead | None, payloads: list[bytes], why: str = "") -> None:
+        self.messages = messages
+        self.head = head
+        self.payloads = payloads
+        self.why = why
+
+
+class Renderer:
+    """For connections of one version."""
+
+    __slots__ = ("_heads", "_version")
+
+    def __init__(self, heads: Heads, version: int) -> None:
+        self._heads = heads
+        self._version = version
+
+    def runs(self, subscription: Subscription, messages: list[Message], now: int) -> Iterator[Run]:
+        """The messages of a subscription in order; `now` in ms since the epoch."""
+        for (facts, head), group in groupby(messages, _KIND):
+            run = list(group)
+            if facts.format.number != MQTT_FORMAT:
+                for message in run:
+                    yield self._converted(subscription, message, now)
+                continue
+            flags = head[0]
+            retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
+            try:
+                publish_head = self._head(subscription, facts, flags & QOS, retain, head[1:], now, None, False)
+            except ConversionError as error:
+                yield Run(run, None, [], str(error))
+                continue
+            yield Run(run, publish_head, list(map(_BODY, run)))
+
+    def again(
+        self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
+    ) -> tuple[PublishHead, bytes]:
+        """A message that was sent with this QoS before.  Raises ConversionError."""
+        facts, head, body = message.facts, message.head, message.body
+        if facts.format.number != MQTT_FORMAT:
+            properties, body = to_mqtt(message)
+            return self._head(subscription, facts, qos, False, properties.raw, now, qos, dup), body
+        retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
+        return self._head(subscription, facts, qos, retain, head[1:], now, qos, dup), body
+
+    def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
+        """A message of another protocol."""
+        facts = message.facts
+        try:
+            properties, body = to_mqtt(message)
+            head = self._head(subscription, facts, published_qos(message), False, properties.raw, now, None, False)
+        except ConversionError as error:
+            return Run([message], None, [], str(error))
+        return Run([message], head, [body])
+
+    def _head(
+        self,
+        subscription: Subscription,
+        facts: Facts,
+        published: int,
+        retain: bool,
+        properties: bytes,
+        now: int,
+        qos: int | None,
+        dup: bool,
+    ) -> PublishHead:
+        """Raises ConversionError."""
+        version = self._version
+        if qos is None:
+            qos = min(published, subscription.qos)
+        if version != V5:
+            return self._heads.get(version, facts.address, qos, retain, dup, b"")
+        if subscription.lead:
+            properties = subscription.lead + properties
+        if facts.expiration or facts.annotations:
+            properties = _told(facts, now) + properties
+        return self._heads.get(version, facts.address, qos, retain, dup, properties)
+
+
+def _told(facts: Facts, now: int) -> bytes:
+    """The seconds that are left [MQTT-3.3.2-6], and the broker's annotations as user properties."""
+    pairs = []
+    if facts.expiration:
+        left = -(-(facts.expiration - now) // 1_000)
+        pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 1), _EXPIRY_MAX)))
+    raw = Properties(pairs).raw
+    if facts.annotations:
+        noted = [(USER_PROPERTY, (name, str(value))) for name, value in facts.annotations.items()]
+        raw += Properties(noted).raw
+    return raw

@@ -1,0 +1,333 @@
+"""The sessions of MQTT clients: what of a client outlives its connections, and when it ends.
+
+    CONNECT --clean start--> an old session ends, a new one begins
+            '--otherwise---> the old one goes on, if there is one (Session Present)
+    the connection ends ----> the session ends after its expiry interval; 0: at once
+                              its will is published: at once, after its delay, or with the session's end
+
+A session whose expiry interval is not 0 is stored: its subscriptions have durable queues, and what is in flight is
+journalled (`broker.engine.sessions`).  One of interval 0 is stored only for its will, so that a crash of the broker,
+which ends the connection too, does not swallow it.  After a restart every session counts as disconnected at that
+moment: its expiry and its will's delay begin then.
+
+While a client is away its consumers stay attached and paused, so that what was in flight stays in flight and is no
+failed delivery.  Its queues then take durable messages only: QoS 0 is not kept for the absent, and a subscription of
+QoS 0 has no queue at all until its client is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from broker.engine.access import UNRESTRICTED, Access
+from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
+from broker.engine.message import Message
+from broker.engine.queue import Queue
+from broker.engine.sessions import StoredSession
+from broker.sessions.login import Gate
+from broker.sessions.mqtt_delivery import Deliveries
+from broker.sessions.mqtt_publish import Publisher
+from broker.sessions.mqtt_render import Heads
+from broker.sessions.mqtt_subscribe import Subscriptions
+from broker.sessions.mqtt_sys import SystemTopics, Traffic
+from broker.sessions.mqtt_terms import NEVER, MqttOptions, TooMany
+from broker.sessions.mqtt_will import Testament
+from broker.sessions.turn import Turn
+from protocols.mqtt.inflight import Incoming, Sent
+from protocols.mqtt.runs import Shared
+from protocols.mqtt.topics import AddressSyntax
+
+_SECOND: Final = 1_000
+
+
+class Owner(Protocol):
+    """The connection that has a session."""
+
+    def taken_over(self) -> None:
+        """Another connection of the same client has come: say so, and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a client that comes in brings.  `expiry` in seconds."""
+
+    clean: bool
+    expiry: int
+    will: Testament | None
+    access: Access
+    remote: str
+    options: MqttOptions
+
+
+class ClientSession:
+    """One session.  `expiry` in seconds; `disconnected`: since when nobody is there, ms since the epoch, 0: not.
+
+    `stored`: its record, if it has one.
+    """
+
+    __slots__ = (
+        "access",
+        "client_id",
+        "deliveries",
+        "disconnected",
+        "drop_oldest",
+        "ended",
+        "expiry",
+        "incoming",
+        "owner",
+        "queued_max",
+        "stored",
+        "subscriptions",
+        "will",
+    )
+
+    def __init__(self, sessions: MqttSessions, client_id: str) -> None:
+        self.client_id = client_id
+        self.access: Access = UNRESTRICTED  # until somebody has it
+        self.expiry = 0
+        self.disconnected = 0
+        self.ended = False
+        self.queued_max = -1  # what a subscription may keep (see MqttOptions)
+        self.drop_oldest = False
+        self.will: Testament | None = None
+        self.owner: Owner | None = None
+        self.stored: StoredSession | None = None
+        self.incoming = Incoming()
+        self.deliveries = Deliveries(sessions.engine)
+        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.shares, self)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it outlives its connection."""
+        return self.expiry > 0
+
+    def definition(self) -> dict[str, object]:
+        """What of it is stored, apart from what is in flight."""
+        return {
+            "protocol": "mqtt",
+            "user": self.access.user,
+            "expiry": self.expiry,
+            "disconnected": self.disconnected,
+            "queued_max": self.queued_max,
+            "drop_oldest": self.drop_oldest,
+            "subscriptions": self.subscriptions.to_json() if self.lasting or self.subscriptions.durable else [],
+            "will": None if self.will is None else self.will.to_json(),
+        }
+
+    def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
+        """What the client has not answered yet: packet id, queue and message, in the order of sending."""
+        for packet_id, state, flying in self.deliveries.outgoing:
+            if state is not Sent.RELEASED and flying is not None:
+                subscription, message = flying
+                if subscription.consumer is not None and not subscription.consumer.closed:
+                    yield packet_id, subscription.consumer.queue, message
+
+
+class MqttSessions:
+    """All sessions, by client identifier; over all acceptors, since a client may come back by another one."""
+
+    def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
+        self.engine = engine
+        characters = engine.router.syntax
+        self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
+        self.heads = Heads(self.syntax)
+        self.shares: dict[str, set[str]] = {}  # who takes part in a shared subscription, by the name of its queue
+        self._sessions: dict[str, ClientSession] = {}
+        self.traffic = Traffic()
+        self.system = SystemTopics(
+            engine, self.syntax, self.traffic, version, self.__len__, self._subscriptions, sys_interval
+        )
+
+    def _subscriptions(self) -> int:
+        return sum([len(session.subscriptions) for session in self._sessions.values()])
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, client_id: str) -> ClientSession | None:
+        """A client's session."""
+        return self._sessions.get(client_id)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def connect(self, owner: Owner, client_id: str, arrival: Arrival) -> tuple[ClientSession, bool]:
+        """The session of a client that connects, and whether it was there before.  Raises DiskFull, TooMany.
+
+        Its former connection, if it has one, is ended [MQTT-3.1.4-3].
+        """
+        session = self._sessions.get(client_id)
+        if session is not None and session.owner is not None:
+            session.owner.taken_over()
+            session = self._sessions.get(client_id)  # it may have ended with its connection
+        if session is not None and arrival.clean:
+            self.end(session)
+            session = None
+        if session is None and len(self) >= arrival.options.sessions_max:
+            raise TooMany(f"there are {len(self)} sessions, and no more may be")
+        present = session is not None
+        if session is None:
+            session = self._sessions[client_id] = ClientSession(self, client_id)
+        else:
+            self.engine.alarms.cancel(("mqtt will", client_id))  # [MQTT-3.1.3-9]
+            self.engine.alarms.cancel(("mqtt session", client_id))
+        session.owner = owner
+        session.access = arrival.access
+        session.expiry = arrival.expiry
+        session.disconnected = 0
+        session.will = arrival.will
+        session.queued_max, session.drop_oldest = arrival.options.queued_max, arrival.options.drop_oldest
+        try:
+            self.note(session)
+            session.subscriptions.return_all(arrival.remote)
+        except EngineError:
+            session.owner = None
+            if not present:
+                del self._sessions[client_id]
+            raise
+        return session, present
+
+    def note(self, session: ClientSession) -> None:
+        """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
+        stored = session.stored
+        sessions = self.engine.sessions
+        if stored is not None or session.lasting or session.will is not None:
+            definition = session.definition()
+            if stored is None:
+                session.stored = stored = sessions.open(session.client_id, definition)
+                stored.current = session.inflight
+            elif stored.definition != definition:
+                sessions.change(stored, definition)
+        session.deliveries.stored = session.stored if session.lasting else None
+
+    def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
+        """The connection of a session is gone; `publish_will`: without a proper goodbye."""
+        session.owner = None
+        session.deliveries.disconnect()
+        now = self.engine.now
+        if not publish_will:
+            session.will = None
+        will = session.will
+        if not session.lasting:
+            self.end(session)
+            return
+        session.disconnected = now
+        session.subscriptions.leave_all()
+        if will is not None and not will.delay:
+            self._publish_will(session)
+        self.note(session)
+        self._set_alarms(session)
+
+    def _set_alarms(self, session: ClientSession) -> None:
+        """When the will is published, and when the session ends."""
+        client_id = session.client_id
+        if session.expiry != NEVER:
+            due = session.disconnected + session.expiry * _SECOND
+            self.engine.alarms.at(("mqtt session", client_id), due, self._ending(session))
+        will = session.will
+        if will is not None and (session.expiry == NEVER or will.delay < session.expiry):
+            due = session.disconnected + will.delay * _SECOND
+            self.engine.alarms.at(("mqtt will", client_id), due, self._willing(session))
+
+    def _ending(self, session: ClientSession) -> Callable[[], None]:
+        def call() -> None:
+            self.traffic.expired += 1
+            self.end(session)
+
+        return call
+
+    def _willing(self, session: ClientSession) -> Callable[[], None]:
+        def call() -> None:
+            self._publish_will(session)
+            self.note(session)
+
+        return call
+
+    def _publish_will(self, session: ClientSession) -> None:
+        """Publish a session's will, once ([MQTT-3.1.2-8], [MQTT-3.1.2-10])."""
+        will, session.will = session.will, None
+        if will is None:
+            return
+        publisher = Publisher(self.engine, self.syntax, _Nobody(), session.access)
+        try:
+            will.publish(publisher)
+        except EngineError as error:
+            self.engine.core.report("mqtt.will_refused", client=session.client_id, topic=will.topic, error=str(error))
+
+    def end(self, session: ClientSession) -> None:
+        """A session is over: its will is published if it has one, its subscriptions and messages are gone."""
+        assert session.owner is None, "a session in use does not end"
+        if session.ended:
+            return
+        session.ended = True
+        self.engine.alarms.cancel(("mqtt will", session.client_id))
+        self.engine.alarms.cancel(("mqtt session", session.client_id))
+        self._publish_will(session)
+        session.subscriptions.drop_all()
+        if session.stored is not None:
+            self.engine.sessions.drop(session.stored)
+            session.stored = None
+        del self._sessions[session.client_id]
+
+    # -- after a restart -------------------------------------------------------------------------------------------
+
+    def restore(self) -> int:
+        """Take over the stored sessions, before anybody connects; how many there are."""
+        restored = [self._restore(stored) for stored in self.engine.sessions.all()]
+        for session in restored:
+            if session.lasting:
+                self.note(session)
+                self._set_alarms(session)
+            else:
+                self.end(session)
+        self._drop_abandoned()
+        return len(self._sessions)
+
+    def _restore(self, stored: StoredSession) -> ClientSession:
+        definition = stored.definition
+        session = ClientSession(self, stored.name)
+        session.stored = stored
+        session.access = self.engine.security.returned(str(definition["user"]), stored.name)
+        expiry, disconnected, will = definition["expiry"], definition["disconnected"], definition["will"]
+        assert isinstance(expiry, int)
+        assert isinstance(disconnected, int)
+        session.expiry = expiry
+        session.disconnected = disconnected or self.engine.now
+        session.queued_max, session.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
+        if isinstance(will, dict):
+            session.will = Testament.from_json(will)
+        self._sessions[stored.name] = session
+        session.incoming.restore(list(stored.received))
+        subscriptions = definition["subscriptions"]
+        assert isinstance(subscriptions, list)
+        session.subscriptions.restore(subscriptions)
+        session.deliveries.stored = stored if session.lasting else None
+        session.deliveries.restore(stored)
+        stored.current = session.inflight
+        return session
+
+    def _drop_abandoned(self) -> None:
+        """Shared subscriptions whose last session was not stored."""
+        for queue in list(self.engine.router.queues.values()):
+            if queue.name.startswith("$share.") and queue.name not in self.shares and not queue.consumers:
+                self.engine.delete_queue(queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the connections of an acceptor share."""
+
+    turn: Turn
+    options: MqttOptions
+    codec: Shared
+    sessions: MqttSessions
+    gate: Gate
+
+
+class _Nobody:
+    """A producer that cannot be stopped: a will is one message."""
+
+    def unblock(self) -> None:
+        """See Producer."""

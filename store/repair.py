@@ -1,0 +1,297 @@
+"""Repairing a journal on which a broker does not start: all that is valid stays, what is lost is named, and counted.
+
+`plan` only reads.  It finds the segments that there must be, saves what can be saved of each (`salvage`), and knows:
+
+    in a segment            LOST records take the places of what is gone
+    a missing segment       is made anew, of LOST records
+    a bad header            the same: without its checksum no entry of the segment can be trusted
+    the end                 a new segment follows.  It says which segments there are, from where on ids are unused (far
+                            above all that can have been given out: the record that said so may be among the lost), and
+                            makes the definitions fit together: of queues on which messages lie, of their addresses
+
+`apply` first copies every file that it will replace, durably, and then replaces them one by one, each in one step, the
+new segment last.  Stopped at any point, it can be run again.
+
+What a loss means is for people to judge: a message that is lost is gone, and one whose removal is lost is back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from store import decode, record
+from store.files import Files, write_all
+from store.inspect import verify
+from store.record import RecordType
+from store.recovery import RawRecord
+from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
+from store.segment import (
+    BadHeader,
+    Entry,
+    SegmentHeader,
+    decode_header,
+    encode_header,
+    pack_entries,
+    segment_name,
+    segment_number,
+)
+
+#: Ids left unused for each record that is lost: it may have announced a block of so many.
+IDS_PER_RECORD: Final = 1 << 22
+
+_DEFINITIONS: Final = frozenset(
+    {RecordType.ADDRESS, RecordType.ADDRESS_DELETED, RecordType.QUEUE, RecordType.QUEUE_DELETED}
+)
+
+#: The members of a queue's definition (docs/journal-format.md) beside name and address.
+_PLAIN_QUEUE: Final[record.Json] = {"routing-type": "ANYCAST", "filter": "", "no-local": "", "auto-created": False}
+
+#: What a replaced file is called until it is whole.
+PARTIAL_SUFFIX: Final = ".repair"
+
+
+class CannotRepair(Exception):
+    """There is nothing to repair, or nothing to repair with; the message says what."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a repair does.
+
+    `written`: the new bytes of segments by number, `missing` those of them that are not there; `added` is the number
+    of the new segment.  `queues`: names of queues that are defined anew since messages lie on them.
+    """
+
+    losses: list[Loss] = field(default_factory=list)
+    written: dict[int, bytes] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    added: int = 0
+
+    @property
+    def records_lost(self) -> int:
+        """How many records are lost for certain."""
+        return sum(max(loss.records, 0) for loss in self.losses)
+
+
+def plan(files: Files, directory: str, now: int) -> Plan:
+    """What to do about a journal.  Raises CannotRepair, OSError, Corrupt (what newer software may have written)."""
+    present = sorted(n for n in map(segment_number, files.list_dir(directory)) if n)
+    if not present:
+        raise CannotRepair(f"{directory}: there are no segments")
+    if verify(files, directory).ok:
+        raise CannotRepair(f"{directory}: a broker starts on this journal, there is nothing to repair")
+    made = Plan()
+    saved = {number: _read(files, directory, number, made) for number in present}
+    known = [each for each in saved.values() if each is not None]
+    if not known:
+        raise CannotRepair(f"{directory}: no segment has a valid header, so that no entry of any can be trusted")
+    ((like, _),) = Counter(each.header.broker_id for each in known).most_common(1)
+    for each in known:
+        if each.header.broker_id != like:
+            saved[each.number] = None
+            made.losses.append(Loss(each.number, 0, -1, -1, "the segment is another broker's"))
+    header = next(each.header for each in known if each.header.broker_id == like)
+    segments = [_segment(number, saved, header, made) for number in sorted(_needed(directory, saved))]
+    _join(segments, made)
+    made.losses += [loss for each in segments for loss in each.losses]
+    made.losses.sort(key=lambda loss: (loss.segment, loss.offset))
+    for each in segments:
+        if each.damaged or each.number in made.missing or saved.get(each.number) is None:
+            made.written[each.number] = each.rebuilt()
+    _conclude(directory, segments, made, max(present[-1], segments[-1].number) + 1, now)
+    return made
+
+
+def _read(files: Files, directory: str, number: int, made: Plan) -> Salvage | None:
+    """What can be saved of a segment, None if that is nothing."""
+    path = f"{directory}/{segment_name(number)}"
+    data = files.read(path)
+    try:
+        header = decode_header(data)
+        if header.number != number:
+            raise BadHeader(f"the header is that of segment {header.number}")
+    except BadHeader as bad:
+        made.losses.append(Loss(number, 0, -1, -1, str(bad)))
+        return None
+    return salvage(path, number, data, header)
+
+
+def _needed(directory: str, saved: dict[int, Salvage | None]) -> set[int]:
+    """The segments that there must be: by the newest one that says so, those it names and all after it."""
+    later: set[int] = set()
+    for number in sorted(saved, reverse=True):
+        each = saved[number]
+        later.add(number)
+        if each is None:
+            continue
+        named: set[int] | None = None
+        for index, raw in enumerate(each.records(f"{directory}/{segment_name(number)}")):
+            if index == 0 and raw[3] == RecordType.OPENED and each.kept[0].first == each.header.first_position:
+                named = set(decode.decode_opened(raw[4], raw[5]).segments)
+            elif raw[3] == RecordType.TRIMMED and named is not None:
+                named.difference_update(decode.decode_trimmed(raw[4], raw[5]).segments)
+        if named is not None:
+            return later | named
+    return later
+
+
+def _segment(number: int, saved: dict[int, Salvage | None], like: SegmentHeader, made: Plan) -> Salvage:
+    """A needed segment, or an empty one in its place, whose first position is to be found out."""
+    found = saved.get(number)
+    if found is not None:
+        return found
+    if number not in saved:
+        made.missing.append(number)
+        made.losses.append(Loss(number, 0, -1, -1, "the segment is missing"))
+    header = SegmentHeader(number, like.broker_id, like.created, -1, like.header_bytes, 0)
+    return Salvage(number, header, b"", position=-1)
+
+
+def _join(segments: list[Salvage], made: Plan) -> None:
+    """Segments that follow each other meet: where they do not, records are lost."""
+    before: Salvage | None = None
+    for at, each in enumerate(segments):
+        if each.header.first_position < 0:
+            meets = before is not None and before.number == each.number - 1
+            following = next((s.header.first_position for s in segments[at + 1 :] if s.header.first_position >= 0), 0)
+            first = before.position if before is not None and (meets or not following) else following
+            old = each.header
+            each.header = SegmentHeader(old.number, old.broker_id, old.created, first, old.header_bytes, 0)
+            each.position = first
+        if before is not None and before.number == each.number - 1:
+            before.lose_to(each.header.first_position)
+        before = each
+    last = segments[-1]
+    if last.cut and last.data.count(0, last.end) < len(last.data) - last.end:
+        made.losses.append(Loss(last.number, last.end, last.position, -1, NOTHING_BEHIND))
+    # What is lost of a segment whose beginning was not known is known now, if its neighbours are.
+    told = {loss.segment for each in segments for loss in each.losses}
+    made.losses = [loss for loss in made.losses if loss.segment not in told]
+
+
+# -- the segment at the end ------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """What the records that are saved say of ids, addresses and queues."""
+
+    def __init__(self, raws: Iterator[RawRecord]) -> None:
+        self.next_id = 1
+        self.addresses: dict[int, record.Json] = {}
+        self.queues: dict[int, record.Json] = {}
+        self._deleted: set[int] = set()
+        self._held: dict[int, set[int]] = {}
+        for raw in raws:
+            self._note(raw[3], raw[4], raw[5])
+
+    def _note(self, type: int, buffer: bytes, offset: int) -> None:
+        if type in (RecordType.MESSAGE, RecordType.COPIED):
+            message = decode.decode(buffer, offset)
+            assert isinstance(message, decode.Message | decode.Copied)
+            self.next_id = max(self.next_id, message.id + 1)
+            for queue in message.facts.queue_ids:
+                self._held.setdefault(queue, set()).add(message.id)
+        elif type == RecordType.REMOVED:
+            removed = decode.decode_removed(buffer, offset)
+            self._held.get(removed.queue_id, set()).difference_update(removed.ids)
+        elif type in _DEFINITIONS:
+            self._define(type, decode.decode_definition(buffer, offset))
+        elif type == RecordType.OPENED:
+            self.next_id = max(self.next_id, decode.decode_opened(buffer, offset).next_id)
+        elif type == RecordType.IDS:
+            self.next_id = max(self.next_id, decode.decode_ids(buffer, offset).next_id)
+
+    def _define(self, type: int, found: decode.Definition) -> None:
+        table = self.addresses if type in (RecordType.ADDRESS, RecordType.ADDRESS_DELETED) else self.queues
+        table.pop(found.id, None)  # the latest one is the last in the table
+        if type in (RecordType.ADDRESS, RecordType.QUEUE):
+            table[found.id] = found.definition
+        else:
+            self._deleted.add(found.id)
+
+    @property
+    def undefined(self) -> list[int]:
+        """Queues on which messages lie, and that no record defines or deletes."""
+        known = self.queues.keys() | self._deleted
+        return sorted(queue for queue, held in self._held.items() if held and queue not in known)
+
+
+def _amend(kept: _Kept, next_id: int, made: Plan) -> tuple[list[bytes], int]:
+    """Records that make the definitions fit together again, and the next unused id."""
+    amending: list[bytes] = []
+    for table, delete in ((kept.addresses, record.address_deleted), (kept.queues, record.queue_deleted)):
+        latest = {definition["name"]: id for id, definition in table.items()}
+        for id, definition in list(table.items()):
+            if latest[definition["name"]] != id:  # another one has the name: this one was deleted
+                amending.append(delete(id, {"name": definition["name"]}))
+                del table[id]
+    for queue in kept.undefined:
+        name = f"recovered.{queue}"
+        made.queues.append(name)
+        kept.queues[queue] = {"name": name, "address": name, **_PLAIN_QUEUE}
+        amending.append(record.queue(queue, kept.queues[queue]))
+    there = {definition["name"] for definition in kept.addresses.values()}
+    for definition in kept.queues.values():
+        name = str(definition.get("address", ""))
+        if name and name not in there:
+            there.add(name)
+            types = [definition["routing-type"]]
+            amending.append(record.address(next_id, {"name": name, "routing-types": types, "auto-created": False}))
+            next_id += 1
+    return amending, next_id
+
+
+def _conclude(directory: str, segments: list[Salvage], made: Plan, number: int, now: int) -> None:
+    kept = _Kept(raw for each in segments for raw in each.records(f"{directory}/{segment_name(each.number)}"))
+    unused = kept.next_id + (made.records_lost + 1) * IDS_PER_RECORD
+    amending, next_id = _amend(kept, unused, made)
+    about: record.Json = {"software": "bartleby journal repair", "lost": made.records_lost}
+    parts = [record.opened(next_id, [each.number for each in segments], about), *amending]
+    last = segments[-1]
+    first = last.position
+    header = encode_header(number=number, broker_id=last.header.broker_id, created=now, first_position=first)
+    entry = Entry(
+        segment=number,
+        ticket=0,
+        first=first,
+        count=len(parts),
+        timestamp=now,
+        nbytes=sum(map(len, parts)),
+        parts=parts,
+    )
+    made.written[number] = header + bytes(pack_entries([entry], decode_header(header).crc, first))
+    made.added = number
+
+
+# -- doing it --------------------------------------------------------------------------------------------------------
+
+
+def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
+    """Carry a plan out; `backup` is a directory that does not exist yet, for the files that are replaced.
+
+    Call it with the journal locked.  Raises OSError; then run `plan` and `apply` again, with another backup.
+    """
+    files.make_dir(backup)
+    replaced = [n for n in made.written if n != made.added and n not in made.missing]
+    for number in replaced:
+        _write(files, f"{backup}/{segment_name(number)}", files.read(f"{directory}/{segment_name(number)}"))
+    files.sync_dir(backup)
+    for number in sorted(made.written):  # the new segment has the highest number
+        _write(files, f"{directory}/{segment_name(number)}", made.written[number])
+        files.sync_dir(directory)
+
+
+def _write(files: Files, path: str, data: bytes) -> None:
+    """A file, whole or not at all."""
+    partial = f"{path}{PARTIAL_SUFFIX}"
+    file = files.create(partial)
+    try:
+        write_all(file, data, 0)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(partial, path)

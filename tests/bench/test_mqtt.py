@@ -1,0 +1,181 @@
+"""What the MQTT generator sends, and that its checker notices what a broker does wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from random import Random
+
+import numpy as np
+import pytest
+
+from bench.generator import Load, Target
+from bench.link import BrokerFailed
+from bench.messages import LAP, Shape
+from bench.mqtt_load import run
+from bench.mqtt_messages import PACKET_IDS, Checker, MqttPool
+from protocols.mqtt.codes import V311, PacketType
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.packets import Ack, Connack, Connect, Packet, Pingreq, Pingresp, Publish, Suback, Subscribe
+from tests.protocols.mqtt.peer import connected
+
+SHAPE = Shape(destinations=16, seed=7)
+POOLS = {qos: MqttPool(SHAPE, qos) for qos in (0, 1)}
+
+
+def packets(qos: int, first: int, count: int) -> list[bytes]:
+    """Packets as the producer sends them."""
+    offsets = POOLS[qos].offsets.tolist()
+    places = [divmod(number, LAP) for number in range(first, first + count)]
+    return [lap(qos, number)[offsets[index] : offsets[index + 1]] for number, index in places]
+
+
+@cache
+def lap(qos: int, number: int) -> bytes:
+    """A lap."""
+    return POOLS[qos].outgoing(number)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_sent(qos: int) -> None:
+    """As the codec reads it: topics in turn, packet ids that go round, numbers at the end, sizes within the shape."""
+    numbers = [0, 1, LAP - 1, LAP, PACKET_IDS - 1, PACKET_IDS, 123_456]
+    for number in numbers:
+        codec = connected(V311)
+        codec.receive_data(packets(qos, number, 1)[0])
+        (publish,) = codec.events()
+        assert isinstance(publish, Publish)
+        assert publish.topics == [f"bench/{number % 16:02d}"]
+        assert publish.packet_ids == ([1 + number % PACKET_IDS] if qos else [])
+        assert publish.payloads[0].endswith(b"#%010d" % number)
+        assert SHAPE.size_min <= len(publish.payloads[0]) <= SHAPE.size_max
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("order", ["as sent", "by topic"])
+def test_all_is_taken_however_it_arrives(qos: int, order: str) -> None:
+    random = Random(f"{qos} {order}")
+    sent = packets(qos, LAP - 200, 400)
+    checker = Checker(POOLS[qos])
+    checker.take(b"".join(packets(qos, 0, LAP - 200)))
+    if order == "by topic":
+        sent = [one for topic in range(16) for one in sent[topic::16]]
+    raw, at, answers = b"".join(sent), 0, b""
+    while at < len(raw):
+        size = random.randint(1, 700)
+        answers += checker.take(raw[at : at + size])
+        at += size
+    assert checker.received == LAP + 200
+    assert len(answers) == (4 * 400 if qos else 0)
+
+
+def changed(sent: list[bytes]) -> None:
+    sent[5] = sent[5].replace(b"bench/", b"BENCH/")
+
+
+def lost(sent: list[bytes]) -> None:
+    del sent[5]
+
+
+def repeated(sent: list[bytes]) -> None:
+    sent.insert(5, sent[5])
+
+
+def swapped(sent: list[bytes]) -> None:
+    sent[5], sent[21] = sent[21], sent[5]
+
+
+def duplicate(sent: list[bytes]) -> None:
+    sent[5] = bytes([sent[5][0] | 8]) + sent[5][1:]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("harm", [changed, lost, repeated, swapped, duplicate])
+def test_what_is_wrong_is_noticed(qos: int, harm: Callable[[list[bytes]], None]) -> None:
+    sent = packets(qos, 0, 100)
+    harm(sent)
+    checker = Checker(POOLS[qos])
+    with pytest.raises(BrokerFailed):
+        checker.take(b"".join(sent))
+
+
+def test_the_pubacks_are_those_of_the_packets() -> None:
+    answers = Checker(POOLS[1]).take(b"".join(packets(1, 0, 500)))
+    ids = np.frombuffer(answers, np.uint8).reshape(-1, 4)
+    assert [int(high) << 8 | int(low) for _, _, high, low in ids] == list(range(1, 501))
+    assert {(int(first), int(second)) for first, second, _, _ in ids} == {(0x40, 2)}
+
+
+# -- a whole run -------------------------------------------------------------------------------------------------------
+
+
+def serve(listener: socket.socket, lose: int) -> None:
+    """Takes connections, and sends what is published to those who subscribed; `lose`: all after so many is lost."""
+    threads: list[threading.Thread] = []
+    subscribers: list[socket.socket] = []
+
+    def talk(sock: socket.socket) -> None:
+        codec = MqttConnection()
+        count = 0
+        with sock, suppress(OSError):
+            while data := sock.recv(1 << 16):
+                codec.receive_data(data)
+                while found := codec.events():
+                    for packet in found:
+                        if isinstance(packet, Publish):
+                            count += len(packet.topics)
+                            for other in subscribers if count <= lose or not lose else []:
+                                other.sendall(packet.raw)
+                        answer(codec, packet, sock, subscribers)
+                sock.sendall(codec.data_to_send())
+
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            break
+        threads.append(threading.Thread(target=talk, args=(sock,), daemon=True))
+        threads[-1].start()
+    for one in threads:
+        one.join(10)
+
+
+def answer(codec: MqttConnection, packet: Packet, sock: socket.socket, subscribers: list[socket.socket]) -> None:
+    """What the specification demands of a broker."""
+    if isinstance(packet, Connect):
+        codec.send(Connack())
+    elif isinstance(packet, Subscribe):
+        codec.send(Suback(packet.packet_id, [packet.subscriptions[0].qos]))
+        subscribers.append(sock)
+    elif isinstance(packet, Pingreq):
+        codec.send(Pingresp())
+    elif isinstance(packet, Publish) and packet.qos:
+        codec.send(Ack(PacketType.PUBACK, packet.packet_ids))
+
+
+@contextmanager
+def toy(lose: int = 0) -> Iterator[Target]:
+    """A broker of the simplest kind."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, lose), daemon=True)
+        thread.start()
+        yield Target("127.0.0.1", listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+@pytest.mark.parametrize(("qos", "subscribers"), [(0, 1), (0, 5), (1, 1)])
+def test_a_run(qos: int, subscribers: int) -> None:
+    with toy() as target:
+        outcome = run(target, POOLS[qos], Load(messages=LAP + 500), subscribers)
+    assert outcome.messages == subscribers * (LAP + 500)
+    assert outcome.receipts == outcome.acks == (LAP + 500 if qos else 0)
+
+
+def test_a_run_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.mqtt_load.STALL_S", 0.2)
+    with toy(lose=300) as target, pytest.raises(BrokerFailed, match="nothing moved"):
+        run(target, POOLS[0], Load(messages=LAP))

@@ -1,0 +1,16 @@
+"""The measurement of routing: every case sends to exactly one queue, and ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench import routing
+from bench.routing import CASES, Case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_costs_something(case: Case) -> None:
+    small = replace(case, count=min(case.count, 20))
+    assert routing.measure(small, messages=200, rounds=1) > 0

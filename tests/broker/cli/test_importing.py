@@ -1,0 +1,50 @@
+"""`bartleby import` as an operator runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.broker.cli.harness import invoke
+from tests.broker.importing.harness import ARTEMIS, HERE
+
+
+def test_the_file_and_the_report_go_where_they_are_told(tmp_path: Path) -> None:
+    output, report = tmp_path / "broker.toml", tmp_path / "report.txt"
+    result = invoke("import", str(HERE / "broker.xml"), "-o", str(output), "--report", str(report))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"without counterpart: see {report}" in result.stderr
+    assert "No counterpart" in report.read_text()
+    assert invoke("config", "check", "--config", str(output)).exit_code == 0
+
+
+def test_without_options_it_prints_both(tmp_path: Path) -> None:
+    result = invoke("import", str(HERE / "activemq.xml"))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("# Made by `bartleby import`")
+    assert "Taken over with a change" in result.stderr
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    output = tmp_path / "broker.toml"
+    output.write_text("mine")
+    result = invoke("import", str(HERE / "broker.xml"), "-o", str(output))
+    assert (result.exit_code, output.read_text()) == (2, "mine")
+    assert "exists: name another file" in result.stderr
+
+
+def test_what_cannot_be_imported_is_2(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.xml"
+    wrong.write_text("<web-app/>")
+    assert "is neither Artemis's" in invoke("import", str(wrong)).stderr
+    missing = invoke("import", str(tmp_path / "none.xml"))
+    assert missing.exit_code == 2
+    assert "No such file" in missing.stderr
+    assert invoke("import", str(HERE / "broker.xml"), "-o", str(tmp_path / "no" / "dir")).exit_code == 2
+
+
+def test_names_in_a_file_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_bytes(ARTEMIS.replace(b'"news"', b'"ne\xc2\x9bws"'))
+    result = invoke("import", str(file))
+    assert result.exit_code == 0
+    assert "\x9b" not in result.stderr

@@ -1,0 +1,73 @@
+"""`bartleby user`: the users file, and that a password is never on a command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.cli.main import cli
+from broker.security.passwords import fits
+from broker.security.users_file import read_users
+
+
+def call(directory: Path, *arguments: str, password: str = "") -> Result:
+    return CliRunner().invoke(cli, ["user", *arguments, "--data", str(directory)], input=password)
+
+
+def test_the_life_of_a_user(tmp_path: Path) -> None:
+    assert call(tmp_path, "add", "alice", "--role", "a", "--role", "b", password="geheim\n").exit_code == 0
+    path = tmp_path / "users.toml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    alice = read_users(path)["alice"]
+    assert alice.roles == {"a", "b"}
+    assert set(alice.scram) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert fits(b"geheim", alice.password)
+    assert "geheim" not in path.read_text()
+    assert call(tmp_path, "passwd", "alice", "--no-scram", password="other\n").exit_code == 0
+    alice = read_users(path)["alice"]
+    assert fits(b"other", alice.password)
+    assert not alice.scram, "keys of the old password would still let it in"
+    assert call(tmp_path, "roles", "alice", "c").exit_code == 0
+    assert call(tmp_path, "add", "device", "--role", "d", "--no-password").exit_code == 0
+    listed = json.loads(call(tmp_path, "list", "--output", "json").stdout)
+    assert listed == [
+        {"name": "alice", "roles": ["c"], "password": True, "scram": []},
+        {"name": "device", "roles": ["d"], "password": False, "scram": []},
+    ]
+    assert call(tmp_path, "remove", "alice").exit_code == 0
+    assert set(read_users(path)) == {"device"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "password", "status", "text"),
+    [
+        (("add", "alice"), "x\n", 2, "--role"),
+        (("add", "alice", "--role", "r"), "", 2, "no password was given"),
+        (("add", "alice", "--role", "r"), "\n", 2, "no password was given"),
+        (("add", "alice", "--role", "r"), "x" * 1025 + "\n", 2, "1 to 1024 bytes"),
+        (("add", " alice", "--role", "r"), "x\n", 2, "no blank"),
+        (("add", "bob", "--role", "r"), "x\n", 1, "already"),
+        (("passwd", "alice"), "x\n", 1, "there is no user alice"),
+        (("remove", "alice"), "", 1, "there is no user alice"),
+        (("add", "alice", "geheim", "--role", "r"), "", 2, "unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], password: str, status: int, text: str) -> None:
+    call(tmp_path, "add", "bob", "--role", "r", "--no-password")
+    result = call(tmp_path, *arguments, password=password)
+    assert result.exit_code == status, result.output
+    assert text in result.output
+    assert set(read_users(tmp_path / "users.toml")) == {"bob"}
+
+
+def test_a_file_that_is_open_to_others_is_not_touched(tmp_path: Path) -> None:
+    call(tmp_path, "add", "bob", "--role", "r", "--no-password")
+    path = tmp_path / "users.toml"
+    path.chmod(0o644)
+    result = call(tmp_path, "remove", "bob")
+    assert result.exit_code == 2
+    assert "chmod 600" in result.output
+    assert "bob" in path.read_text()

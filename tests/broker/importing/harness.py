@@ -1,0 +1,58 @@
+"""Importing in tests: a file or a piece of one, and what came out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from broker.config import check
+from broker.importing import Imported, translate
+from broker.importing.report import Finding
+from broker.importing.xml import Element
+
+HERE = Path(__file__).parent
+ARTEMIS = (HERE / "broker.xml").read_bytes()
+CLASSIC = (HERE / "activemq.xml").read_bytes()
+
+
+def core(inner: str) -> bytes:
+    """A broker.xml with this in its core."""
+    return f'<configuration><core xmlns="urn:activemq:core">{inner}</core></configuration>'.encode()
+
+
+def broker(inner: str) -> bytes:
+    """An activemq.xml with this in its broker."""
+    name = "http://activemq.apache.org/schema/core"
+    return f'<beans><broker xmlns="{name}">{inner}</broker></beans>'.encode()
+
+
+def imported(data: bytes, tmp_path: Path) -> tuple[dict[str, Any], Imported]:
+    """The tables of what came out, which the configuration's own check accepts, and all of it."""
+    found = translate(data)
+    file = tmp_path / "broker.toml"
+    file.write_text(found.text, encoding="utf-8")
+    assert check(file) == (0, f"{file}: ok")
+    return tomllib.loads(found.text), found
+
+
+def finding(found: Imported, what: str) -> Finding:
+    """The one finding about a thing."""
+    (one,) = [each for each in found.report.findings if each.place.what == what]
+    return one
+
+
+def setting(tables: dict[str, Any], match: str) -> dict[str, Any]:
+    """The address setting of a match."""
+    (one,) = [entry for entry in tables["address-settings"] if entry["match"] == match]
+    assert isinstance(one, dict)
+    return one
+
+
+def leaves(element: Element) -> Iterator[tuple[Element, Element]]:
+    """The elements without others in them, each with the one that it is in."""
+    for child in element.children:
+        if not child.children:
+            yield child, element
+        yield from leaves(child)

@@ -1,0 +1,172 @@
+"""Compact, export, import: on real directories, with the broker that comes after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import Config, load
+from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.redelivery import rejected
+from broker.engine.subscribe import Wishes
+from broker.offline.compacting import compact
+from broker.offline.exporting import export_directory
+from broker.offline.importing import BadLine, import_lines
+from broker.offline.parts import Stopped, Unusable, stopped
+from broker.sessions.stomp_format import STOMP_FORMAT
+from store.files import OsFiles
+from store.inspect import verify
+from tests.broker.cli.harness import invoke
+from tests.broker.engine.bench import Taker
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+def report(code: str, /, **fields: str | int) -> None:
+    """Nobody asks."""
+
+
+def config(directory: Path) -> Config:
+    shipped = load(None, data=directory)
+    journal = shipped.journal.model_copy(update={"segment_size": 64 << 10, "reserve": 4096})
+    return shipped.model_copy(update={"journal": journal})
+
+
+def within(directory: Path, do: Callable[[Stopped], Any]) -> Any:
+    with stopped(config(directory), report) as broker:
+        broker.parts.turn.enter()
+        return do(broker)
+
+
+def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = ANYCAST, **facts: Any) -> None:
+    engine = broker.parts.engine
+    broker.parts.turn.enter()
+    address, queue = engine.router.destination(name, kind)
+    format = engine.core.formats[STOMP_FORMAT]
+    made = Facts(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **facts)
+    engine.publish(address, queue, kind, [Message(made, b"color:red\n", body) for body in bodies])
+    broker.settle()
+
+
+def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **wishes: Any) -> Taker:
+    taker = Taker()
+    broker.parts.turn.enter()
+    taker.consumer = broker.parts.engine.subscribe(taker, Wishes(destination, kind, **wishes))
+    broker.settle()
+    return taker
+
+
+def filled(broker: Stopped) -> None:
+    """Messages on queues and a subscription, one that failed, one that is due later, one that expires, some gone."""
+    engine = broker.parts.engine
+    reader = take(broker, "news", MULTICAST, name="me.news", durable=True)
+    broker.parts.turn.enter()
+    engine.close_consumer(reader.consumer, rejected(""))
+    send(broker, "news", [b"for everybody"], MULTICAST, user="editor", priority=7)
+    send(broker, "orders", [b"1", b"2", b"3"])
+    send(broker, "orders", [b"later"], scheduled=engine.now + 3_600_000)
+    send(broker, "orders", [b"brief"], expiration=engine.now + 7_200_000)
+    taker = take(broker, "orders")
+    broker.parts.turn.enter()
+    engine.give_back(taker.consumer, taker.taken[0].id, rejected("no"))
+    engine.close_consumer(taker.consumer, rejected("no"))
+    for _ in range(30):
+        send(broker, "passing", [b"x" * 8000])
+        broker.parts.turn.enter()
+        engine.purge(engine.queue("passing"))
+        broker.settle()
+
+
+def told(message: Message) -> tuple[Any, ...]:
+    facts = message.facts
+    return message.body, message.head, facts.priority, facts.user, facts.timestamp, facts.expiration
+
+
+def everything(broker: Stopped) -> dict[str, list[tuple[Any, ...]]]:
+    """What lies on each queue, with all that a restart must not forget."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for name, queue in broker.parts.engine.router.queues.items():
+        found[name] = sorted(
+            (*told(m), queue.delivery_count(m.id), queue.scheduled.get(m.id, (0, m))[0], place)
+            for m, place in queue.places()
+        )
+    return found
+
+
+def test_compact(tmp_path: Path) -> None:
+    within(tmp_path, filled)
+    before = within(tmp_path, everything)
+    steps: list[tuple[int, int]] = []
+    found = within(tmp_path, lambda broker: compact(broker, lambda done, of: steps.append((done, of))))
+    assert (found.after, found.messages) == (1, 6)
+    assert found.before > 1
+    assert steps[-1][0] == steps[-1][1] == found.before - 1
+    assert within(tmp_path, everything) == before
+    assert verify(OsFiles(), str(tmp_path / "journal")).ok
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    within(old, filled)
+    before = within(old, everything)
+    lines = [json.dumps(line).encode() for line in export_directory(str(old / "journal"))]
+    assert [json.loads(line)["kind"] for line in lines].count("message") == 6
+    made = within(new, lambda broker: import_lines(broker, lines))
+    assert (made.messages, made.present) == (
+        6,
+        sum(json.loads(line).get("name") in ("DLQ", "ExpiryQueue") for line in lines),
+    )
+    assert within(new, everything) == before
+    again = within(new, lambda broker: import_lines(broker, lines))
+    assert (again.addresses, again.queues, again.messages) == (0, 0, 6)
+    assert len(within(new, everything)["orders"]) == 2 * len(before["orders"])
+
+
+def test_beside_a_running_broker(tmp_path: Path) -> None:
+    """An export reads what is on disk; all else waits until the broker stops."""
+    with stopped(config(tmp_path), report) as broker:
+        filled(broker)
+        assert sum(line["kind"] == "message" for line in export_directory(str(tmp_path / "journal"))) == 6
+        with pytest.raises(Unusable, match="stop the broker first"), stopped(config(tmp_path), report):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ([b"no json"], "line 1: Expecting value"),
+        ([b"[]"], "line 1: this is no export of version 1"),
+        ([b'{"kind":"journal","version":2}'], "line 1: this is no export of version 1"),
+        ([b'{"kind":"other"}'], "line 2: kind 'other' is not known"),
+        ([b'{"kind":"queue","name":"q"}'], "line 2: 'address' is missing"),
+        ([b'{"kind":"message","queues":[{"name":"q"}]}'], "line 2: the message is on queue q, which no line before"),
+        ([b'{"kind":"message","queues":[]}'], "line 2: a message on no queue"),
+    ],
+)
+def test_lines_that_are_wrong(tmp_path: Path, lines: list[bytes], what: str) -> None:
+    if b"kind" not in lines[0] or b"journal" not in lines[0]:
+        lines = lines if what.startswith("line 1") else [b'{"kind":"journal","version":1}', *lines]
+    with stopped(config(tmp_path), report) as broker, pytest.raises(BadLine, match=what):
+        import_lines(broker, lines)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "lines"
+    within(old, filled)
+    exported = invoke("journal", "export", str(old), "-o", str(file))
+    assert (exported.exit_code, exported.stderr) == (0, "6 messages\n"), exported.output
+    imported = invoke("journal", "import", str(file), "--data", str(new))
+    assert imported.exit_code == 0, imported.output
+    assert imported.stdout.startswith("6 messages, ")
+    file.write_bytes(file.read_bytes() + b"half")
+    broken = invoke("journal", "import", str(file), "--data", str(new))
+    assert broken.exit_code == 1
+    assert "--first" in broken.stderr
+    compacted = invoke("journal", "compact", "--data", str(old))
+    assert compacted.exit_code == 0, compacted.output
+    assert "6 messages were copied" in compacted.stdout
+    assert invoke("journal", "export", str(tmp_path / "none")).exit_code == 2

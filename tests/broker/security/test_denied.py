@@ -1,0 +1,87 @@
+"""Every verb of every protocol, with every permission missing: denied everywhere, in the protocol's words.
+
+Each verb works with its own permissions alone, and with each of them taken away it is refused and has changed nothing:
+so neither a protocol nor a verb of one goes around the permissions.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from broker.engine.permissions import Permission
+from tests.broker.security.verbs import (
+    NAME,
+    NEW,
+    PASSWORD,
+    QUEUE,
+    TOPIC,
+    VERBS,
+    Denied,
+    permissions,
+    prepared,
+    restrict,
+    stomp,
+)
+from tests.support.sim_broker import SimBroker
+
+
+def state(broker: SimBroker) -> tuple[dict[str, int], set[str]]:
+    """Queues with their messages, and addresses; without those that a subscription takes with it."""
+    router = broker.engine.router
+    queues = {name: queue.message_count for name, queue in router.queues.items() if not queue.temporary}
+    return queues, {address.name for address in router.addresses.values()}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_needs_its_permissions_and_no_others(name: str) -> None:
+    verb = VERBS[name]
+    broker = prepared()
+    restrict(broker, permissions(*(set(Permission) - set(verb.needs))))
+    verb.does(broker)
+    assert not broker.reported("access.denied")
+
+
+@pytest.mark.parametrize(("name", "missing"), [(name, each) for name, verb in VERBS.items() for each in verb.needs])
+def test_a_verb_without_one_of_its_permissions(name: str, missing: Permission) -> None:
+    verb = VERBS[name]
+    broker = prepared()
+    restrict(broker, permissions(missing))
+    before = state(broker)
+    with nullcontext() if verb.silent else pytest.raises(Denied):
+        verb.does(broker)
+    assert state(broker) == before, "what is denied has changed nothing"
+    assert broker.reported("access.denied")
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if not verb.silent])
+def test_who_may_do_nothing_does_not_learn_what_there_is(name: str) -> None:
+    """The same words whether what is named exists or not."""
+    told = []
+    for broker in (prepared(), SimBroker(permissions(), users={NAME: PASSWORD})):
+        restrict(broker, permissions(*Permission))
+        try:
+            VERBS[name].does(broker)
+        except Denied as denied:
+            told.append(f"denied: {denied}")
+        except AssertionError as other:  # as unknown as what there is not
+            told.append(f"other: {other}")
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
+def test_a_queue_on_another_address_is_not_reached_by_its_name() -> None:
+    """The permission that counts is that of the address on which it is."""
+    broker = prepared()
+    secret = permissions().security_settings[0].model_copy(update={"match": QUEUE, "consume": ()})
+    everything = permissions().security_settings[0]
+    client = stomp(broker)
+    client.confirmed(f"{TOPIC}::inner", b"x", **{"destination-type": "ANYCAST"})
+    restrict(broker, permissions().model_copy(update={"security_settings": (everything, secret)}))
+    spy = stomp(broker)
+    spy.subscribe(f"{NEW}::{QUEUE}")
+    [error] = spy.take("ERROR")
+    assert error.headers["message"] != "permission denied"
+    assert b"not on address" in error.body
+    assert not spy.messages()

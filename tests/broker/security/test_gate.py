@@ -1,0 +1,275 @@
+"""Logins: what is remembered, what waits, what is refused; users files; certificates' subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.engine.access import Identity
+from broker.security import passwords
+from broker.security.certificates import Rule, subject_of, user_of
+from broker.security.gate import HASHES_WAITING_MAX, Policy, UserGate
+from broker.security.throttle import WAIT_MS_MAX, Throttle, block
+from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
+from broker.sessions.login import Peer
+from tests.support.sim_gate import cheap_user
+
+BOB = cheap_user("secret", "clerks")
+
+
+class Bench:
+    """A gate whose threads and clock are moved by hand."""
+
+    def __init__(self, *, delay: int = 0, per_user: int = -1) -> None:
+        self.now = 0
+        self.work: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+        self.reports: list[str] = []
+        self.told: list[Identity | None] = []
+        self.gate = UserGate(
+            Policy({"bob": BOB}, None, (), per_user),
+            runner=self,
+            throttle=Throttle(lambda: self.now, delay),
+            report=self.report,
+            secret=b"x" * 32,
+        )
+
+    def report(self, code: str, /, **fields: str | int) -> None:
+        self.reports.append(code)
+
+    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+        self.work.append((work, then))
+
+    def later(self, ms: int, call: Callable[[], None]) -> None:
+        self.waiting.append((ms, call))
+
+    def login(self, name: str = "bob", password: bytes = b"secret", origin: str = "1.1.1.1") -> Peer:
+        peer = Peer(f"{origin}:1", origin)
+        self.gate.login(peer, name, password, self.told.append)
+        return peer
+
+    def hash(self) -> None:
+        """The threads do what they have."""
+        work, self.work = self.work, []
+        for each, then in work:
+            then(each())
+
+
+def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered() -> None:
+    bench = Bench()
+    bench.login()
+    assert bench.told == []
+    bench.hash()
+    assert bench.told == [Identity("bob", frozenset({"clerks"}))]
+    bench.login()
+    assert len(bench.told) == 2, "the second time at once"
+    bench.gate.change(Policy({"bob": cheap_user("other", "clerks")}))
+    bench.login()
+    bench.hash()
+    assert bench.told[2] is None, "what was remembered does not outlive a change"
+
+
+def test_the_same_login_many_times_is_one_hash() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.login()
+    assert len(bench.work) == 1
+    bench.hash()
+    assert bench.told == [Identity("bob", frozenset({"clerks"}))] * 100
+
+
+def test_hashes_that_wait_are_bounded() -> None:
+    bench = Bench()
+    for number in range(HASHES_WAITING_MAX + 1):
+        bench.login(password=b"%d" % number)
+    assert len(bench.work) == HASHES_WAITING_MAX
+    assert bench.told == [None]
+
+
+def test_a_user_who_changes_while_the_hash_is_made_is_refused() -> None:
+    bench = Bench()
+    bench.login()
+    bench.gate.change(Policy({}))
+    bench.hash()
+    assert bench.told == [None]
+
+
+def test_unknown_users_are_hashed_too() -> None:
+    bench = Bench()
+    bench.login(name="mallory")
+    assert len(bench.work) == 1
+    bench.hash()
+    assert bench.told == [None]
+
+
+@pytest.mark.parametrize(("name", "password"), [("bob", b""), ("", b"secret"), ("", b"")])
+def test_half_a_login_is_refused_without_a_hash(name: str, password: bytes) -> None:
+    """CVE-2016-9877: a user name alone."""
+    bench = Bench()
+    bench.login(name, password)
+    assert (bench.told, bench.work) == ([None], [])
+
+
+def test_failed_logins_make_their_origin_wait_and_nobody_else() -> None:
+    bench = Bench(delay=100)
+    for expected in (100, 200, 400):
+        bench.login(password=b"wrong")
+        bench.hash()
+        [(ms, call)] = bench.waiting
+        assert ms == expected
+        bench.waiting.clear()
+        bench.now += ms
+        call()
+    assert bench.told == [None] * 3
+    bench.login(password=b"wrong")  # in time: looked at at once, and the next one waits
+    bench.login()
+    [(ms, _)] = bench.waiting
+    assert 0 < ms <= WAIT_MS_MAX
+    bench.login(origin="2.2.2.2")
+    assert len(bench.work) == 2, "somebody else does not wait"
+    for _ in range(100):
+        bench.login(password=b"guess")
+    assert bench.told.count(None) > 90, "who would wait too long is refused unseen"
+    bench.now += 10 * 60_000 + 1
+    bench.waiting.clear()
+    bench.login()
+    bench.hash()
+    assert bench.told[-1] is not None, "after a while all is forgotten"
+
+
+def test_a_right_login_forgets_the_failures() -> None:
+    now = 0
+    throttle = Throttle(lambda: now, 100)
+    throttle.failed("a")
+    throttle.failed("a")
+    throttle.succeeded("a")
+    assert throttle.reserve("a") == 0
+    assert throttle.failed("a") == 100
+
+
+@pytest.mark.parametrize(
+    ("address", "whose"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_whose_an_address_is(address: str, whose: str) -> None:
+    assert block(address) == whose
+
+
+def test_connections_of_one_user_are_counted() -> None:
+    bench = Bench(per_user=2)
+    first = bench.login()
+    bench.login()
+    bench.hash()
+    bench.login()
+    assert [identity is not None for identity in bench.told] == [True, True, False]
+    assert "login.too_many" in bench.reports
+    bench.gate.left(first)
+    bench.gate.left(first)
+    bench.login()
+    assert bench.told[-1] is not None
+
+
+def test_who_is_gone() -> None:
+    bench = Bench()
+    peer = bench.login()
+    bench.hash()
+    assert not bench.gate.gone(peer)
+    bench.gate.change(Policy({"bob": StoredUser()}))
+    assert not bench.gate.gone(peer)
+    bench.gate.change(Policy({}))
+    assert bench.gate.gone(peer)
+
+
+# -- the users file ----------------------------------------------------------------------------------------------------
+
+
+def test_users_are_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    user = with_password(StoredUser(frozenset({"a", "b c"})), "pässword", salts={"SCRAM-SHA-256": b"s" * 16})
+    users = {"bob": BOB, 'eve "x" ü.y': user, "cert": StoredUser(frozenset({"r"}))}
+    write_users(path, users)
+    assert read_users(path) == users
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert passwords.fits("pässword".encode(), user.password)
+    assert not passwords.fits(b"password", user.password)
+    assert "ssword" not in path.read_text().replace("password =", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[",
+        "bob = 3",
+        "[bob]\nrole = []",
+        '[bob]\nroles = "x"',
+        '[bob]\npassword = "geheim"',
+        '[bob]\npassword = ""',
+        '[bob]\nscram-sha-256 = "geheim"',
+        '["a\\nb"]\nroles = []',
+        '[" bob"]\nroles = []',
+    ],
+)
+def test_a_users_file_that_cannot_be_used(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(UnusableFile) as caught:
+        read_users(path)
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "usable"), [(0o600, True), (0o640, True), (0o644, False), (0o620, False), (0o601, False)]
+)
+def test_who_may_see_the_users_file(tmp_path: Path, mode: int, usable: bool) -> None:
+    path = tmp_path / "users.toml"
+    write_users(path, {"bob": BOB})
+    path.chmod(mode)
+    if usable:
+        assert read_users(path)
+    else:
+        with pytest.raises(UnusableFile, match="chmod 600"):
+            read_users(path)
+
+
+def test_a_users_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match="cannot be read"):
+        read_users(tmp_path / "users.toml")
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+
+def test_subjects() -> None:
+    shown = {"subject": ((("countryName", "CH"),), (("organizationName", "A, B"),), (("commonName", "x"),))}
+    assert subject_of(shown) == (("CN", "x"), ("O", "A, B"), ("C", "CH"))
+    assert subject_of(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "user"),
+    [
+        (Rule("CN=x, O=A\\, B", "u"), (("CN", "x"), ("O", "A, B")), "u"),
+        (Rule("CN=*,O=A", "u-%cn"), (("CN", "a.b"), ("O", "A")), "u-a.b"),
+        (Rule("CN=dev-*,O=A", "%cn"), (("CN", "dev-1"), ("O", "A")), "dev-1"),
+        (Rule("CN=\\*,O=A", "u"), (("CN", "x"), ("O", "A")), None),
+        (Rule("CN=*,O=A", "u"), (("CN", "x"), ("O", "B")), None),
+        (Rule("CN=*,O=A", "u"), (("CN", "x,O=A"),), None),
+        (Rule("CN=*,O=A", "u"), (("CN", "x"), ("OU", "o"), ("O", "A")), None),
+        (Rule("CN=*,O=A", "u"), (("O", "A"), ("CN", "x")), None),
+    ],
+)
+def test_rules(rule: Rule, subject: tuple[tuple[str, str], ...], user: str | None) -> None:
+    assert user_of([rule], subject) == user
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    rules = [Rule("CN=a", "first"), Rule("CN=*", "second")]
+    assert [user_of(rules, (("CN", name),)) for name in "ab"] == ["first", "second"]

@@ -1,0 +1,49 @@
+"""Brokers for the sessions' tests of MQTT: ours, simulated; and Mosquitto where it is installed, to test the tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.mqtt_world import Mosquitto, SimWorld, SocketWorld
+
+#: Where Debian puts it, which is not on everybody's path.
+_MOSQUITTO: Final = shutil.which("mosquitto") or shutil.which("/usr/sbin/mosquitto")
+
+#: Where Mosquitto 2.0.11 is not what the specification says, by test.
+MOSQUITTO_DIFFERS: Final = {
+    "test_a_client_identifier_in_use_takes_over": "it closes without DISCONNECT 0x8E",
+    "test_disconnect_takes_a_will_back_or_not[mosquitto-128-published2]": "only 0x04 keeps a will",
+    "test_shared_subscriptions_get_no_retained_messages": "they do",
+    "test_all_else_goes_on_when_the_quota_is_used_up": "it counts the client's own messages, too",
+}
+
+
+@pytest.fixture
+def sim() -> SimWorld:
+    """Our broker, as shipped."""
+    return SimWorld()
+
+
+@pytest.fixture(params=["bartleby", "mosquitto"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SimWorld | SocketWorld]:
+    """Our broker, and Mosquitto: where it passes, a failure is ours."""
+    if request.param == "bartleby":
+        yield SimWorld()
+        return
+    if _MOSQUITTO is None:
+        pytest.skip("mosquitto is not installed")
+    differs = MOSQUITTO_DIFFERS.get(request.node.name) or MOSQUITTO_DIFFERS.get(request.node.originalname)
+    if differs is not None:
+        pytest.skip(f"not as specified: {differs}")
+    broker = Mosquitto(_MOSQUITTO, tmp_path)
+    clients = SocketWorld(broker.port)
+    try:
+        yield clients
+    finally:
+        clients.close()
+        broker.close()

@@ -1,0 +1,384 @@
+"""What outlives a connection: sessions over disconnects, takeovers, crashes; their queues, their limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import Config
+from broker.engine.permissions import Permission
+from broker.engine.queue import Queue
+from protocols.mqtt.codes import V5, V311, PacketType
+from protocols.mqtt.packets import Will
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL, Properties
+from tests.broker.security.verbs import permissions, restrict
+from tests.support.mqtt_client import greeting, wish
+from tests.support.mqtt_world import FOR_EVER, SimWorld
+from tests.support.sim_broker import configured
+
+P = PacketType
+
+
+def with_mqtt(**settings: object) -> Config:
+    """The configuration with other settings of the acceptor."""
+    shipped = configured()
+    acceptor = shipped.acceptors["mqtt"].model_copy(update=settings)
+    return configured(acceptors={**shipped.acceptors, "mqtt": acceptor})
+
+
+def queues(sim: SimWorld) -> dict[str, Queue]:
+    """The queues of subscriptions, by name."""
+    known = ("DLQ", "ExpiryQueue", "$sys.mqtt.retained")
+    return {name: queue for name, queue in sim.broker.engine.router.queues.items() if name not in known}
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "filter", "name"),
+    [
+        ("c", "a/+/#", "c.a.*.#"),
+        ("c.d", "a", r"c\.d.a"),
+        ("c", "d.e", r"c.d\.e"),
+        ("c::d", "a", r"c:\:d.a"),
+        ("c\\", "a", r"c\\.a"),
+        ("$share", "a", r"\$share.a"),
+        ("c", "$share/g.h/a", r"$share.g\.h.a"),
+        ("", "/", None),
+    ],
+)
+def test_the_queue_of_a_subscription(client: str, filter: str, name: str | None) -> None:
+    sim = SimWorld()
+    sim.connect(client).subscribe(filter, qos=1)
+    [found] = queues(sim)
+    assert name is None or found == name
+    assert found.endswith("..") or name is not None
+
+
+@pytest.mark.parametrize(
+    ("expiry", "qos", "durable"), [(None, 1, False), (None, 0, False), (100, 0, False), (100, 1, True), (100, 2, True)]
+)
+def test_only_sessions_that_last_have_durable_queues(expiry: int | None, qos: int, durable: bool) -> None:
+    sim = SimWorld()
+    client = sim.connect("c", expiry=expiry)
+    client.subscribe("a", qos=qos)
+    assert queues(sim)["c.a"].durable is durable
+    client.drop()
+    assert set(queues(sim)) == ({"c.a"} if durable else set())
+
+
+def test_qos_0_is_not_kept_for_the_absent() -> None:
+    sim = SimWorld()
+    client, other = sim.connect("c", clean=False, expiry=100), sim.connect("other")
+    client.subscribe("a", qos=1)
+    client.subscribe("b", qos=0)
+    client.drop()
+    for topic in ("a", "b"):
+        for qos in (0, 1, 2):
+            other.publish(topic, b"%d" % qos, qos)
+    again = sim.connect("c", clean=False, expiry=100)
+    assert again.payloads() == [b"1", b"2"]
+    other.publish("b", b"now", 2)
+    assert again.payloads() == [b"now"], "the subscription of QoS 0 is there again"
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 2), (2, 0)])
+def test_another_qos_for_a_subscription_survives_with_the_session(before: int, after: int) -> None:
+    sim = SimWorld()
+    client = sim.connect("c", clean=False, expiry=100)
+    client.subscribe("a", qos=before)
+    client.subscribe("a", qos=after)
+    client.drop()
+    sim.restart()
+    other = sim.connect("other")
+    other.publish("a", b"away", 2)
+    again = sim.connect("c", clean=False, expiry=100)
+    assert again.payloads() == ([b"away"] if after else [])
+    other.publish("a", b"here", 2)
+    assert [message.qos for message in again.take()] == [after]
+    assert len(queues(sim)) == 1
+
+
+def test_no_local_is_changed_without_losing_what_is_in_flight() -> None:
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False)
+    client.subscribe("a", qos=2)
+    client.publish("a", b"mine", 1)
+    [message] = client.take()
+    client.subscribe(wish("a", 2, no_local=True))
+    assert queues(sim)["c.a"].no_local == "c"
+    client.publish("a", b"mine again", 1)
+    client.ack(P.PUBACK, message.packet_id)
+    assert client.payloads() == []
+    assert not queues(sim)["c.a"].message_count
+    sim.restart()
+    assert queues(sim)["c.a"].no_local == "c", "it is journalled"
+
+
+@pytest.mark.parametrize(("drop", "kept"), [("newest", [b"0", b"1", b"2"]), ("oldest", [b"3", b"4", b"5"])])
+def test_an_absent_client_s_queue_is_bounded(drop: str, kept: list[bytes]) -> None:
+    sim = SimWorld(with_mqtt(queued_messages_max=3, queued_messages_drop=drop))
+    client, other = sim.connect("c", clean=False, expiry=100), sim.connect("other")
+    client.subscribe("a", qos=1)
+    client.drop()
+    for number in range(6):
+        other.publish("a", b"%d" % number, 1)
+    assert sim.broker.reported("queue.full.dropping" if drop == "newest" else "queue.full.evicting")
+    sim.restart()
+    assert sim.connect("c", clean=False, expiry=100).payloads() == kept
+    queue = queues(sim)["c.a"]
+    assert (queue.messages_max, queue.drop_oldest) == (3, drop == "oldest")
+
+
+def test_a_session_has_as_many_subscriptions_as_it_may() -> None:
+    shipped = configured()
+    limits = shipped.limits.model_copy(update={"subscriptions_per_connection_max": 2})
+    sim = SimWorld(configured(limits=limits))
+    client = sim.connect("c")
+    assert client.subscribe("a", "b", "c", "a") == [0, 0, 0x97, 0]
+    assert sim.connect("d", version=V311).subscribe("a", "b", "c") == [0, 0, 0x80]
+
+
+def test_there_are_as_many_sessions_as_there_may_be() -> None:
+    shipped = configured()
+    sim = SimWorld(configured(limits=shipped.limits.model_copy(update={"sessions_max": 2})))
+    sim.connect("a", expiry=100).drop()
+    sim.connect("b").drop()
+    sim.connect("b")
+    for version, code in ((V5, 0x97), (V311, 3)):
+        refused = sim.attempt(greeting("c", version=version))
+        assert refused.connack is not None
+        assert refused.connack.reason_code == code
+    assert sim.connect("a", clean=False, expiry=100).present
+
+
+# -- coming back -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crash", [True, False, None])
+def test_what_was_in_flight_goes_on_where_it_was(crash: bool | None) -> None:
+    """QoS 1 and 2 to a client: the same packet ids, marked; the released ones are released again; nothing twice."""
+    sim = SimWorld()
+    client = sim.connect("c", clean=False, expiry=100, auto=False)
+    client.subscribe("a/#", qos=2)
+    other = sim.connect("other")
+    for number, qos in enumerate((1, 2, 2, 1)):
+        other.publish(f"a/{number}", b"%d" % number, qos)
+    first = client.take()
+    assert [(m.payload, m.qos, m.dup) for m in first] == [
+        (b"0", 1, False),
+        (b"1", 2, False),
+        (b"2", 2, False),
+        (b"3", 1, False),
+    ]
+    client.ack(P.PUBREC, first[2].packet_id)
+    assert client.replies(P.PUBREL) == [(first[2].packet_id, 0)]
+    client.ack(P.PUBACK, first[3].packet_id)
+    client.drop()
+    if crash is not None:
+        sim.restart(crash=crash)
+    again = sim.connect("c", clean=False, expiry=100, auto=False)
+    assert again.present
+    assert [(m.payload, m.packet_id, m.dup) for m in again.take()] == [
+        (b"0", first[0].packet_id, True),
+        (b"1", first[1].packet_id, True),
+    ]
+    assert again.replies(P.PUBREL) == [(first[2].packet_id, 0)]
+    again.ack(P.PUBCOMP, first[2].packet_id)
+    again.ack(P.PUBACK, first[0].packet_id)
+    again.ack(P.PUBREC, first[1].packet_id)
+    again.ack(P.PUBCOMP, first[1].packet_id)
+    assert not queues(sim)["c.a.#"].message_count
+    assert not queues(sim)["c.a.#"].states, "no delivery has failed"
+    again.drop()
+    assert sim.connect("c", clean=False, expiry=100).take() == []
+
+
+@pytest.mark.parametrize("crash", [True, False, None])
+def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
+    sim = SimWorld()
+    keeper = sim.connect("keeper", clean=False, expiry=100)
+    keeper.subscribe("a", qos=2)
+    keeper.drop()
+    client = sim.connect("c", clean=False, expiry=100, auto=False)
+    client.publish("a", b"x", 2, packet_id=7)
+    assert client.replies(P.PUBREC) == [(7, 0)]
+    client.drop()
+    if crash is not None:
+        sim.restart(crash=crash)
+    again = sim.connect("c", clean=False, expiry=100, auto=False)
+    again.publish("a", b"x", 2, packet_id=7, dup=True)
+    assert again.replies(P.PUBREC) == [(7, 0)]
+    again.ack(P.PUBREL, 7)
+    assert again.replies(P.PUBCOMP) == [(7, 0)]
+    again.ack(P.PUBREL, 7)
+    assert again.replies(P.PUBCOMP) == [(7, 0x92)]
+    again.publish("a", b"y", 2, packet_id=7)
+    assert sim.connect("keeper", clean=False, expiry=100).payloads() == [b"x", b"y"]
+
+
+def test_a_session_ends_with_its_queues_and_its_record() -> None:
+    sim = SimWorld()
+    client = sim.connect("c", expiry=10, auto=False)
+    client.subscribe("a", "$share/g/b", qos=1)
+    sim.connect("other").publish("a", b"x", 1)
+    client.drop()
+    assert len(sim.broker.engine.sessions) == 1
+    sim.advance(11)
+    assert queues(sim) == {}
+    assert len(sim.broker.engine.sessions) == 0
+    sim.restart()
+    assert queues(sim) == {}
+    assert not sim.connect("c", clean=False).present
+
+
+def test_the_expiry_goes_on_after_a_restart() -> None:
+    sim = SimWorld()
+    sim.connect("c", expiry=100)
+    sim.restart()
+    sim.advance(99)
+    assert sim.connect("c", clean=False, expiry=100).present
+    sim.restart(crash=False)
+    sim.advance(101)
+    assert not sim.connect("c", clean=False, expiry=100).present
+
+
+@pytest.mark.parametrize(
+    ("setting", "version", "clean", "seconds"),
+    [(-1, V311, False, None), (5_000, V311, False, 5), (5_000, V311, True, 0), (5_000, V5, False, 0)],
+)
+def test_the_expiry_of_sessions_before_5(setting: int, version: int, clean: bool, seconds: int | None) -> None:
+    sim = SimWorld(with_mqtt(default_mqtt_session_expiry_interval=setting))
+    sim.connect("c", version=version, clean=clean).drop()
+    if seconds is None:
+        sim.advance(10_000_000)
+    else:
+        sim.advance(seconds - 0.5)
+        assert sim.connect("c", version=version, clean=False).present is (seconds > 0)
+        sim.connect("c", version=version, clean=clean).drop()
+        sim.advance(seconds + 0.5)
+    assert sim.connect("c", version=version, clean=False).present is (seconds is None)
+
+
+def test_the_longest_expiry() -> None:
+    sim = SimWorld(with_mqtt(max_session_expiry_interval=10_000))
+    client = sim.connect("c", expiry=FOR_EVER)
+    assert client.told(SESSION_EXPIRY_INTERVAL) == 10
+    assert sim.connect("d", expiry=10).told(SESSION_EXPIRY_INTERVAL) is None
+    client.disconnect(0, [(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
+    sim.advance(11)
+    assert not sim.connect("c", clean=False).present
+
+
+def test_another_interval_when_a_client_comes_back() -> None:
+    """A session that lasted and now ends with its connection, or with the broker."""
+    sim = SimWorld()
+    sim.connect("c", expiry=100).subscribe("a", qos=1)
+    sim.connect("c", clean=False, expiry=0)
+    sim.restart()
+    assert queues(sim) == {}
+    assert not sim.connect("c", clean=False).present
+
+
+# -- taking over -------------------------------------------------------------------------------------------------------
+
+
+def test_taking_over_keeps_what_is_in_flight() -> None:
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False)
+    client.subscribe("a", qos=1)
+    sim.connect("other").publish("a", b"x", 1)
+    [first] = client.take()
+    again = sim.connect("c", clean=False, expiry=100)
+    client.settle()
+    assert client.closed
+    assert client.goodbye is not None
+    assert client.goodbye.reason_code == 0x8E
+    assert [(m.packet_id, m.dup) for m in again.take()] == [(first.packet_id, True)]
+
+
+def test_taking_over_may_be_forbidden() -> None:
+    sim = SimWorld(with_mqtt(allow_link_stealing=False))
+    client = sim.connect("c")
+    for version, code in ((V5, 0x85), (V311, 2)):
+        other = sim.attempt(greeting("c", version=version))
+        assert other.connack is not None
+        assert other.connack.reason_code == code
+    client.settle()
+    assert not client.closed
+    client.drop()
+    sim.connect("c")
+
+
+# -- wills -------------------------------------------------------------------------------------------------------------
+
+
+def will(delay: int, **more: Any) -> Will:
+    properties = Properties([(WILL_DELAY_INTERVAL, delay), (USER_PROPERTY, ("why", "gone"))])
+    return Will("will", b"bye", properties=properties, **more)
+
+
+def test_a_will_keeps_its_properties_over_a_crash() -> None:
+    sim = SimWorld()
+    sim.connect("c", expiry=100, will=will(10, qos=1))
+    sim.restart()
+    watcher = sim.connect("watcher")
+    watcher.subscribe("will", qos=2)
+    sim.advance(9)
+    assert watcher.take() == []
+    sim.advance(2)
+    [message] = watcher.take()
+    assert (message.qos, message.payload, message.properties.get_all(USER_PROPERTY)) == (1, b"bye", [("why", "gone")])
+    sim.restart()
+    sim.advance(90)
+    watcher = sim.connect("watcher")
+    watcher.subscribe("will", qos=2)
+    sim.advance(20)
+    assert watcher.take() == [], "it is published once"
+
+
+def test_a_will_that_cannot_be_published_is_reported() -> None:
+    sim = SimWorld()
+    sim.connect("c", will=Will("$SYS/broker/x", b"")).drop()
+    assert [report["topic"] for report in sim.broker.reported("mqtt.will_refused")] == ["$SYS/broker/x"]
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def test_rights_that_are_taken_away_and_given_back() -> None:
+    sim = SimWorld(permissions(), users={"alice": "right"})
+    login: dict[str, Any] = {"user_name": "alice", "password": b"right"}
+    client = sim.connect("c", clean=False, expiry=100, **login)
+    client.subscribe("a", qos=1)
+    restrict(sim.broker, permissions(Permission.CONSUME))
+    client.settle()
+    assert client.goodbye is not None
+    assert client.goodbye.reason_code == 0x98
+    sim.connect("d", **login).publish("a", b"x", 1)
+    again = sim.connect("c", clean=False, expiry=100, **login)
+    assert again.present
+    assert again.take() == []
+    assert again.subscribe("a", qos=1) == [0x87]
+    assert sim.broker.reported("mqtt.subscription_idle")
+    restrict(sim.broker, permissions())
+    assert again.subscribe("a", qos=1) == [1]
+    assert again.payloads() == [b"x"], "its queue has kept it"
+    restrict(sim.broker, permissions(Permission.CONSUME))
+    idle = sim.connect("c", clean=False, expiry=100, **login)
+    assert idle.unsubscribe("a") == [0]
+    assert queues(sim) == {}
+
+
+# -- stopping ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_broker_says_goodbye() -> None:
+    sim = SimWorld()
+    client = sim.connect("c")
+    sim.broker.shut_down()
+    client.settle()
+    assert client.goodbye is not None
+    assert client.goodbye.reason_code == 0x8B

@@ -1,0 +1,99 @@
+"""Users and permissions of a running broker: changed while it runs, and the first one."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from broker.security.users_file import StoredUser, read_users, write_users
+from tests.interop.raw import peer
+from tests.support.daemon import DaemonProcess, running
+from tests.support.sim_gate import cheap_user
+
+SETTINGS = """
+[security]
+login-failure-delay = 0
+[[security-settings]]
+match = "#"
+send = ["senders"]
+consume = ["readers"]
+createAddress = ["senders", "readers"]
+createDurableQueue = ["senders", "readers"]
+"""
+
+
+def reload(broker: DaemonProcess) -> None:
+    """SIGHUP, and wait until it is done."""
+    count = broker.log.count("reload.done")
+    broker.signal(signal.SIGHUP)
+    broker.await_log("reload.done", times=count + 1)
+
+
+def login(name: str) -> dict[str, str]:
+    return {"accept-version": "1.2", "host": "h", "login": name, "passcode": "secret"}
+
+
+def test_rights_that_are_taken_away_end_what_lives_by_them(tmp_path: Path) -> None:
+    with running(tmp_path, SETTINGS, users={}) as broker:
+        users = {name: cheap_user("secret", "senders", "readers") for name in ("alice", "bob")}
+        broker.set_users(users)
+        reload(broker)
+        with peer(broker.port) as reader, peer(broker.port) as sender:
+            for client, name in ((reader, "alice"), (sender, "bob")):
+                client.send("CONNECT", login(name))
+                assert client.frame().command == "CONNECTED"
+            reader.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "receipt": "s"})
+            assert reader.frame().headers["receipt-id"] == "s"
+            broker.set_users({"alice": cheap_user("secret", "senders")})
+            reload(broker)
+            (error,) = reader.rest()
+            assert error.headers["message"] == "subscription closed"
+            assert sender.rest() == [], "bob is gone, and cut off"
+        (broker.data / "users.toml").unlink()
+        broker.signal(signal.SIGHUP)
+        broker.await_log("reload.refused")
+        with peer(broker.port) as alice:
+            alice.send("CONNECT", login("alice"))
+            assert alice.frame().command == "CONNECTED", "what was read before stays"
+        (broker.data / "users.toml").touch(mode=0o600)
+        reload(broker)
+        with peer(broker.port) as alice:
+            alice.send("CONNECT", login("alice"))
+            assert [frame.command for frame in alice.rest()] == ["ERROR"], "an empty file lets nobody in"
+
+
+def test_first_user(tmp_path: Path) -> None:
+    """Listening for others without a user: one is made, and his password shown once."""
+    config = tmp_path / "broker.toml"
+    config.write_text('[acceptors.stomp]\nprotocol = "stomp"\nhost = "0.0.0.0"\nport = 0\n')
+    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(tmp_path / "data")]
+    found = []
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline()]
+            if not lines[0].startswith("READY"):
+                lines.append(process.stdout.readline())
+            process.terminate()
+            found.append((lines, process.communicate(timeout=20)[1]))
+    (first, log), (second, _) = found
+    password = re.search(r"first user is admin, the password (\S+) ", first[0])
+    assert password is not None
+    assert password[1] not in log
+    assert len(second) == 1, "it is shown once"
+    assert set(read_users(tmp_path / "data" / "users.toml")) == {"admin"}
+
+
+def test_a_broker_does_not_start_with_a_users_file_that_others_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    write_users(path, {"a": StoredUser()})
+    path.chmod(0o604)
+    command = [sys.executable, "-m", "broker", "run", "--data", str(tmp_path)]
+    for acceptor in ("stomp", "amqp", "mqtt", "http"):
+        command += ["--listen", f"{acceptor}=127.0.0.1:0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "chmod 600" in ended.stderr

@@ -1,0 +1,154 @@
+"""A workload of sessions and retained messages, step by step, on an engine without protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.config import Config
+from broker.engine.message import Message
+from broker.engine.redelivery import RELEASED
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.session_client import MULTICAST, SHARED, Client
+from tests.simulation.world import held, small
+
+SEGMENT: Final = 6 << 10
+
+#: The queue of messages that only fill the journal.
+FILL: Final = "fill"
+
+State = tuple[object, ...]
+
+
+def config() -> Config:
+    """Small segments, and cleaning as soon as there are a few."""
+    made = small(segment_bytes=SEGMENT)
+    return made.model_copy(update={"journal": made.journal.model_copy(update={"compact_min_files": 2})})
+
+
+def state(bench: Bench) -> State:
+    """All that must survive."""
+    sessions = {
+        session.name: (
+            session.definition,
+            {id: message.body for id, _, message in session.current()},
+            sorted(session.released),
+            sorted(session.received),
+        )
+        for session in bench.engine.sessions.all()
+    }
+    queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.router.queues if name != FILL}
+    retained = {message.facts.address: message.body for message in bench.engine.retained.match("#")}
+    return sessions, {name: bodies for name, bodies in queues.items() if bodies}, retained
+
+
+class Workload:
+    """What happens, step by step."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.clients: dict[str, Client] = {}
+
+    @property
+    def steps(self) -> list[Callable[[], None]]:
+        """The steps, in order; each is over when its records are on the disk."""
+        settle = [
+            lambda: self.settle("a", 1),
+            lambda: self.settle("a", 2, released=True),
+            lambda: self.settle("a", 3, returned=True),
+            lambda: self.settle("b", 1, returned=True),
+            lambda: self.grant("a", SHARED, 9),
+        ]
+        ends = [
+            self.fill,
+            lambda: self.complete("a", 2, sent=True),
+            lambda: self.complete("b", 7, sent=False),
+            lambda: self.change("a", "new" * 50),
+            lambda: self.clear("r.1"),
+        ]
+        return [
+            lambda: self.open("a"),
+            lambda: self.open("b"),
+            lambda: self.publish("own", 6),
+            lambda: self.publish(SHARED, 4),
+            lambda: self.grant("a", "own", 3),
+            lambda: self.grant("b", SHARED, 2),
+            lambda: self.retain("r.1", b"first"),
+            lambda: self.retain("r.2", b"second"),
+            lambda: self.receive("b", [7, 8, 9]),
+            *settle,
+            lambda: self.retain("r.1", b"third"),
+            *ends,
+            *[self.fill] * 3,
+            self.clean,
+            lambda: self.receive("a", [7]),
+            lambda: self.settle("a", 1, released=True),
+            lambda: self.drop("b"),
+            self.fill,
+            self.clean,
+            lambda: self.grant("a", "own", 9),
+            lambda: self.complete("a", 1, sent=True),
+        ]
+
+    def open(self, name: str) -> None:
+        self.clients[name] = client = Client(self.bench, self.bench.enter().sessions.open(name, {"of": name}))
+        client.subscribe("own")
+        client.subscribe(SHARED)
+
+    def change(self, name: str, text: str) -> None:
+        self.bench.enter().sessions.change(self.clients[name].stored, {"text": text})
+
+    def drop(self, name: str) -> None:
+        client = self.clients[name]
+        engine = self.bench.enter()
+        engine.close_consumer(client.subscriptions[SHARED].consumer, RELEASED)
+        engine.delete_queue(client.subscriptions["own"].consumer.queue)
+        engine.sessions.drop(client.stored)
+
+    def publish(self, name: str, n: int) -> None:
+        bodies = [b"%s %d %s" % (name.encode(), i, b"x" * 200) for i in range(n)]
+        self.bench.send(f"t.{name}", *bodies, routing_type=MULTICAST)
+
+    def grant(self, name: str, subscription: str, credit: int) -> None:
+        self.bench.enter().grant(self.clients[name].subscriptions[subscription].consumer, credit)
+
+    def settle(self, name: str, id: int, *, released: bool = False, returned: bool = False) -> None:
+        client = self.clients[name]
+        subscription, message = client.sent.pop(id)
+        engine = self.bench.enter()
+        if returned:
+            engine.grant(subscription.consumer, 0)
+            engine.sessions.returned(client.stored, [message], [id])
+            engine.give_back(subscription.consumer, message.id, RELEASED)
+            return
+        if released:
+            client.released.add(id)
+            engine.sessions.released(client.stored, [id])
+        engine.acknowledge(subscription.consumer, message.id)
+
+    def receive(self, name: str, ids: list[int]) -> None:
+        self.bench.send("t.sink", *[b"%s %d" % (name.encode(), id) for id in ids], routing_type=None)
+        self.bench.engine.sessions.received(self.clients[name].stored, ids)
+
+    def complete(self, name: str, id: int, *, sent: bool) -> None:
+        client = self.clients[name]
+        client.released.discard(id if sent else 0)
+        self.bench.enter().sessions.completed(client.stored, [id], sent=sent)
+
+    def retain(self, name: str, body: bytes) -> None:
+        engine = self.bench.enter()
+        address, _ = engine.router.destination(name, MULTICAST)
+        engine.retained.set(address, Message(self.bench.facts(name), b"", body))
+
+    def clear(self, name: str) -> None:
+        self.bench.enter().retained.clear(name)
+
+    def fill(self) -> None:
+        """Others' messages come and go, a segment of them."""
+        self.bench.send(FILL, *[b"x" * 400] * (SEGMENT // 400))
+        self.bench.run()
+        self.bench.enter().purge(self.bench.queue(FILL))
+
+    def clean(self) -> None:
+        """Time passes, in which old segments are copied forward."""
+        self.bench.broker.advance(1000)

@@ -1,0 +1,100 @@
+"""The power goes, or the disk fails or is full, at every operation of a workload of sessions and retained messages.
+
+Each step of the workload is one entry of the journal.  So after a restart the broker is either as it was when the last
+step was confirmed, or as the step under way would have left it: sessions with their definitions, what is in flight
+under which packet id, the packet ids that are owed, the messages on the queues, the retained ones.  A run without
+faults says how it is after each step.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from typing import Final
+
+import pytest
+
+from broker.engine.errors import EngineError
+from store.errors import JournalError
+from tests.broker.engine.bench import Bench, EngineBroker
+from tests.simulation.session_work import State, Workload, config, state
+from tests.simulation.world import SCALE, check_accounts
+from tests.support.sim_files import Crash, Fault, SimFiles
+
+#: Each operation is tried with so many disks that lose different things.
+DISKS: Final = 2 * SCALE
+
+
+def attempt(files: SimFiles) -> int:
+    """The workload as far as it gets: how many steps were confirmed."""
+    done = 0
+    with suppress(Crash, JournalError, EngineError):
+        bench = Bench(running=EngineBroker(config(), files=files))
+        work = Workload(bench)
+        for step in work.steps:
+            step()
+            bench.run()
+            if bench.broker.failure is not None:
+                break
+            done += 1
+    return done
+
+
+@cache
+def states() -> tuple[int, list[State]]:
+    """How many disk operations a run without faults needs, and how the broker is before each step and at the end."""
+    files = SimFiles(1)
+    bench = Bench(running=EngineBroker(config(), files=files))
+    work = Workload(bench)
+    found = [state(bench)]
+    for step in work.steps:
+        step()
+        bench.run()
+        found.append(state(bench))
+    assert bench.engine.cleaner.messages, "something was copied forward"
+    return files.operations, found
+
+
+def check(files: SimFiles, done: int) -> None:
+    """The next run is as the last confirmed step left things, or as the one under way would have."""
+    bench = Bench(running=EngineBroker(config(), files=files, seed=1))
+    possible = states()[1][done : done + 2]
+    found = state(bench)
+    assert found in possible
+    if files.operations % 4 == 0:
+        check_accounts(bench.broker)
+        assert state(bench.restart()) == found
+
+
+def test_the_workload_does_what_it_is_for() -> None:
+    sessions, queues, retained = states()[1][-1]
+    assert isinstance(sessions, dict)
+    assert list(sessions) == ["a"]
+    definition, inflight, released, received = sessions["a"]
+    assert definition == {"text": "new" * 50}
+    assert (len(inflight), released, received) == (7, [], [7])
+    assert retained == {"r.2": b"second"}
+    assert queues
+
+
+@pytest.mark.parametrize("disk", range(DISKS))
+def test_crash_at_every_operation(disk: int) -> None:
+    for at in range(1, states()[0] + 1):
+        files = SimFiles(disk * 1_000_003 + at)
+        files.plan(at, Fault.CRASH)
+        done = attempt(files)
+        assert files.faults == 1
+        files.crash()
+        check(files, done)
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool) -> None:
+    for at in range(1, states()[0] + 1, 3):
+        files = SimFiles(at)
+        files.plan(at, fault, sticky=sticky)
+        done = attempt(files)
+        files.heal()
+        files.crash()
+        check(files, done)

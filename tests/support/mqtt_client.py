@@ -1,0 +1,347 @@
+"""An MQTT client for tests: our codec in its other role, over whatever carries its bytes.
+
+    alice = world.connect("alice")
+    assert alice.subscribe("a/+", qos=1) == [1]
+    bob.publish("a/b", b"x", qos=1)
+    assert alice.payloads() == [b"x"]
+
+Nothing is waited for by time: `settle` returns when all that follows from what was sent has been heard.  A simulated
+broker is at rest then; of one behind a socket a PINGRESP tells it.  With `auto` (the default) the client acknowledges
+what arrives, and releases what it sent with QoS 2; without, the test does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Protocol
+
+from protocols.mqtt.codes import V5, PacketType, Role
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.packets import (
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from protocols.mqtt.properties import NO_PROPERTIES, SUBSCRIPTION_IDENTIFIER, Properties, Property
+from protocols.mqtt.runs import Shared
+from protocols.mqtt.state import State
+from protocols.mqtt.topics import TopicFilter, parse_topic_filter
+
+Pairs = Sequence[tuple[Property[Any], Any]]
+
+_P = PacketType
+
+#: What a client of the tests takes; a topic alias maximum of 0 would hide what the broker does with aliases.
+LIMITS: Final = Limits(topic_alias_max=8)
+
+#: What the answer to a packet of ours is acknowledged with.
+_REPLIES: Final = {_P.PUBREC: _P.PUBREL, _P.PUBREL: _P.PUBCOMP}
+
+#: What the broker waits for us in.
+_OUR_TURN: Final = frozenset({State.OPENED, State.CHALLENGED, State.RECHALLENGED})
+
+
+class Lost(Exception):
+    """The connection ended while something was waited for."""
+
+
+class Carrier(Protocol):
+    """What the bytes go through; what comes is given to `MqttClient.hear`."""
+
+    def send(self, data: bytes) -> None:
+        """All of it.  Raises OSError."""
+
+    def wait(self) -> None:
+        """Wait for more bytes, or the end."""
+
+    def check(self) -> None:
+        """Hear what has come, or the end, without waiting."""
+
+    @property
+    def resting(self) -> bool:
+        """Whether all has come by now that will."""
+
+    def close(self) -> None:
+        """Without a word."""
+
+
+@dataclass(slots=True)
+class Message:
+    """A PUBLISH that arrived."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    dup: bool
+    packet_id: int
+    properties: Properties
+
+    def get(self, property: Property[Any]) -> Any:
+        """One of its properties, or None."""
+        return self.properties.get(property)
+
+
+class MqttClient:
+    """One connection, from CONNECT to its end."""
+
+    def __init__(self, *, auto: bool = True, limits: Limits = LIMITS) -> None:
+        self.auto = auto
+        self.codec = MqttConnection(Shared(Role.CLIENT, limits))
+        self.connack: Connack | None = None
+        self.arrived: list[Message] = []
+        self.answers: list[Ack] = []  # PUBACK, PUBREC, PUBREL and PUBCOMP, one by one
+        self.others: list[Packet] = []
+        self.goodbye: Disconnect | None = None
+        self.closed = False
+        self._carrier: Carrier
+        self.pings = 0
+        self._numbers = count(1)
+
+    def over(self, carrier: Carrier) -> MqttClient:
+        """Use this carrier."""
+        self._carrier = carrier
+        return self
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    def hear(self, data: bytes) -> None:
+        """Bytes from the broker; none: it has hung up."""
+        if not data:
+            self.closed = True
+            return
+        self.codec.receive_data(data)
+
+    def send(self, packet: Packet) -> None:
+        """Any packet but PUBLISH, and what follows from it."""
+        self.codec.send(packet)
+        self.settle()
+
+    def raw(self, data: bytes) -> None:
+        """Any bytes, and what follows from them."""
+        self._carrier.send(data)
+        self.settle()
+
+    def settle(self) -> None:
+        """Hear all that follows from what was sent, and answer it."""
+        while not self.closed:
+            self._carrier.check()
+            self._look()
+            self._flush()
+            self._look()
+            if self.codec.out or self.closed:
+                continue
+            if self._carrier.resting or self.codec.state in _OUR_TURN:
+                break
+            if self.connack is None or self.codec.state is State.DISCONNECTED:
+                self._carrier.wait()
+            elif self._round():
+                break
+        self._carrier.check()
+        self._look()
+
+    def _round(self) -> bool:
+        """A PINGREQ and its PINGRESP; whether nothing had to be answered meanwhile."""
+        self.codec.send(Pingreq())
+        self._flush()
+        pings, quiet = self.pings, True
+        while self.pings == pings and not self.closed:
+            self._carrier.wait()
+            self._look()
+            quiet = quiet and not self.codec.out
+            self._flush()
+        return quiet
+
+    def _flush(self) -> None:
+        data = self.codec.data_to_send()
+        if data and not self.closed:
+            try:
+                self._carrier.send(data)
+            except OSError:
+                while not self.closed:
+                    self._carrier.wait()
+
+    def _look(self) -> None:
+        """Take the packets that have come."""
+        while packets := self.codec.events():
+            for packet in packets:
+                self._take(packet)
+        assert self.codec.error is None, self.codec.error
+
+    def _take(self, packet: Packet) -> None:
+        if isinstance(packet, Publish):
+            self._publishes(packet)
+        elif isinstance(packet, Ack):
+            self.answers += [Ack(packet.type, [id], packet.reason_code, packet.properties) for id in packet.packet_ids]
+            reply = _REPLIES.get(packet.type)
+            if self.auto and reply is not None and packet.reason_code < 0x80:
+                self.codec.send(Ack(reply, packet.packet_ids))
+        elif isinstance(packet, Connack):
+            self.connack = packet
+        elif isinstance(packet, Pingresp):
+            self.pings += 1
+        elif isinstance(packet, Disconnect):
+            self.goodbye = packet
+        else:
+            self.others.append(packet)
+
+    def _publishes(self, packet: Publish) -> None:
+        ids = packet.packet_ids or [0] * len(packet.topics)
+        self.arrived += [
+            Message(topic, payload, packet.qos, packet.retain, packet.dup, id, packet.properties)
+            for topic, payload, id in zip(packet.topics, packet.payloads, ids, strict=True)
+        ]
+        if self.auto and packet.qos:
+            self.codec.send(Ack(_P.PUBACK if packet.qos == 1 else _P.PUBREC, packet.packet_ids))
+
+    # -- what a client does ----------------------------------------------------------------------------------------
+
+    def connect(self, connect: Connect) -> MqttClient:
+        """CONNECT; the answer is in `connack`, if there is one."""
+        self.send(connect)
+        return self
+
+    def number(self) -> int:
+        """A packet id that was not used before."""
+        return next(self._numbers)
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        *,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int = 0,
+        properties: Pairs = (),
+    ) -> int:
+        """PUBLISH, and what follows; its packet id, 0 for QoS 0."""
+        packet_id = (packet_id or self.number()) if qos else 0
+        raw = Properties(properties).raw
+        head = PublishHead(self.codec.version, topic, qos=qos, retain=retain, dup=dup, properties=raw)
+        self.codec.send_publish(head, [payload], [packet_id] if qos else [])
+        self.settle()
+        return packet_id
+
+    def post(self, topic: str, payloads: Sequence[bytes], qos: int = 0) -> list[int]:
+        """Many PUBLISHes in one write; their packet ids."""
+        packet_ids = [self.number() for _ in payloads] if qos else []
+        self.codec.send_publish(PublishHead(self.codec.version, topic, qos=qos), payloads, packet_ids)
+        self.settle()
+        return packet_ids
+
+    def subscribe(self, *wanted: str | Subscription, qos: int = 0, identifier: int = 0) -> list[int]:
+        """SUBSCRIBE; the reason codes of SUBACK.  Raises Lost."""
+        subscriptions = [one if isinstance(one, Subscription) else wish(one, qos) for one in wanted]
+        properties = Properties([(SUBSCRIPTION_IDENTIFIER, identifier)]) if identifier else NO_PROPERTIES
+        packet_id = self.number()
+        self.send(Subscribe(packet_id, subscriptions, properties))
+        answer = self._answer(Suback)
+        assert answer.packet_id == packet_id
+        codes: list[int] = answer.reason_codes
+        return codes
+
+    def unsubscribe(self, *filters: str) -> list[int]:
+        """UNSUBSCRIBE; the reason codes of UNSUBACK.  Raises Lost."""
+        packet_id = self.number()
+        self.send(Unsubscribe(packet_id, [topic_filter(one) for one in filters]))
+        answer = self._answer(Unsuback)
+        assert answer.packet_id == packet_id
+        codes: list[int] = answer.reason_codes
+        return codes
+
+    def _answer(self, kind: type[Any]) -> Any:
+        found = [packet for packet in self.others if isinstance(packet, kind)]
+        if not found:
+            raise Lost(f"no {kind.__name__}: {self.goodbye}")
+        self.others.remove(found[0])
+        return found[0]
+
+    def ack(self, type: PacketType, *packet_ids: int, reason: int = 0, properties: Pairs = ()) -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP by hand."""
+        self.send(Ack(type, list(packet_ids), reason, Properties(properties) if properties else NO_PROPERTIES))
+
+    def auth(self, reason: int, *properties: tuple[Property[Any], Any]) -> None:
+        """AUTH."""
+        self.send(Auth(reason, Properties(properties)))
+
+    def disconnect(self, reason: int = 0, properties: Pairs = ()) -> None:
+        """DISCONNECT, and the end."""
+        self.send(Disconnect(reason, Properties(properties) if properties else NO_PROPERTIES))
+        self.drop()
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        self._carrier.close()
+        self.closed = True
+
+    # -- what has come ---------------------------------------------------------------------------------------------
+
+    def take(self) -> list[Message]:
+        """The messages that have come since the last call."""
+        self.settle()
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+    def payloads(self) -> list[bytes]:
+        """The payloads of these."""
+        return [message.payload for message in self.take()]
+
+    def replies(self, type: PacketType) -> list[tuple[int, int]]:
+        """Packet id and reason code of all acknowledgements of a kind since the last call."""
+        self.settle()
+        found = [(one.packet_ids[0], one.reason_code) for one in self.answers if one.type is type]
+        self.answers = [one for one in self.answers if one.type is not type]
+        return found
+
+    @property
+    def present(self) -> bool:
+        """Whether the broker had a session."""
+        assert self.connack is not None
+        return self.connack.session_present
+
+    def told(self, property: Property[Any]) -> Any:
+        """A property of CONNACK, or None."""
+        assert self.connack is not None
+        return self.connack.properties.get(property)
+
+
+def topic_filter(text: str) -> TopicFilter:
+    """A topic filter in its parts."""
+    return parse_topic_filter(text, LIMITS)
+
+
+def wish(
+    text: str, qos: int = 0, *, no_local: bool = False, as_published: bool = False, retain_handling: int = 0
+) -> Subscription:
+    """A subscription with options."""
+    return Subscription(topic_filter(text), qos, no_local, as_published, retain_handling)
+
+
+def greeting(
+    client_id: str = "",
+    *,
+    version: int = V5,
+    clean: bool = True,
+    properties: Pairs = (),
+    **more: Any,
+) -> Connect:
+    """A CONNECT."""
+    made = Properties(properties) if properties else NO_PROPERTIES
+    return Connect(version, client_id, clean_start=clean, properties=made, **more)

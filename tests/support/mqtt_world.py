@@ -1,0 +1,256 @@
+"""Brokers for MQTT clients of tests: Bartleby simulated, under virtual time; or another broker behind a socket.
+
+What the specification says, a test can check with both: where the other broker passes, a failure is ours.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from broker.config import Config
+from protocols.mqtt.codes import V5
+from protocols.mqtt.packets import Connect
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
+from tests.support.mqtt_client import MqttClient, Pairs, greeting
+from tests.support.sim_broker import SimBroker, SimPeer, configured
+
+#: How long to wait for something that has to come, in seconds.
+PATIENCE_S: Final = 20.0
+
+#: A session that never ends.
+FOR_EVER: Final = 0xFFFF_FFFF
+
+
+class World(Protocol):
+    """A broker and its clients."""
+
+    def attempt(self, connect: Connect, *, auto: bool = True) -> MqttClient:
+        """A client that has sent CONNECT, whatever the answer."""
+
+    def stranger(self) -> MqttClient:
+        """A client that has said nothing."""
+
+
+class Connecting:
+    """What both worlds offer."""
+
+    def stranger(self) -> MqttClient:
+        """A client that has said nothing."""
+        raise NotImplementedError
+
+    def attempt(self, connect: Connect, *, auto: bool = True) -> MqttClient:
+        """A client that has sent CONNECT, whatever the answer."""
+        client = self.stranger()
+        client.auto = auto
+        return client.connect(connect)
+
+    def connect(
+        self,
+        client_id: str = "",
+        *,
+        version: int = V5,
+        clean: bool = True,
+        expiry: int | None = None,
+        auto: bool = True,
+        properties: Pairs = (),
+        **more: Any,
+    ) -> MqttClient:
+        """A client that is connected; `expiry` is the session expiry interval in seconds."""
+        if expiry is not None:
+            properties = [*properties, (SESSION_EXPIRY_INTERVAL, expiry)]
+        connect = greeting(client_id, version=version, clean=clean, properties=properties, **more)
+        client = self.attempt(connect, auto=auto)
+        assert client.connack is not None
+        assert client.connack.reason_code == 0, client.connack
+        return client
+
+
+class SimCarrier(SimPeer):
+    """A perfect wire to the simulated broker."""
+
+    def __init__(self, broker: SimBroker, client: MqttClient) -> None:
+        self._client = client
+        self._sent_at = broker.now
+        super().__init__(broker, "mqtt", broker.number())
+        broker.attached(self)
+
+    def heard(self, data: bytes) -> None:
+        """Bytes from the broker."""
+        self._client.hear(data)
+
+    def send(self, data: bytes) -> None:
+        """Bytes to the broker, which works until nothing is left to do."""
+        if not self.closed:
+            self._sent_at = self.broker.now
+            self.raw(data)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the broker has waited long enough for this client."""
+        limit = self.session.receive_timeout
+        return None if self.closed or not limit else self._sent_at + limit + 1
+
+    def silent(self) -> None:
+        """The broker has waited long enough: what its network does then."""
+        self.broker.parts.turn.enter()
+        self.session.timed_out()
+        self.flush()
+        self.broker.run()
+        self.close()
+
+    def wait(self) -> None:
+        """All has come that will."""
+        raise AssertionError("nothing will come")
+
+    def check(self) -> None:
+        """Notice the end."""
+        if self.closed:
+            self._client.hear(b"")
+
+    @property
+    def resting(self) -> bool:
+        """Always."""
+        return True
+
+    def close(self) -> None:
+        """Without a word."""
+        if not self.closed:
+            self.drop()
+
+
+def small(config: Config) -> Config:
+    """The same with a journal of small files: to fill large ones with zeros takes longer than most tests."""
+    return config.model_copy(
+        update={"journal": config.journal.model_copy(update={"segment_size": 4 << 20, "reserve": 1 << 20})}
+    )
+
+
+class SimWorld(Connecting):
+    """A simulated broker, that can be restarted and whose time can pass."""
+
+    def __init__(self, config: Config | None = None, *, users: Mapping[str, str] | None = None) -> None:
+        self.broker = SimBroker(small(config or configured()), users=users)
+        self._carriers: list[SimCarrier] = []
+
+    def stranger(self) -> MqttClient:
+        """A client that has said nothing."""
+        client = MqttClient()
+        carrier = SimCarrier(self.broker, client)
+        self._carriers.append(carrier)
+        return client.over(carrier)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, also for those who keep silent."""
+        end = self.broker.now + int(seconds * 1000)
+        while True:
+            waiting = [(one.deadline, at) for at, one in enumerate(self._carriers) if one.deadline is not None]
+            due, at = min(waiting, default=(end + 1, 0))
+            if due > end:
+                break
+            self.broker.advance(due - self.broker.now)
+            self._carriers[at].silent()
+        self.broker.advance(end - self.broker.now)
+
+    def hold_disk(self) -> None:
+        """From now on the disk works only when told."""
+        self.broker.hold_disk()
+
+    def write(self) -> None:
+        """Let such a disk do what it has been given, until nothing follows."""
+        for _ in range(5):
+            self.broker.step()
+
+    def restart(self, *, crash: bool = True) -> None:
+        """After losing power, or after a shutdown; all connections end."""
+        self.broker = self.broker.restart(crash=crash)
+        self._carriers.clear()
+
+
+class SocketCarrier:
+    """A socket; everything is waited for, and every wait ends."""
+
+    def __init__(self, port: int, client: MqttClient) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client = client
+
+    def send(self, data: bytes) -> None:
+        """All of it.  Raises OSError."""
+        self._socket.sendall(data)
+
+    def wait(self) -> None:
+        """Some bytes, or the end."""
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionResetError:
+            data = b""
+        self._client.hear(data)
+
+    def check(self) -> None:
+        """What has come already: before anything is sent to a broker that may have hung up."""
+        while not self._client.closed and select.select([self._socket], [], [], 0)[0]:
+            self.wait()
+
+    @property
+    def resting(self) -> bool:
+        """Nobody knows."""
+        return False
+
+    def close(self) -> None:
+        """Without a word."""
+        self._socket.close()
+
+
+class SocketWorld(Connecting):
+    """A broker behind a port."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._clients: list[MqttClient] = []
+
+    def stranger(self) -> MqttClient:
+        """A client that has said nothing."""
+        client = MqttClient()
+        self._clients.append(client)
+        return client.over(SocketCarrier(self.port, client))
+
+    def close(self) -> None:
+        """End all connections."""
+        for client in self._clients:
+            client.drop()
+
+
+class Mosquitto:
+    """A Mosquitto of its own."""
+
+    def __init__(self, program: str, directory: Path, *settings: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        config = directory / "mosquitto.conf"
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            "user root",
+            "log_type information",
+            *settings,
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        self._process = subprocess.Popen(
+            [program, "-c", str(config)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if " running" in line:
+                return
+        raise AssertionError("mosquitto ended")
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
