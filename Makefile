@@ -16,8 +16,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
 
+# Two processes, since most tests use one core.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(TESTING)
 	$(BIN)/ruff check .

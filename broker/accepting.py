@@ -63,7 +63,7 @@ class Accepting:
             return self._stomp(acceptor)
         if isinstance(acceptor, MqttAcceptor):
             make = self._mqtt(acceptor)
-            return self._over_websocket(make, "mqtt", acceptor.maximum_packet_size) if acceptor.websocket else make
+            return self._over_websocket(make, "mqtt", self._packet_bytes_max(acceptor)) if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
         make = self._amqp(acceptor)
         most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max + acceptor.max_frame_size
@@ -147,10 +147,14 @@ class Accepting:
 
         return make
 
+    def _packet_bytes_max(self, acceptor: MqttAcceptor) -> int:
+        """Bytes of an MQTT packet, which one entry of the journal has to hold."""
+        return min(acceptor.maximum_packet_size, self._config.journal.segment_size // 2)
+
     def _mqtt(self, acceptor: MqttAcceptor) -> MakeSession:
         config = self._config
         limits = MqttLimits(
-            packet_bytes_max=acceptor.maximum_packet_size,
+            packet_bytes_max=self._packet_bytes_max(acceptor),
             connect_bytes_max=config.limits.connect_bytes_max,
             topic_levels_max=acceptor.topic_levels_max,
             topic_alias_max=acceptor.topic_alias_maximum,

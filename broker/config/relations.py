@@ -60,7 +60,9 @@ def _entry_fits_segment(config: Config) -> Iterator[Clash]:
     if limits.transaction_bytes_max > half:
         yield Clash(("limits.transaction-bytes-max", segment), _size(limits.transaction_bytes_max), f"give {fix}")
     for name, acceptor in _messaging(config):
-        if isinstance(acceptor, MqttAcceptor) and acceptor.maximum_packet_size > half:
+        if not isinstance(acceptor, MqttAcceptor) or "maximum_packet_size" not in acceptor.model_fields_set:
+            continue  # the default is lowered to what fits
+        if acceptor.maximum_packet_size > half:
             key = f"acceptors.{name}.maximum-packet-size"
             yield Clash((key, segment), _size(acceptor.maximum_packet_size), f"give {fix}")
 

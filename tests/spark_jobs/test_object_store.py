@@ -34,6 +34,7 @@ def place(journal: Growing) -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    bucket = f"{BUCKET}-{port}"  # all servers of a process share what is in them
     client = boto3.client(
         "s3",
         region_name=REGION,
@@ -41,11 +42,11 @@ def place(journal: Growing) -> Iterator[str]:
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
     for path in journal.data.rglob("*"):
         if path.is_file():
-            client.put_object(Bucket=BUCKET, Key=str(path.relative_to(journal.data)), Body=path.read_bytes())
-    yield f"s3://{BUCKET}/{{}}?scheme=http&endpoint_override={host}:{port}&region={REGION}"
+            client.put_object(Bucket=bucket, Key=str(path.relative_to(journal.data)), Body=path.read_bytes())
+    yield f"s3://{bucket}/{{}}?scheme=http&endpoint_override={host}:{port}&region={REGION}"
     client.close()
     server.stop()
 

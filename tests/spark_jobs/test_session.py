@@ -16,6 +16,7 @@ from rich.console import Console
 from spark_jobs.jvm import ROOT
 from spark_jobs.progress import Progress
 from spark_jobs.session import spark_session
+from tests.spark_jobs.conftest import CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
     context = spark.sparkContext
     assert context.master == "local[2]"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == CONF["spark.sql.shuffle.partitions"]
     conf = context.getConf()
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
