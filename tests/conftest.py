@@ -16,6 +16,7 @@ settings.load_profile("bartleby")
 TOGETHER: Final = {"spark_jobs": "spark", "interop": "interop"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what stays together, by its folder below tests/."""
     here = Path(__file__).parent
