@@ -62,8 +62,11 @@ class SocketWire:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
 
     def send(self, data: bytes) -> None:
-        """See Wire."""
-        self.socket.sendall(data)
+        """See Wire.  Raises Lost when the broker has hung up; what it said before can still be read."""
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as gone:
+            raise Lost("the broker has hung up") from gone
 
     def recv(self) -> bytes:
         """See Wire."""
