@@ -13,6 +13,7 @@ from broker.config.acceptors import PROTOCOLS_NOT_YET
 from broker.config.addresses import REFUSED_SETTINGS
 from broker.config.problems import Problem
 from broker.config.schema import Path, annotation_at, dotted, is_table, model_fields
+from broker.config.security import REFUSED_PERMISSIONS
 
 SHOWN_CHARS_MAX: Final = 75
 """Characters of a value in a problem: enough to find it."""
@@ -58,6 +59,10 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "..."
 
 
+#: By section: Artemis's settings that are refused with a reason of their own.
+_REFUSED: Final = {"address-settings": REFUSED_SETTINGS, "security-settings": REFUSED_PERMISSIONS}
+
+
 def problem(error: ErrorDetails, raw: Mapping[str, object], source_of: SourceOf) -> Problem:
     """The problem that an error is."""
     path = place(error)
@@ -75,12 +80,18 @@ def unknown(path: Path) -> str:
     *parent, last = path
     if path[0] == "users":
         return "users are in a file of their own, with hashes for passwords: bartleby user add NAME --role ROLE"
-    if parent[:1] == ["address-settings"] and str(last) in REFUSED_SETTINGS:
-        return REFUSED_SETTINGS[str(last)]
+    why = refused(path)
+    if why is not None:
+        return why
     known = sorted(model_fields(annotation_at(parent)))
     alike = difflib.get_close_matches(str(last).lower().replace("_", "-"), known, n=1)
     kind = "section" if len(path) == 1 else "setting"
     return f"there is no such {kind}: " + (f"did you mean {alike[0]}?" if alike else f"known are {', '.join(known)}")
+
+
+def refused(path: Path) -> str | None:
+    """Why a setting of Artemis's is not taken here, and what to do; None for one that is nobody's."""
+    return _REFUSED.get(str(path[0]), {}).get(str(path[-1]))
 
 
 def _fix(error: ErrorDetails, path: Path) -> str:

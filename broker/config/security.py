@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from broker.config.section import Section
 from broker.config.units import Milliseconds
+
+#: Artemis's permissions that Bartleby does not take, each with the reason.
+REFUSED_PERMISSIONS: Final[dict[str, str]] = {
+    "deleteAddress": "no client can delete an address, so there is nobody to permit it to: remove it",
+    "manage": "whoever has the management token may manage, whatever his roles: remove it",
+    "view": "whoever has the management token may look at everything, whatever his roles: remove it",
+    "edit": "whoever has the management token may manage, whatever his roles: remove it",
+}
 
 Roles = Annotated[tuple[str, ...], Field(strict=False)]
 
@@ -50,8 +58,6 @@ class SecuritySetting(Section):
     """Roles that may look at messages without consuming them."""
     createAddress: Roles = ()  # as ActiveMQ Artemis writes them: so do the journals and tools of its users
     """Roles for which addresses are made, also by sending or consuming."""
-    deleteAddress: Roles = ()
-    """Taken so that Artemis's entries can be used: no client can ask for that in this version."""
     createDurableQueue: Roles = ()
     """Roles for which durable queues and subscriptions are made, also by sending or consuming."""
     deleteDurableQueue: Roles = ()
@@ -60,5 +66,3 @@ class SecuritySetting(Section):
     """Roles for which temporary queues and non-durable subscriptions are made."""
     deleteNonDurableQueue: Roles = ()
     """Roles that may delete non-durable queues and subscriptions."""
-    manage: Roles = ()
-    """Taken so that Artemis's entries can be used: in this version the management token decides."""

@@ -29,12 +29,10 @@ _VERBS: Final = {
     Permission.CONSUME: "consume from",
     Permission.BROWSE: "browse",
     Permission.CREATE_ADDRESS: "create the address",
-    Permission.DELETE_ADDRESS: "delete the address",
     Permission.CREATE_DURABLE_QUEUE: "create a durable queue on",
     Permission.DELETE_DURABLE_QUEUE: "delete the durable queue",
     Permission.CREATE_NON_DURABLE_QUEUE: "create a non-durable queue on",
     Permission.DELETE_NON_DURABLE_QUEUE: "delete the non-durable queue",
-    Permission.MANAGE: "manage",
 }
 
 

@@ -31,12 +31,10 @@ class Permission(StrEnum):
     CONSUME = "consume"
     BROWSE = "browse"
     CREATE_ADDRESS = "createAddress"
-    DELETE_ADDRESS = "deleteAddress"
     CREATE_DURABLE_QUEUE = "createDurableQueue"
     DELETE_DURABLE_QUEUE = "deleteDurableQueue"
     CREATE_NON_DURABLE_QUEUE = "createNonDurableQueue"
     DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
-    MANAGE = "manage"
 
 
 Roles = frozenset[str]

@@ -17,7 +17,6 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "write": ("send",),
     "admin": (
         "createAddress",
-        "deleteAddress",
         "createDurableQueue",
         "deleteDurableQueue",
         "createNonDurableQueue",

@@ -16,9 +16,8 @@ import tomli_w
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from broker.config.addresses import REFUSED_SETTINGS
 from broker.config.explain import place as place_of
-from broker.config.explain import problem
+from broker.config.explain import problem, refused
 from broker.config.model import SHIPPED, Config
 from broker.config.relations import clashes
 from broker.config.schema import dotted
@@ -242,9 +241,7 @@ def _path(key: Key, indexes: dict[tuple[str, str], int]) -> list[str | int]:
 def _reason(wrong: ErrorDetails, raw: dict[str, object]) -> str:
     path = place_of(wrong)
     if wrong["type"] == "extra_forbidden":
-        if path[0] == "address-settings" and path[-1] in REFUSED_SETTINGS:
-            return REFUSED_SETTINGS[str(path[-1])].removesuffix(": remove it")
-        return NO_SUCH_SETTING
+        return (refused(path) or NO_SUCH_SETTING).removesuffix(": remove it")
     found = problem(wrong, raw, lambda _: "")
     return f"Bartleby does not take {found.value}: {found.fix}" if found.value else found.fix
 

@@ -26,7 +26,9 @@ from broker.config.addresses import DEFAULTS, REFUSED_SETTINGS
 from broker.config.load import AS_SHIPPED, validated
 from broker.config.relations import clashes
 from broker.config.schema import model_fields
+from broker.config.security import REFUSED_PERMISSIONS
 from broker.engine.message import RoutingType
+from broker.engine.permissions import Permission
 from broker.engine.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence
 from broker.engine.settings_match import SettingsTable
 
@@ -177,6 +179,15 @@ def test_every_setting_of_artemis_is_taken_or_refused_with_a_reason() -> None:
     assert taken | set(REFUSED_SETTINGS) == {*ARTEMIS_SETTINGS.split(), "delivery-count-persistence"}
 
 
+def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None:
+    taken = set(SecuritySetting.model_fields) - {"match"}
+    assert taken == {permission.value for permission in Permission}
+    assert taken.isdisjoint(REFUSED_PERMISSIONS)
+    every = "send consume browse createAddress deleteAddress createDurableQueue deleteDurableQueue"
+    every += " createNonDurableQueue deleteNonDurableQueue manage view edit"
+    assert taken | set(REFUSED_PERMISSIONS) == set(every.split())
+
+
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +282,12 @@ def test_every_setting_of_artemis_is_taken_or_refused_with_a_reason() -> None:
             'address-settings["#"].page-limit-messages',
             "10",
             "not in this version: remove it",
+        ),
+        (
+            '[[security-settings]]\nmatch = "#"\nmanage = ["admin"]\n',
+            'security-settings["#"].manage',
+            "",
+            "whoever has the management token may manage",
         ),
     ],
 )
