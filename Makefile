@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test check demo storm interop bench reference pyfiles clean
+.PHONY: run test check explore demo storm interop bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -23,6 +23,10 @@ test: check
 check: $(TESTING)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The property tests with examples that nobody has seen yet, each many times; what fails is printed with its example.
+explore: $(TESTING)
+	$(BIN)/pytest -n 2 --dist loadgroup --hypothesis-profile=explore -m hypothesis
 
 # Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
 demo: $(TESTING)

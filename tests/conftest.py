@@ -8,8 +8,12 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that is busy with other things is not a fault of the code: no test fails for being slow.
-settings.register_profile("bartleby", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# A machine that is busy with other things is not a fault of the code: no test fails for being slow.  The examples are
+# the same ones each time, so that what fails is what changed; `make explore` looks for new ones.
+settings.register_profile(
+    "bartleby", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=True
+)
+settings.register_profile("explore", settings.get_profile("bartleby"), derandomize=False, max_examples=2000)
 settings.load_profile("bartleby")
 
 #: Tests that share something expensive (a Spark session, a broker, a build) run in one process, one after the other.

@@ -41,6 +41,11 @@ def test_tests_do_not_sleep() -> None:
     assert [found for source in tidy.sources("tests") for found in tidy.sleeps(source)] == []
 
 
+def test_sessions_act_in_the_name_of_their_peers() -> None:
+    sessions = [source for source in PRODUCT if source.module.startswith("broker.sessions")]
+    assert [found for source in sessions for found in tidy.without_access(source)] == []
+
+
 def test_no_banned_words() -> None:
     assert [found for name, text in tidy.texts() for found in tidy.banned_words(name, text)] == []
 
@@ -161,6 +166,19 @@ def test_a_long_file_is_seen(lines: int, seen: int) -> None:
 )
 def test_a_sleep_is_seen(text: str, seen: int) -> None:
     assert len(tidy.sleeps(Source("tests/test_x.py", text))) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("engine.router.destination(name, None)", 1),
+        ("engine.router.destination(name, None, access=self.access)", 0),
+        ("Wishes(name)", 1),
+        ("engine.publish(address, None, None, messages)", 0),
+    ],
+)
+def test_an_act_in_nobodys_name_is_seen(text: str, seen: int) -> None:
+    assert len(tidy.without_access(Source("broker/sessions/x.py", text))) == seen
 
 
 @pytest.mark.parametrize("word", tidy.BANNED)

@@ -89,7 +89,9 @@ class Retained:
     def _reached(self, pattern: str) -> Iterable[_Node]:
         syntax = self._router.syntax
         frontier = {self._root: None}
-        for word in syntax.words(pattern):
+        for index, word in enumerate(syntax.words(pattern)):
+            if index and topics.is_hidden(word):
+                frontier.pop(self._root, None)  # a `#` before it stood for nothing: still, the pattern begins with one
             if word == syntax.any_words:
                 frontier = self._below(frontier)
             elif word == syntax.single_word:

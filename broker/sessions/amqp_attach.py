@@ -129,7 +129,15 @@ class Attacher:
             raise link_error(INVALID_FIELD, "attach: a receiver names its source.")
         filters = read_filters(source.filter)
         owner = self._owner
-        wanted = wishes(attach, source, filters, owner.options, container=owner.container, origin=owner.origin)
+        wanted = wishes(
+            attach,
+            source,
+            filters,
+            owner.options,
+            container=owner.container,
+            origin=owner.origin,
+            access=owner.access,
+        )
         if is_browser(source) and not wanted.name:
             target = owner.engine.router.queue_to_consume(
                 wanted.destination,
@@ -139,12 +147,12 @@ class Attacher:
                 asked=wanted.asked,
             )
             if isinstance(target, Queue):  # on a topic everybody gets copies anyhow
-                browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector, owner.access))
+                browser = BrowsingLink(owner, link, owner.engine.browse(target, filters.selector, access=owner.access))
                 self._answer(link, attach, granted(source, filters), settled=True)
                 return browser
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
-        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, user=owner.access.user, access=owner.access)
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote)
         made.consumer = owner.engine.subscribe(made, wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from broker.engine.access import Access
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.query import split_query
@@ -79,7 +80,14 @@ def subscription_name(attach: Attach, source: Source, container: str) -> str:
 
 
 def wishes(
-    attach: Attach, source: Source, filters: Filters, options: AmqpOptions, *, container: str, origin: str
+    attach: Attach,
+    source: Source,
+    filters: Filters,
+    options: AmqpOptions,
+    *,
+    container: str,
+    origin: str,
+    access: Access,
 ) -> Wishes:
     """What the engine is asked for.  Raises InvalidAttribute."""
     assert source.address is not None
@@ -107,6 +115,8 @@ def wishes(
         counted=True,
         priority=int(priority) if isinstance(priority, int) else 0,
         client_id=container,
+        user=access.user,
+        access=access,
         asked=query.asked,
     )
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from broker.engine import redelivery
-from broker.engine.access import Access
+from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.definitions import queue_record
 from broker.engine.engine import Engine
@@ -212,7 +212,8 @@ class Subscriptions:
             facts = message.facts
             address = engine.core.addresses.get(facts.address)
             if address is None:
-                address, _ = engine.router.destination(facts.address, RoutingType.MULTICAST)
+                # The broker's own wish: whoever retained the message had the address made.
+                address, _ = engine.router.destination(facts.address, RoutingType.MULTICAST, access=UNRESTRICTED)
             copy = Facts(
                 facts.address,
                 facts.format,

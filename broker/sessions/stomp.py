@@ -396,7 +396,7 @@ class StompSession:
             del self._by_number[subscription.number]
             self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
         if durable_name:
-            self._engine.delete_subscription(durable_name, self._access)
+            self._engine.delete_subscription(durable_name, access=self._access)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""

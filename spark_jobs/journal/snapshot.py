@@ -44,8 +44,9 @@ PARTITION_BYTES: Final = 64 << 20
 #: Headers and directories that are read side by side: a request to an object store takes about 50 ms, mostly waiting.
 THREADS: Final = 16
 
-#: How often a journal is listed again when segments vanish, or seem to be missing, while it is looked at.
-ATTEMPTS_MAX: Final = 5
+#: How often a journal is listed again when segments vanish, or seem to be missing, while it is looked at.  Each time
+#: at least one more has gone: a broker that gives up so many during so many looks keeps nothing that could be audited.
+ATTEMPTS_MAX: Final = 50
 
 #: How far a clock may have been set back, in ms, without a segment being left out for its time.  It matters where no
 #: manifest has the times of a segment's entries, and only those of its neighbours' beginnings are known.

@@ -336,6 +336,21 @@ def sleeps(source: Source) -> list[str]:
     return found
 
 
+#: What sessions ask of the engine for their peers: each says as whom.
+_IN_SOMEBODYS_NAME: Final = frozenset({"Wishes", "browse", "delete_subscription", "destination", "queue_to_consume"})
+
+
+def without_access(source: Source) -> list[str]:
+    """Calls of a session that do not say what its peer may do; the engine would act as the broker itself."""
+    found = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and all(keyword.arg != "access" for keyword in node.keywords):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name in _IN_SOMEBODYS_NAME:
+                found.append(f"{source.path}:{node.lineno}: {name} without access: say as whom")
+    return found
+
+
 def banned_words(name: str, text: str) -> list[str]:
     """Lines of a text with a banned word."""
     return [

@@ -231,6 +231,17 @@ def test_it_does_not_keep_the_journal() -> None:
     check(bench)
 
 
+@pytest.mark.parametrize("pattern", ["#.$a", "#.#.$a", "*.$a", "#", "#.$a.#", "*"])
+def test_a_wildcard_in_front_finds_nothing_of_the_broker(pattern: str) -> None:
+    """Also where it stands for no word (MQTT-4.7.2-1)."""
+    bench = Bench()
+    retain(bench, "$a", b"the broker's")
+    assert matched(bench, pattern) == []
+    retain(bench, "b.$a", b"anybody's")
+    assert matched(bench, pattern) == ([] if pattern == "*" else [b"anybody's"])
+    assert matched(bench, "$a.#") == [b"the broker's"]
+
+
 WORDS = st.lists(st.sampled_from(["a", "b", "$a", ""]), min_size=1, max_size=4)
 PATTERN = st.lists(st.sampled_from(["a", "b", "$a", "", "*", "#"]), min_size=1, max_size=4)
 
