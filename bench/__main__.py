@@ -91,7 +91,7 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
     "--destination-prefix",
     default="/queue/bench.",
     show_default=True,
-    help="Names are PREFIX00, PREFIX01, ...; /topic/... works for the non-durable case. MQTT: bench/00, ...",
+    help="Names are PREFIX00, PREFIX01, ...; /topic/... works for the non-durable case. MQTT: topic/00, ...",
 )
 @click.option("--in-flight", type=int, default=40_000, show_default=True, help="Most messages sent and not received.")
 @click.option(

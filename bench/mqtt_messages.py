@@ -4,7 +4,7 @@ As for STOMP a *lap* is 10,000 packets joined into one buffer, with a mark where
 buffer is split at the marks, and `number.join(pieces)` makes the next lap in one C call.  Packet ids have two bytes at
 places that are known, and are stamped all at once.
 
-    30 6f 00 08 bench/03 [packet id] <random letters>#0000120003
+    30 6f 00 08 topic/03 [packet id] <random letters>#0000120003
 
 The last eleven bytes of each payload are its number: lap * 10,000 + index; the topic is number % destinations.
 
@@ -26,7 +26,7 @@ from bench.messages import LAP, MARK, TAG_BYTES, Shape
 
 #: Packet ids go round after so many messages; more must not be without acknowledgement.
 PACKET_IDS: Final = 65_535
-PREFIX: Final = "bench/"
+PREFIX: Final = "topic/"  # not the addresses of the cases in STOMP and AMQP: their queues would get it all, too
 LAPS_KEPT: Final = 8  # laps in memory: those that messages in flight can belong to
 
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,;-_"

@@ -48,7 +48,7 @@ def test_what_is_sent(qos: int) -> None:
         codec.receive_data(packets(qos, number, 1)[0])
         (publish,) = codec.events()
         assert isinstance(publish, Publish)
-        assert publish.topics == [f"bench/{number % 16:02d}"]
+        assert publish.topics == [f"topic/{number % 16:02d}"]
         assert publish.packet_ids == ([1 + number % PACKET_IDS] if qos else [])
         assert publish.payloads[0].endswith(b"#%010d" % number)
         assert SHAPE.size_min <= len(publish.payloads[0]) <= SHAPE.size_max
@@ -73,7 +73,7 @@ def test_all_is_taken_however_it_arrives(qos: int, order: str) -> None:
 
 
 def changed(sent: list[bytes]) -> None:
-    sent[5] = sent[5].replace(b"bench/", b"BENCH/")
+    sent[5] = sent[5].replace(b"topic/", b"TOPIC/")
 
 
 def lost(sent: list[bytes]) -> None:
