@@ -32,6 +32,7 @@ from broker.engine.restore import UnknownFormat
 from broker.guard import ADMIN, Guard
 from broker.guarding import users_path
 from broker.log import Log, configure
+from broker.machine import this_machine
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.management.runtime import Listening, create_token, remove_runtime_file, write_runtime_file
@@ -40,9 +41,8 @@ from broker.net.runner import LoopRunner
 from broker.security.users_file import UnusableFile
 from broker.sessions.turn import Turn
 from broker.systemd import Notifier
-from broker.wiring import Parts, Surroundings, assemble, declare, recover, settings_table
+from broker.wiring import Parts, assemble, declare, recover, settings_table
 from store.errors import Corrupt, DirectoryLocked, JournalError
-from store.files import OsFiles
 from store.log import Counters, FileLog
 from store.writer import WriterThread
 
@@ -77,14 +77,7 @@ class Daemon:
         self._unready = ["the journal is being recovered"]
         self._status = EXIT_OK
         self._timer: asyncio.TimerHandle | None = None
-        outside = Surroundings(
-            files=OsFiles(),
-            wall_ms=clock.wall_ms,
-            monotonic=clock.monotonic_seconds,
-            random=clock.chance(),
-            report=log,
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        )
+        outside = this_machine(log)
         self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
 
     def _make_writer(self, journal_log: FileLog) -> WriterThread:

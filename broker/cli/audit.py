@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from broker.cli.failure import USAGE, Failure
 from broker.cli.remote import connect, remote_options
-from broker.cli.settings import data_directory
+from broker.cli.settings import broker_options, data_directory
 
 #: What the extra installs and the audits cannot do without.
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "matplotlib")
@@ -66,13 +66,7 @@ def _audit(command: click.Command) -> click.Command:
     @click.command(
         command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
     )
-    @click.option(
-        "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="BARTLEBY_CONFIG",
-        help="The broker's configuration.",
-    )
-    @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory.")
+    @broker_options
     @click.pass_context
     def run(context: click.Context, /, config: Path | None, data: Path | None, **given: Any) -> None:
         given["journal"] = _journal(given["journal"], config, data)

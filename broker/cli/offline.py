@@ -11,20 +11,8 @@ from typing import IO, Any
 import click
 
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
-from broker.cli.settings import load_config
+from broker.cli.settings import broker_options, load_config
 from broker.log import printable
-
-
-def _config_options(command: Any) -> Any:
-    command = click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The data directory.")(
-        command
-    )
-    return click.option(
-        "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="BARTLEBY_CONFIG",
-        help="The broker's configuration.",
-    )(command)
 
 
 def _report(code: str, /, **fields: str | int) -> None:
@@ -45,7 +33,7 @@ def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
 
 
 @click.command()
-@_config_options
+@broker_options
 def compact(config: Path | None, data: Path | None) -> None:
     """Copy everything that lives together, so that all other segments go.  The broker must not run."""
     from broker.offline.compacting import compact as run
@@ -88,7 +76,7 @@ def export_(directory: Path, output: IO[str]) -> None:
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
 @click.option("--first", type=click.IntRange(min=1), default=1, help="Take messages from this line on only.")
-@_config_options
+@broker_options
 def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None) -> None:
     """Add what an export holds to the journal of a broker that is stopped; the directory may be new."""
     from broker.offline.importing import BadLine, import_lines

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
@@ -14,7 +14,7 @@ from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 import click
 
 from broker.cli.failure import CHECK_FAILED, DENIED, UNREACHABLE, USAGE, Failure
-from broker.cli.settings import data_directory
+from broker.cli.settings import Command, broker_options, data_directory
 from broker.management.runtime import NotRunning, Runtime, read_runtime_file, read_token
 
 #: Seconds that an answer may take: a purge of a very long queue waits for the disk.
@@ -25,8 +25,6 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 
 #: Queues asked for at a time: the largest page there is.
 QUEUES_PER_CALL: Final = 1_000
-
-Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def remote_options(command: Command) -> Command:
@@ -43,13 +41,7 @@ def remote_options(command: Command) -> Command:
             envvar="BARTLEBY_URL",
             help="The broker's HTTP acceptor, http://HOST:PORT.  [default: what the broker left in its data directory]",
         ),
-        click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory."),
-        click.option(
-            "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="BARTLEBY_CONFIG",
-            help="The broker's configuration.",
-        ),
+        broker_options,
     ):
         command = option(command)
     return command

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+import click
 
 from broker.cli.failure import USAGE, Failure
 from broker.config import Config, ConfigError, load
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def broker_options(command: Command) -> Command:
+    """Which broker: --config, --data."""
+    data = click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory.")
+    config = click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="BARTLEBY_CONFIG",
+        help="The broker's configuration.",
+    )
+    return config(data(command))
 
 
 def read_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:

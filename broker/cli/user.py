@@ -10,17 +10,17 @@ import fcntl
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table
-from broker.cli.settings import load_config
+from broker.cli.settings import Command, broker_options, load_config
 from broker.guarding import users_path
 from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
 from broker.security.users_file import (
@@ -33,8 +33,6 @@ from broker.security.users_file import (
 )
 from broker.sessions.sasl import SCRAMS
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
 _APPLIES: Final = "a running broker takes it over within seconds"
 
 
@@ -42,13 +40,7 @@ def _where(command: Command) -> Command:
     """Which users file: --config, --data, --file."""
     for option in (
         click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The users file itself."),
-        click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory."),
-        click.option(
-            "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="BARTLEBY_CONFIG",
-            help="The broker's configuration.",
-        ),
+        broker_options,
     ):
         command = option(command)
     return command

@@ -301,6 +301,16 @@ def unwatch(core: Core, queue: Queue, messages: list[Message]) -> None:
             queue.expiring -= 1
 
 
+def take_out(core: Core, queue: Queue, message: Message) -> None:
+    """Take a ready or scheduled message out of where it waits."""
+    waiting = queue.scheduled.pop(message.id, None)
+    if waiting is not None:
+        core.schedule.remove(waiting[0], (queue.id, message.id))
+    else:
+        unwatch(core, queue, [message])
+        queue.discard(message)
+
+
 def keep_for_later(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Messages that could not be moved stay on their queue, and are tried again after a while."""
     for message in messages:

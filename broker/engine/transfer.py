@@ -209,7 +209,7 @@ def _move(core: Core, queue: Queue, message: Message, destination: _Destination)
         except DiskFull:
             return DISK_FULL
     arrival.publish(core, destination.address, [copy], targets, checked=False)
-    _take(core, queue, message)
+    arrival.take_out(core, queue, message)
     queue.counters.moved += 1
     remove(core, queue, [message], RemovalReason.MOVED)
     return ""
@@ -220,13 +220,3 @@ def _annotations(message: Message, queue: Queue, destination: _Destination) -> A
     if destination.routing_type is not None:  # it is the message's own again
         annotations.pop(ORIG_ROUTING_TYPE, None)
     return annotations
-
-
-def _take(core: Core, queue: Queue, message: Message) -> None:
-    """Take a ready or scheduled message out of where it is."""
-    waiting = queue.scheduled.pop(message.id, None)
-    if waiting is not None:
-        core.schedule.remove(waiting[0], (queue.id, message.id))
-    else:
-        arrival.unwatch(core, queue, [message])
-        queue.discard(message)

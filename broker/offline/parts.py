@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker import clock
 from broker.config import Config
 from broker.engine.core import Report
 from broker.engine.errors import EngineError
 from broker.engine.restore import UnknownFormat
-from broker.wiring import Parts, Surroundings, assemble, recover
+from broker.machine import this_machine
+from broker.wiring import Parts, assemble, recover
 from store.errors import DirectoryLocked, JournalError
-from store.files import OsFiles
 from store.log import FileLog
 from store.writer import InlineWriter
 
@@ -28,14 +26,7 @@ class Stopped:
     def __init__(self, config: Config, report: Report) -> None:
         self._failure: Exception | None = None
         self._woken = False
-        outside = Surroundings(
-            files=OsFiles(),
-            wall_ms=clock.wall_ms,
-            monotonic=clock.monotonic_seconds,
-            random=clock.chance(),
-            report=report,
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        )
+        outside = this_machine(report)
         self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
         self.parts.log.open()
         recover(self.parts, config)

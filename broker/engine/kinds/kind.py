@@ -81,20 +81,10 @@ class Kind:
             if loser is None:
                 continue
             if staying.pop(loser.id, None) is None:
-                self._take_out(core, loser)
+                arrival.take_out(core, self._queue, loser)
             replaced.append(loser)
         self._replaced(core, replaced)
         return list(staying.values())
-
-    def _take_out(self, core: Core, message: Message) -> None:
-        """A message that waits, ready or for its redelivery, is taken from its place."""
-        queue = self._queue
-        waiting = queue.scheduled.pop(message.id, None)
-        if waiting is not None:
-            core.schedule.remove(waiting[0], (queue.id, message.id))
-        else:
-            arrival.unwatch(core, queue, [message])
-            queue.discard(message)
 
     def delivered(self, messages: list[Message]) -> None:
         """A consumer has them."""
@@ -169,7 +159,7 @@ class Kind:
         present.sort(key=lambda message: message.id)
         losers = [loser for loser in map(self.values.arrived, present) if loser is not None]
         for loser in losers:
-            self._take_out(core, loser)
+            arrival.take_out(core, self._queue, loser)
         self._replaced(core, losers)
 
     @property
