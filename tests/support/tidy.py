@@ -84,6 +84,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "broker.importing": ("broker.importing", "broker.config"),
     "broker.offline": (
         "broker.offline",
+        "broker.clock",
         "broker.config",
         "broker.engine",
         "broker.machine",
