@@ -18,6 +18,7 @@ from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp import StompSession
 from broker.sessions.stomp_headers import Options, Prefixes
+from broker.sessions.stomp_websocket import StompWebSocketSession
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.websocket import WebSocketSession
 from protocols.amqp.limits import Limits as AmqpLimits
@@ -60,7 +61,8 @@ class Accepting:
 
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
-            return self._stomp(acceptor)
+            make = self._stomp(acceptor)
+            return self._stomp_over_websocket(make) if acceptor.websocket else make
         if isinstance(acceptor, MqttAcceptor):
             make = self._mqtt(acceptor)
             return self._over_websocket(make, "mqtt", self._packet_bytes_max(acceptor)) if acceptor.websocket else make
@@ -74,6 +76,14 @@ class Accepting:
 
         def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
             return WebSocketSession({subprotocol: _bound(make, outlet, number, peer)}, message_bytes_max=most)
+
+        return wrapped
+
+    def _stomp_over_websocket(self, make: MakeSession) -> MakeSession:
+        most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max
+
+        def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
+            return StompWebSocketSession(_bound(make, outlet, number, peer), message_bytes_max=most)
 
         return wrapped
 

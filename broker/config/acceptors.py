@@ -101,6 +101,8 @@ class StompAcceptor(PrefixedAcceptor):
     """What is spoken here."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 61_613
     """The TCP port, 61613 being STOMP's; 0 takes a free one, which is logged."""
+    websocket: bool = False
+    """true: STOMP over WebSocket, subprotocols v12.stomp, v11.stomp, v10.stomp or none, for clients in browsers."""
     anycast_prefix: str = "/queue/"
     """Destinations with it name anycast addresses, as STOMP users expect; several: with commas; empty: none."""
     multicast_prefix: str = "/topic/"

@@ -134,7 +134,7 @@ def _others(config: Config) -> Iterator[Clash]:
 
 
 def _over_websocket(acceptor: MessagingAcceptor) -> bool:
-    return isinstance(acceptor, AmqpAcceptor | MqttAcceptor) and acceptor.websocket
+    return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
 
 
 def _credits(config: Config) -> Iterator[Clash]:

@@ -19,8 +19,6 @@ from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Message
-from broker.engine.query import split_query
-from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
 from broker.sessions.login import Gate, Peer
 from broker.sessions.stomp_connect import Introduction, login_refused
@@ -29,14 +27,12 @@ from broker.sessions.stomp_format import STOMP_FORMAT
 from broker.sessions.stomp_headers import (
     Headers,
     Options,
-    ack_mode,
     boolean,
-    consumer_window,
     error,
     refused,
-    routing_type,
 )
 from broker.sessions.stomp_send import Sends, find_transaction
+from broker.sessions.stomp_subscribe import durable_name, read_subscribe
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection
@@ -54,9 +50,6 @@ MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
 #: delivered: what a client that does not read costs.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
-
-_DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
-_NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
 class StompSession:
@@ -170,6 +163,11 @@ class StompSession:
         """Everything for the peer since the last call."""
         self._unsendable.bury()
         return self._codec.data_to_send()
+
+    def frames_to_send(self) -> list[bytes]:
+        """The same, frame by frame."""
+        self._unsendable.bury()
+        return self._codec.frames_to_send()
 
     def flushed(self) -> None:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
@@ -344,59 +342,28 @@ class StompSession:
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
-        mode = ack_mode(headers)
-        prefix, name, stated = self._options.prefixes.split(destination.decode())
-        asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
-        name, query = split_query(name)
+        wishes, prefix = read_subscribe(headers, self._options, self._access, self._origin, self._remote)
         self._publish_first()
-        durable_name = self._durable_name(headers, "SUBSCRIBE")
-        no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
-        consumer = self._engine.subscribe(
-            self,
-            Wishes(
-                name,
-                next((t for t in (asked, stated, query.routing_type) if t is not None), None),
-                name=durable_name,
-                durable=bool(durable_name),
-                selector=headers.get(b"selector", b"").decode(),
-                no_local=self._origin if no_local else "",
-                ack_mode=mode,
-                window=consumer_window(headers, mode, self._options.window),
-                client_id=self._access.client_id,
-                remote=self._remote,
-                user=self._access.user,
-                access=self._access,
-                priority=query.priority or 0,
-                asked=query.asked,
-            ),
-        )
+        consumer = self._engine.subscribe(self, wishes)
         consumer.paused = self._write_blocked
         subscription = Subscription(id, consumer, prefix, self._codec.version)
         self._subscriptions[id] = subscription
         self._by_number[subscription.number] = subscription
 
-    def _durable_name(self, headers: Headers, command: str) -> str:
-        name = next((headers[n] for n in _DURABLE_NAMES if n in headers), b"").decode()
-        client = self._access.client_id
-        if name and not client:
-            detail = "a durable subscription needs the client-id header on CONNECT"
-            raise error(command, "client-id missing", detail, headers)
-        return f"{client}.{name}" if name else ""
-
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
-        durable_name = self._durable_name(headers, "UNSUBSCRIBE")
+        durable = durable_name(headers, "UNSUBSCRIBE", self._access)
         id = headers.get(b"id")
         if id is None and b"destination" in headers:
             id = b"subscription/" + headers[b"destination"]
         subscription = self._subscriptions.pop(id, None) if id is not None else None
-        if subscription is None and not durable_name:
+        if subscription is None and not durable:
             raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
         if subscription is not None:
             del self._by_number[subscription.number]
             self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
-        if durable_name:
-            self._engine.delete_subscription(durable_name, access=self._access)
+        if durable:
+            self._engine.delete_subscription(durable, access=self._access)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""

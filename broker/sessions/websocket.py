@@ -1,13 +1,15 @@
-"""Any session over WebSocket (RFC 6455): its bytes travel in binary messages of a subprotocol.
+"""Any session over WebSocket (RFC 6455): its bytes travel in messages of a subprotocol.
 
 The peer's handshake decides which session there will be; until then only the bytes of one request are kept.  How the
-bytes are cut into messages means nothing, either way (AMQP 1.0 WebSocket binding, 2.4; MQTT 5.0, 6).
+bytes are cut into messages means nothing in AMQP and MQTT, whose messages are binary (AMQP 1.0 WebSocket binding, 2.4;
+MQTT 5.0, 6).  `stomp_websocket` has the
+rules of STOMP.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -33,11 +35,15 @@ class WebSocketSession(WrappingSession):
     `offered` gives what to make for each subprotocol, best first.  `message_bytes_max` bounds one message.
     """
 
+    takes_text = False  # whether text messages are bytes too
+    bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
+
     def __init__(self, offered: Mapping[str, MakeSession], *, message_bytes_max: int) -> None:
         super().__init__()
         self._offered = offered
         self._ws = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in offered],
+            select_subprotocol=_one_or_none if self.bare else None,
             max_size=message_bytes_max,
             logger=_SILENT,
         )
@@ -76,28 +82,37 @@ class WebSocketSession(WrappingSession):
         response = self._ws.accept(request)
         self._ws.send_response(response)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-            assert self._ws.subprotocol is not None, "a handshake without a subprotocol in common is refused"
-            self.inner = self._offered[self._ws.subprotocol]()
+            chosen = self._ws.subprotocol
+            assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
+            self.inner = self._offered[chosen or next(iter(self._offered))]()
 
     def _on_frame(self, frame: Frame, inner: Session) -> None:
         """A part of a message, or the peer's goodbye; pings are answered already."""
         if frame.opcode is Opcode.CLOSE:
             self.ended = True
             inner.receive_eof()
-        elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
-            inner.receive_data(bytes(frame.data))
-        elif frame.opcode is Opcode.TEXT:
+        elif frame.opcode is Opcode.TEXT and not self.takes_text:
             self._ws.fail(CloseCode.UNSUPPORTED_DATA, "send binary messages")
             inner.receive_eof()
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT, Opcode.TEXT):
+            inner.receive_data(bytes(frame.data))
 
     def data_to_send(self) -> bytes:
         """Bytes for the peer since the last call: what the inner session says is one message."""
         inner = self.inner
         if inner is not None and not self.ended:
-            data = inner.data_to_send()
-            if data:
-                self._ws.send_binary(data)
+            self._send_from(inner)
             if inner.close_expected:
                 self.ended = True
                 self._ws.send_close(CloseCode.NORMAL_CLOSURE)
         return b"".join(self._ws.data_to_send())
+
+    def _send_from(self, inner: Session) -> None:
+        data = inner.data_to_send()
+        if data:
+            self._ws.send_binary(data)
+
+
+def _one_or_none(protocol: ServerProtocol, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+    """The subprotocol of a handshake that may offer none.  Raises NegotiationError for unknown ones."""
+    return ServerProtocol.select_subprotocol(protocol, subprotocols) if subprotocols else None

@@ -49,7 +49,10 @@ _MS_DIGITS_MAX: Final = 10
 
 
 class StompConnection:
-    """One connection.  Sessions append ready-made MESSAGE frames to `out`; everything else goes through `send_*`."""
+    """One connection.  Sessions append ready-made MESSAGE frames to `out`; everything else goes through `send_*`.
+
+    A frame of `out` is in one piece, or in three: its head, its body and NUL.
+    """
 
     def __init__(self, limits: Limits = _DEFAULT_LIMITS) -> None:
         self.version = "1.0"
@@ -264,6 +267,17 @@ class StompConnection:
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
+
+    def frames_to_send(self) -> list[bytes]:
+        """The same, frame by frame; a heart-beat counts as one."""
+        frames: list[bytes] = []
+        pieces = iter(self.out)
+        for piece in pieces:
+            # Only the head of a frame whose body was not worth copying ends so; its body and NUL follow.
+            apart = piece.endswith(b"\n") and piece != HEARTBEAT
+            frames.append(b"".join((piece, next(pieces), next(pieces))) if apart else piece)
+        self.out.clear()
+        return frames
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""

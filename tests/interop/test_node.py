@@ -32,13 +32,18 @@ def install(npm: str) -> None:
 @pytest.mark.skipif(NODE is None or NPM is None, reason="node and npm are not installed")
 @pytest.mark.timeout(INSTALL_S + SUITE_S)
 def test_clients_of_node(broker: DaemonProcess) -> None:
+    assert run_suite(broker.port) >= 75, "each scenario runs with each client and version"
+
+
+def run_suite(port: int, **environment: str) -> int:
+    """How many scenarios pass; all do."""
     assert NODE is not None
     assert NPM is not None
     install(NPM)
     command = [NODE, "--test", "--test-reporter=tap", "suite.test.mjs"]
-    environment = {**os.environ, "BROKER_PORT": str(broker.port)}
+    environment = {**os.environ, **environment, "BROKER_PORT": str(port)}
     result = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=SUITE_S)
     assert result.returncode == 0, result.stdout + result.stderr
     passed = re.search(r"^# pass (\d+)$", result.stdout, re.MULTILINE)
     assert passed is not None
-    assert int(passed[1]) >= 75, "each scenario runs with each client and version"
+    return int(passed[1])

@@ -1,4 +1,5 @@
-// Two STOMP clients of Node.js behind one small interface, so that one suite drives both.
+// STOMP clients of Node.js behind one small interface, so that one suite drives all: over TCP, or with BROKER_WEB set
+// over WebSocket.
 //
 //   connect(port, version, headers) -> connection      put(destination, body, headers): resolves with the RECEIPT
 //   subscribe(destination, ack, headers) -> next()     a message: {headers, body: Buffer}
@@ -8,6 +9,7 @@
 import { Client, Versions } from '@stomp/stompjs';
 import { TCPWrapper } from '@stomp/tcp-wrapper';
 import stompit from 'stompit';
+import { WebSocket } from 'ws';
 
 // Values that arrive before or after somebody waits for them.
 class Inbox {
@@ -33,11 +35,15 @@ class StompJs {
   #receipts = 0;
   #failed = new Inbox();
 
+  static wire(port) {
+    return new TCPWrapper('127.0.0.1', port);
+  }
+
   static connect(port, version, headers = {}, beat = 0) {
-    const connection = new StompJs();
+    const connection = new this();
     return new Promise((resolve, reject) => {
       connection.client = new Client({
-        webSocketFactory: () => new TCPWrapper('127.0.0.1', port),
+        webSocketFactory: () => this.wire(port, version),
         stompVersions: new Versions([version]),
         connectHeaders: headers,
         reconnectDelay: 0,
@@ -105,6 +111,13 @@ class StompJs {
 
   drop() {
     return this.client.deactivate({ force: true });
+  }
+}
+
+// As in a browser: its messages are text unless a body is bytes.
+class StompJsWeb extends StompJs {
+  static wire(port, version) {
+    return new WebSocket(`ws://127.0.0.1:${port}/`, new Versions([version]).protocolVersions());
   }
 }
 
@@ -185,4 +198,4 @@ class Stompit {
   }
 }
 
-export const clients = { stompjs: StompJs, stompit: Stompit };
+export const clients = process.env.BROKER_WEB ? { stompjsweb: StompJsWeb } : { stompjs: StompJs, stompit: Stompit };

@@ -1,0 +1,37 @@
+"""STOMP over WebSocket, as browsers speak it with other brokers.
+
+The subprotocols are named after the versions, but it is CONNECT that decides; one who offers none is welcome too.
+Frames are text messages as long as they are UTF-8, and binary ones if not, which a browser would refuse as text.  What
+a client sends may be cut anywhere; what it gets is a message a frame, since many clients look for no second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.sessions.session import Session
+from broker.sessions.stomp import StompSession
+from broker.sessions.websocket import WebSocketSession
+
+SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
+
+
+class StompWebSocketSession(WebSocketSession):
+    """A STOMP session in a WebSocket."""
+
+    takes_text = True
+    bare = True
+
+    def __init__(self, make: Callable[[], Session], *, message_bytes_max: int) -> None:
+        super().__init__(dict.fromkeys(SUBPROTOCOLS, make), message_bytes_max=message_bytes_max)
+
+    def _send_from(self, inner: Session) -> None:
+        assert isinstance(inner, StompSession)
+        for frame in inner.frames_to_send():
+            try:
+                frame.decode()
+            except UnicodeDecodeError:
+                self._ws.send_binary(frame)
+            else:
+                self._ws.send_text(frame)
