@@ -99,6 +99,7 @@ class Journal:
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
         self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
         self._asked = 0
+        self._refused = False  # something, since the last segment was begun
         # The open entry, and the segment it goes to: `_used` and `_capacity` in bytes, without the open entry.
         self._parts: list[bytes] = []
         self._count = 0
@@ -205,8 +206,8 @@ class Journal:
 
     @property
     def accepting(self) -> bool:
-        """Whether there is room for new messages."""
-        return not self._log.full or self._left() >= self._reserve
+        """Whether there is room for new messages; not while the disk is full and one, large perhaps, was refused."""
+        return not self._log.full or (not self._refused and self._left() >= self._reserve)
 
     def _left(self) -> int:
         return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
@@ -235,6 +236,7 @@ class Journal:
                 self._seal()
                 self._roll()
         elif left < (0 if essential else self._reserve):
+            self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 
     def _ask(self, segment: int) -> None:
@@ -330,6 +332,7 @@ class Journal:
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
         self._capacity = self._log.spare_bytes
+        self._refused = False
         self._mentioned.clear()
         self._writer.submit(Begin(self.segment, self.broker_id, self._position))
         opened = record.opened(self._id_limit, self.space.segments, self._about)

@@ -353,6 +353,7 @@ def test_a_full_disk_refuses_stores_and_takes_removals() -> None:
     with pytest.raises(JournalFull, match=r"\d+ bytes are left in the last segment, and the disk is full"):
         journal.reserve(1000)
     assert journal.empty, "nothing has changed"
+    assert not desk.accepting(), "whoever is refused is right to look at the status"
     journal.reserve(500, essential=True)
     journal.add(record.removed(1, RemovalReason.CONSUMED, list(range(60))))
     desk.commit()
