@@ -118,6 +118,8 @@ class Daemon:
         reasons = list(self._unready)
         if not self.parts.journal.accepting:
             reasons.append("the disk is full")
+        elif self.engine.core.usage.disk.full:
+            reasons.append(f"{self.engine.core.usage.disk.percent} % of the disk is used: producers wait")
         return reasons
 
     def acceptors(self) -> Sequence[AcceptorState]:
@@ -287,6 +289,7 @@ class Daemon:
             accepting = Accepting(config, self.turn, self._guard.gate)
             origins: dict[str, int] = {}
             self.turn.enter()
+            self.parts.disk.start()
             accepting.restore()
             for name, acceptor in config.messaging_acceptors.items():
                 listener = Listener(

@@ -61,6 +61,11 @@ CODES: Final[dict[str, Code]] = {
     "connection.silent": Code("info", "A peer's heart-beats ceased; its deliveries count as failed.", True),
     "connection.unaccepted": Code("error", "The system gave no socket for a peer that connects.", True),
     "consumer.slow": Code("warning", "A consumer acknowledges less than its address asks for; KILL closes it.", True),
+    "disk.full": Code("error", "The disk is fuller than max-disk-usage or min-disk-free allows: producers wait."),
+    "disk.room": Code("info", "The disk has room again: producers go on."),
+    "disk.unseen": Code(
+        "warning", "The system does not tell how much room the disk has; what was seen last holds.", True
+    ),
     "divert.deleted": Code("info", "An operator deleted a divert."),
     "divert.made": Code("info", "An operator made a divert."),
     "divert.no_address": Code("warning", "A divert's forwarding address cannot be made: it gets no copies.", True),

@@ -16,6 +16,7 @@ from broker.engine import alter
 from broker.engine.address import Address
 from broker.engine.configured import declare_divert, delete_undeclared
 from broker.engine.core import Report
+from broker.engine.disk import DiskWatch
 from broker.engine.engine import Engine
 from broker.engine.limits import Limits
 from broker.engine.message import Format
@@ -46,6 +47,7 @@ class Parts:
     journal: Journal
     engine: Engine
     turn: Turn
+    disk: DiskWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,15 @@ def assemble(
     engine.security.change(permission_table(config))
     engine.retained.messages_max = config.limits.retained_messages_max
     engine.retained.bytes_max = config.limits.retained_bytes_max
-    return Parts(log, writer, journal, engine, Turn(engine, wake))
+    disk = DiskWatch(
+        engine.core,
+        engine.alarms,
+        lambda: outside.files.space(log.directory),
+        usage_max=config.broker.max_disk_usage,
+        free_min=config.broker.min_disk_free,
+        period=config.broker.disk_scan_period,
+    )
+    return Parts(log, writer, journal, engine, Turn(engine, wake), disk)
 
 
 def formats() -> list[Format]:

@@ -69,6 +69,9 @@ class Files(Protocol):
     def read_head(self, path: str, nbytes: int) -> bytes:
         """The first `nbytes` of a file, or all if it is shorter."""
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Used and free bytes of the file system that has a directory; what only root may use is neither."""
+
     def create(self, path: str) -> File:
         """A new, empty file; an old one of that name loses its bytes."""
 
@@ -187,6 +190,11 @@ class OsFiles:
         """See Files."""
         with open(path, "rb") as file:
             return file.read(nbytes)
+
+    def space(self, path: str) -> tuple[int, int]:
+        """See Files."""
+        found = os.statvfs(path)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize
 
     def create(self, path: str) -> File:
         """See Files."""

@@ -71,9 +71,15 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "messages": answer["messages"],
         "memory": memory,
         "journal": f"{journal['segments']} segments, {size_shown(journal['pending_bytes'])} not yet durable",
-        "disk": f"{size_shown(journal['disk_free_bytes'])} free" + ("" if journal["accepting"] else ", full"),
+        "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return facts
+
+
+def _disk_state(journal: dict[str, Any]) -> str:
+    if not journal["accepting"]:
+        return ", full"
+    return ", beyond its limit: producers wait" if journal["disk_full"] else ""
 
 
 @click.group()

@@ -34,6 +34,12 @@ class BrokerSection(Section):
     """Memory for all queued messages, above which every address counts as full; -1: global-max-size-percent."""
     global_max_size_percent: Annotated[int, Field(ge=1, le=100)] = 50
     """The part of the machine's memory for queued messages: the other half is for buffers and everybody else."""
+    max_disk_usage: Annotated[int, Field(ge=-1, le=100)] = 90
+    """Percent of the journal's disk, as df counts, from which every address counts as full; -1: no limit."""
+    min_disk_free: BytesOrUnlimited = -1
+    """Free bytes of the journal's disk below which every address counts as full; -1: max-disk-usage says it."""
+    disk_scan_period: MillisecondsOrOff = 5_000
+    """How often the disk's room is looked at: seconds, in which no disk fills its last tenth; 0 or -1: at the start."""
 
     def global_size_max(self, memory_bytes: int) -> int:
         """Bytes that all queued messages may take on a machine (or in a container) with so much memory."""

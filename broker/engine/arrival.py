@@ -152,6 +152,10 @@ def check_admitted(core: Core, address: Address) -> None:
     policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
     full = policy is AddressFullPolicy.FAIL and (address.full or core.usage.full)
     if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
+        if core.usage.disk.full and not address.full:
+            raise AddressFull(
+                f"address {address.name} takes no messages: {core.usage.disk.percent} % of the disk is used"
+            )
         raise AddressFull(
             f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
         )

@@ -24,6 +24,7 @@ from broker.engine.message import Format, Message
 from broker.engine.notes import Notes
 from broker.engine.queue import Queue
 from broker.engine.timetable import Timetable
+from broker.engine.usage import Usage
 from store.journal import Journal
 
 #: Due messages handled in one tick: bounds a tick when a million messages expire in the same second.
@@ -41,22 +42,6 @@ class Report(Protocol):
     """Where the engine reports what an operator should know.  `code` is stable; fields are plain values."""
 
     def __call__(self, code: str, /, **fields: str | int) -> None: ...
-
-
-class Usage:
-    """Memory held by messages in the whole broker, in bytes, against one limit (-1: none)."""
-
-    __slots__ = ("bytes", "bytes_max", "messages")
-
-    def __init__(self, bytes_max: int = -1) -> None:
-        self.bytes = 0
-        self.bytes_max = bytes_max
-        self.messages = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether the limit is reached."""
-        return 0 <= self.bytes_max <= self.bytes
 
 
 class Work:

@@ -213,7 +213,7 @@ class Engine:
             return False
         if not address.full and not self.core.usage.full:
             return False
-        if not address.blocked:
+        if not address.blocked and not self.core.usage.disk.full:  # which has been told
             self.core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
         address.blocked[producer] = None
         self.core.blocking[address] = None

@@ -46,11 +46,6 @@ _LEFT: Final = leave_all(
             "journal-lock-monitor-timeout",
             "journal-lock-monitor-max-retries",
         ),
-        "a full disk stops producers by itself, journal.reserve being kept for consumers": (
-            "max-disk-usage",
-            "min-disk-free",
-            "disk-scan-period",
-        ),
         "one event loop does the work: there are no pools to size": (
             "thread-pool-max-size",
             "scheduled-thread-pool-max-size",
@@ -157,6 +152,11 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
     "global-max-size-percent-of-jvm-max-memory": Take(
         ("broker", "global-max-size-percent"), change="of the machine's or container's memory: there is no JVM"
     ),
+    "max-disk-usage": Take(
+        ("broker", "max-disk-usage"), change="room that the file system keeps for root is not counted"
+    ),
+    "min-disk-free": Take(("broker", "min-disk-free")),
+    "disk-scan-period": Take(("broker", "disk-scan-period")),
     "journal-file-size": Take(("journal", "segment-size")),
     "journal-compact-min-files": Take(("journal", "compact-min-files")),
     "journal-compact-percentage": Take(

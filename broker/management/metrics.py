@@ -150,6 +150,10 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(f"broker_journal_{name}", meaning, value=value)
         free = disk_usage(self._broker.data_directory).free
         yield GaugeMetricFamily("broker_disk_free_bytes", "Room on the journal's disk.", value=free)
+        full = self._broker.engine.core.usage.disk.full
+        yield GaugeMetricFamily(
+            "broker_disk_full", "1 while max-disk-usage or min-disk-free stop producers.", value=full
+        )
 
     def _build(self) -> Iterator[Metric]:
         info = GaugeMetricFamily("broker_build_info", "Always 1.", labels=["version", "name"])

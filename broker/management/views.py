@@ -218,6 +218,7 @@ def _journal(broker: Broker) -> Json:
         "syncs": counters.syncs,
         "slow_syncs": counters.slow_syncs,
         "disk_free_bytes": disk_usage(broker.data_directory).free,
+        "disk_full": broker.engine.core.usage.disk.full,
     }
 
 

@@ -376,7 +376,9 @@ class AmqpSession:
 
     def _drop(self, link: Link, *, closed: bool) -> None:
         """A link is gone."""
-        self._incoming.pop(link, None)
+        incoming = self._incoming.pop(link, None)
+        if incoming is not None:
+            incoming.gone()
         outgoing = self._outgoing.pop(link, None)
         if outgoing is not None:
             self._draining.pop(outgoing, None)
@@ -482,6 +484,10 @@ class AmqpSession:
     def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
         self._answers.add(session, role, ids, state)
+
+    def speak(self) -> None:
+        """What a link said outside of the peer's own turn goes out with this tick."""
+        self._turn.touch(self._outlet)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""

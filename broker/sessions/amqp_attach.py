@@ -88,6 +88,7 @@ class Attacher:
             raise link_error(INVALID_FIELD, "attach: a sender names its target.")
         asked = stated_routing(target.capabilities)
         engine = self._owner.engine
+        address: Address | None = None
         if target.dynamic:
             topic = asked is RoutingType.MULTICAST or TEMPORARY_TOPIC in target.capabilities
             address = self._make_dynamic(link, topic, Permission.SEND)
@@ -99,7 +100,9 @@ class Attacher:
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
             found, _ = engine.router.destination(name, wanted, access=self._owner.access, asked=query.asked)
             link.order = found.name
+            address = found
         made = IncomingLink(self._owner, link, target.address or None, asked)
+        made.wait_for_room(address)
         limit = link.session.limits.message_bytes_max
         link.send_attach(
             source=attach.source,

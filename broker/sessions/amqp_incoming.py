@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.engine.access import Access
-from broker.engine.address import Address
+from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Format, Message, RoutingType
@@ -47,6 +47,9 @@ class Owner(Protocol):
 
     def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
+
+    def speak(self) -> None:
+        """What a link said outside of the peer's own turn goes out with this tick."""
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """An open transaction.  Raises AmqpError."""
@@ -95,6 +98,7 @@ class IncomingLink:
         self._asked = asked
         self._runs: list[_Run] = []
         self._blocked = False
+        self._waiting: dict[Producer, None] = {}  # where it stands while its first credit waits
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -205,10 +209,28 @@ class IncomingLink:
         if not self._blocked and self.link.credit <= options.low_credits:
             self.link.send_credit(options.credits)
 
+    def wait_for_room(self, address: Address | None) -> None:
+        """No first credit while the address is full, or (the anonymous relay) the disk."""
+        engine = self._owner.engine
+        if address is not None:
+            self._blocked = engine.block_if_full(address, self)
+            self._waiting = address.blocked
+        else:
+            disk = engine.core.usage.disk
+            self._blocked = disk.full
+            self._waiting = disk.waiting
+            if disk.full:
+                disk.waiting[self] = None
+
+    def gone(self) -> None:
+        """The link is detached: it waits for nothing."""
+        self._waiting.pop(self, None)
+
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""
         self._blocked = False
         self.top_up()
+        self._owner.speak()
 
 
 class Gathered:

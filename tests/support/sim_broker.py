@@ -80,6 +80,8 @@ class SimBroker:
         self.parts.log.open()
         self.verdict, self.restored = recover(self.parts, self.config)
         self.parts.turn.enter()
+        if self.files.capacity is not None:
+            self.parts.disk.start()
         self.restore_sessions()
         self.run()
 

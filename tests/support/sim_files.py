@@ -26,6 +26,9 @@ from store.errors import DirectoryLocked
 SECTOR: Final = 512
 LOCK_PID: Final = 4242
 
+#: The free bytes of a disk without a capacity.
+ENDLESS: Final = 1 << 50
+
 
 class Crash(BaseException):
     """The power went.  Not an Exception: nothing in the code under test may catch it."""
@@ -113,6 +116,7 @@ class SimFiles:
         self.operations = 0
         self.history: list[str] = []
         self.faults = 0
+        self.unseen = False  # nobody can tell how much room there is
         self.generation = 0
         self._names: dict[str, Node] = {}
         self._durable_names: dict[str, Node] = {}
@@ -228,6 +232,11 @@ class SimFiles:
     def read_head(self, path: str, nbytes: int) -> bytes:
         self._read_step("read_head", path)
         return bytes(self._node(path).current[:nbytes])
+
+    def space(self, path: str) -> tuple[int, int]:
+        if self.unseen:
+            raise self.error(Fault.EIO)
+        return self.used(), ENDLESS if self.capacity is None else max(self.capacity - self.used(), 0)
 
     def _read_step(self, operation: str, path: str) -> None:
         if self.step(operation, path) is Fault.CRASH:

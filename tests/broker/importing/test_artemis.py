@@ -31,6 +31,8 @@ def test_settings_of_the_broker(tmp_path: Path) -> None:
     assert "the system property shop.broker.name" in finding(found, "name").why
     assert tables["broker"]["message-expiry-scan-period"] == "10s"
     assert tables["broker"]["global-max-size"] == "256MiB"
+    assert tables["broker"]["max-disk-usage"] == 85
+    assert tables["broker"]["disk-scan-period"] == "2s"
     assert tables["journal"]["segment-size"] == "32MiB"
     assert tables["journal"]["retention"] == {"enabled": True, "max-age": "3d", "max-bytes": "2GiB"}
     assert finding(found, "persistence-enabled").outcome is Outcome.TAKEN

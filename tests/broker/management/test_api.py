@@ -34,6 +34,7 @@ def test_status_counts_what_is_there(tmp_path: Path) -> None:
         assert status["acceptors"][0]["listening"] == ["127.0.0.1:61613"]
         assert status["journal"]["accepting"] is True
         assert status["journal"]["disk_free_bytes"] > 0
+        assert status["journal"]["disk_full"] is False
 
     serve(tmp_path, check)
 

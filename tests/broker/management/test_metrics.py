@@ -60,6 +60,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_queues",
             "broker_addresses",
             "broker_disk_free_bytes",
+            "broker_disk_full",
             "broker_journal_fsync_seconds_count",
             "broker_journal_fsync_seconds_sum",
             "broker_journal_slow_fsyncs_total",

@@ -242,6 +242,19 @@ def test_a_full_address_rejects_or_gives_no_credit() -> None:
     assert blocked.credit > 0
 
 
+def test_a_stopped_sender_gets_its_credit_as_soon_as_somebody_else_makes_room() -> None:
+    """The credit lay with the broker until it had something else to say to this client."""
+    broker, client = started({"match": "b", "max-size-messages": 1, "address-full-policy": "BLOCK"})
+    link = client.sender("b", "queue")
+    for n in range(link.credit):
+        client.send(link, message(str(n)))
+    assert link.credit == 0
+    consumer = AmqpSim(broker)
+    consumer.receiver("b", credit=2000)
+    consumer.settle(*consumer.take())
+    assert link.credit > 0
+
+
 def test_a_message_that_is_none_is_rejected_and_the_others_count() -> None:
     broker, client = started()
     outcomes = client.send(client.sender("a", "queue"), message("1"), b"\x00nonsense", message("2"))
