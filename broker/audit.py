@@ -22,6 +22,7 @@ AUDITED: Final = frozenset(
         "login.refused",
         "login.revoked",
         "login.too_many",
+        "management.called",
         "management.denied",
         "queue.moved",
         "queue.purged",

@@ -39,6 +39,7 @@ from broker.management.runtime import Listening, create_token, remove_runtime_fi
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.security.users_file import UnusableFile
+from broker.sessions.login import Gate
 from broker.sessions.turn import Turn
 from broker.systemd import Notifier
 from broker.wiring import Parts, assemble, declare, recover, settings_table
@@ -102,6 +103,11 @@ class Daemon:
     def engine(self) -> Engine:
         """The engine."""
         return self.parts.engine
+
+    @property
+    def gate(self) -> Gate:
+        """Who may come in."""
+        return self._guard.gate
 
     @property
     def turn(self) -> Turn:
@@ -311,7 +317,9 @@ class Daemon:
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
-                server = HttpServer(self, token)
+                server = HttpServer(
+                    self, token, context=self._guard.context(name), open_metrics=http_acceptor.open_metrics
+                )
                 self._http[name] = server
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
         except OSError as error:
@@ -323,7 +331,9 @@ class Daemon:
         return sum(listener.count for listener in self.listeners.values())
 
     def _note_listening(self, name: str, protocol: str, addresses: list[tuple[str, int]]) -> None:
-        listening = [Listening(name, protocol, host, port) for host, port in addresses]
+        tls = self.config.acceptors[name].tls
+        certificate = str(tls.certificate.absolute()) if tls is not None else ""
+        listening = [Listening(name, protocol, host, port, certificate) for host, port in addresses]
         self._listening[name] = listening
         for address in listening:
             self._log("listening", acceptor=name, protocol=protocol, address=str(address))

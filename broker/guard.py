@@ -123,7 +123,7 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     policy = load_policy(config)
     if known and policy.users is None:
         raise UnusableFile(f"{users_path(config)}: the users file is gone: put it back, or restart the broker")
-    contexts = {name: _context(name, each.tls) for name, each in config.messaging_acceptors.items() if each.tls}
+    contexts = {name: _context(name, each.tls) for name, each in config.enabled_acceptors.items() if each.tls}
     return Prepared(config, policy, permission_table(config), contexts, stamp)
 
 
@@ -153,7 +153,7 @@ def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
 def _stamp(config: Config) -> Stamp:
     """What changes when one of the files does."""
     paths = [users_path(config)]
-    for acceptor in config.messaging_acceptors.values():
+    for acceptor in config.enabled_acceptors.values():
         if acceptor.tls:
             paths += tls_settings(acceptor.tls).files
     return tuple(map(_stat, paths))

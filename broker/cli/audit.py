@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from broker.cli.failure import USAGE, Failure
-from broker.cli.remote import connect, remote_options
+from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
 
 #: What the extra installs and the audits cannot do without.
@@ -90,14 +90,13 @@ def _ledger(command: click.Command) -> click.Command:
         compare: bool,
         config: Path | None,
         data: Path | None,
-        url: str | None,
-        token_file: Path | None,
         **given: Any,
     ) -> None:
+        where = {name: given.pop(name) for name in CALLING}
         if compare:
-            given["balance"] = _balance(config, data, url, token_file)
-        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, ("url", "token_file")):
-            raise click.UsageError("--url and --token-file are for --compare")
+            given["balance"] = _balance(config, data, where)
+        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, CALLING):
+            raise click.UsageError("--url, --ca-file, --user and --token-file are for --compare")
         given["journal"] = _journal(given["journal"], config, None if compare and given["journal"] else data)
         context.invoke(command, **given)
 
@@ -112,14 +111,14 @@ def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> 
     return given
 
 
-def _balance(config: Path | None, data: Path | None, url: str | None, token_file: Path | None) -> Any:
+def _balance(config: Path | None, data: Path | None, where: dict[str, Any]) -> Any:
     """What the running broker says is on its queues.
 
     It is asked before the journal is looked at, so that the journal has all that the answer speaks of.  Statuses of the
     other commands mean something else here: whatever fails is 2.
     """
     try:
-        return connect(config, data, url, token_file).get("/api/v1/balance")
+        return connect(config, data, **where).get("/api/v1/balance")
     except Failure as failure:
         failure.exit_code = USAGE  # type: ignore[misc]  # click looks at the instance, whatever it declares
         raise

@@ -1,15 +1,23 @@
-"""The running broker, over its HTTP acceptor: where it is, the key to it, and calls that fail in sentences."""
+"""The running broker, over its HTTP acceptor: where it is, the key to it, and calls that fail in sentences.
+
+On the broker's own machine its owner needs nothing: where it listens, its token and its certificate are in its data
+directory.  From elsewhere it is a URL and a user, whose password comes from a prompt or the environment and goes over
+TLS only, or a file with a token.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import ssl
 from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 import click
 
@@ -26,9 +34,17 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 #: Queues asked for at a time: the largest page there is.
 QUEUES_PER_CALL: Final = 1_000
 
+#: Where a user's password is, for scripts.
+PASSWORD_VARIABLE: Final = "BARTLEBY_PASSWORD"
+
+_END: Final = "-----END CERTIFICATE-----\n"
+
+#: What `remote_options` adds beside --config and --data.
+CALLING: Final = ("url", "ca_file", "user", "token_file")
+
 
 def remote_options(command: Command) -> Command:
-    """Where the running broker is: --data, --config, --url, --token-file."""
+    """Where the running broker is, and who calls: --data, --config, --url, --ca-file, --user, --token-file."""
     for option in (
         click.option(
             "--token-file",
@@ -37,9 +53,20 @@ def remote_options(command: Command) -> Command:
             help="The file with the token.  [default: management.token in the data directory]",
         ),
         click.option(
+            "--user",
+            envvar="BARTLEBY_USER",
+            help=f"A user of the broker; the password is asked for, or in {PASSWORD_VARIABLE}.",
+        ),
+        click.option(
+            "--ca-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="BARTLEBY_CA_FILE",
+            help="Authorities that the broker's certificate may come from, in PEM.  [default: those of the system]",
+        ),
+        click.option(
             "--url",
             envvar="BARTLEBY_URL",
-            help="The broker's HTTP acceptor, http://HOST:PORT.  [default: what the broker left in its data directory]",
+            help="The broker's HTTP acceptor, https://HOST:PORT.  [default: what is in its data directory]",
         ),
         broker_options,
     ):
@@ -55,11 +82,11 @@ def queue_path(name: str) -> str:
 class Remote:
     """Calls to one broker."""
 
-    def __init__(self, url: str, token: str, *, hint: str = "") -> None:
+    def __init__(self, url: str, authorization: str, context: ssl.SSLContext | None = None, *, hint: str = "") -> None:
         self._url = url.rstrip("/")
-        self._token = token
+        self._authorization = authorization
         self._hint = hint
-        self._opener: OpenerDirector = build_opener(ProxyHandler({}))
+        self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
     def get(self, path: str, **parameters: str | int) -> Any:
         """The answer to a GET."""
@@ -84,7 +111,7 @@ class Remote:
             page += 1
 
     def _call(self, method: str, path: str) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": self._authorization}
         request = Request(self._url + path, method=method, headers=headers)  # http or https: `connect` sees to it
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
@@ -117,21 +144,63 @@ def _with_query(path: str, parameters: dict[str, str | int]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def connect(config: Path | None, data: Path | None, url: str | None, token_file: Path | None) -> Remote:
-    """The running broker.  Without `url` and `token_file` both come from the data directory."""
-    directory = None if url and token_file else data_directory(config, data)
-    hint = ""
+def connect(
+    config: Path | None,
+    data: Path | None,
+    url: str | None,
+    token_file: Path | None,
+    user: str | None = None,
+    ca_file: Path | None = None,
+) -> Remote:
+    """The running broker.  What is not given comes from the data directory."""
+    directory = None if url and (token_file or user) else data_directory(config, data)
+    hint = certificate = ""
     if not url:
         assert directory is not None
         runtime = _runtime(directory)
-        url = runtime.management_url
-        if url is None:
+        if runtime.management is None:
             raise Failure(UNREACHABLE, "the broker has no HTTP acceptor: enable [acceptors.http]")
+        url, certificate = runtime.management
         if not runtime.alive:
             hint = f"process {runtime.pid}, which served {directory}, is gone: the broker seems to have been killed"
     elif urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise Failure(USAGE, f"--url {url}: give http://HOST:PORT")
-    return Remote(url, _token(directory, token_file), hint=hint)
+        raise Failure(USAGE, f"--url {url}: give https://HOST:PORT or http://HOST:PORT")
+    authorization = _login(url, user) if user else f"Bearer {_token(directory, token_file)}"
+    return Remote(url, authorization, _context(ca_file, certificate), hint=hint)
+
+
+def _login(url: str, user: str) -> str:
+    """The header of a user's login (RFC 7617)."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        raise Failure(USAGE, f"--user: the password could be read on its way to {url}: give an https:// URL")
+    if ":" in user:
+        raise Failure(USAGE, f"--user {user}: a user whose name has a colon cannot log in by HTTP (RFC 7617)")
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password is None:
+        try:
+            password = click.prompt(f"Password of {user}", hide_input=True, err=True)
+        except click.Abort:  # nobody sits there
+            raise Failure(USAGE, f"there is nobody to ask for a password: set {PASSWORD_VARIABLE}") from None
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext:
+    """Whom to trust: authorities, or the very certificate that the broker of this machine uses.  Raises Failure."""
+    if ca_file is None and not certificate:
+        return ssl.create_default_context()
+    chosen = ca_file or Path(certificate)
+    try:
+        if ca_file is not None:
+            return ssl.create_default_context(cafile=ca_file)
+        first = chosen.read_text("ascii").partition(_END)[0] + _END  # not what has signed it
+        context = ssl.create_default_context(cadata=first)
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        reason = getattr(error, "strerror", None) or "it is no PEM file"
+        raise Failure(USAGE, f"{chosen}: it cannot be used as a certificate: {reason}") from None
+    context.check_hostname = False  # nobody is certified to be 127.0.0.1; to be this one is more
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _runtime(directory: Path) -> Runtime:

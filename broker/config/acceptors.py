@@ -45,6 +45,8 @@ class _Acceptor(Section):
     """The address to listen on; as shipped only this machine, 0.0.0.0 or :: for all."""
     port: Annotated[int, Field(ge=0, le=65_535)]
     """The TCP port; 0 takes a free one, which is logged."""
+    tls: TlsSection | None = None
+    """Given, the acceptor speaks TLS and nothing else."""
 
     @property
     def is_loopback(self) -> bool:
@@ -60,8 +62,6 @@ class MessagingAcceptor(_Acceptor):
 
     protocol: str
     """What is spoken here."""
-    tls: TlsSection | None = None
-    """Given, the acceptor speaks TLS and nothing else."""
     also: str = ""
     """Names of other acceptors that answer on this port too, by a client's first bytes; several: with commas."""
     connections_allowed: Annotated[int, Field(ge=-1)] = -1
@@ -184,6 +184,8 @@ class HttpAcceptor(_Acceptor):
     """What is spoken here."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8_161
     """The TCP port, 8161 being that of Artemis's console; 0 takes a free one, which is logged."""
+    open_metrics: bool | None = None
+    """true: /metrics needs no login; unset: neither where only this machine can connect; /livez, /readyz never do."""
 
 
 Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]

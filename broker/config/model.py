@@ -76,6 +76,11 @@ class Config(Section):
         return {n: a for n, a in self.acceptors.items() if isinstance(a, MessagingAcceptor) and a.enabled}
 
     @property
+    def enabled_acceptors(self) -> dict[str, Acceptor]:
+        """The enabled ones of any kind, by name."""
+        return {n: a for n, a in self.acceptors.items() if a.enabled}
+
+    @property
     def http_acceptors(self) -> dict[str, HttpAcceptor]:
         """The enabled ones, by name."""
         return {n: a for n, a in self.acceptors.items() if isinstance(a, HttpAcceptor) and a.enabled}

@@ -169,6 +169,7 @@ _UNSET: Final[dict[str, object]] = (
         "crl": Path("/etc/bartleby/revoked.pem"),
         "connection_ttl": Config().broker.connection_ttl,
         "enabled": True,
+        "open_metrics": True,
         "users_file": Path("var/users.toml"),
         "persist_delivery_count_before_delivery": False,
     }

@@ -156,7 +156,7 @@ def _one_listener_a_port(config: Config) -> Iterator[Clash]:
 
 
 def _tls(config: Config) -> Iterator[Clash]:
-    for name, acceptor in _messaging(config):
+    for name, acceptor in config.acceptors.items():
         tls = acceptor.tls
         if tls is None:
             continue

@@ -13,9 +13,8 @@ from broker.config.units import Milliseconds
 #: Artemis's permissions that Bartleby does not take, each with the reason.
 REFUSED_PERMISSIONS: Final[dict[str, str]] = {
     "deleteAddress": "no client can delete an address, so there is nobody to permit it to: remove it",
-    "manage": "whoever has the management token may manage, whatever his roles: remove it",
-    "view": "whoever has the management token may look at everything, whatever his roles: remove it",
-    "edit": "whoever has the management token may manage, whatever his roles: remove it",
+    "view": "looking at something by the management calls needs manage: give that instead",
+    "edit": "changing something by the management calls needs manage: give that instead",
 }
 
 Roles = Annotated[tuple[str, ...], Field(strict=False)]
@@ -66,3 +65,5 @@ class SecuritySetting(Section):
     """Roles for which temporary queues and non-durable subscriptions are made."""
     deleteNonDurableQueue: Roles = ()
     """Roles that may delete non-durable queues and subscriptions."""
+    manage: Roles = ()
+    """Roles that may look at and change queues by HTTP and the command line; activemq.management is the broker."""

@@ -11,7 +11,7 @@ of his own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from broker.engine.errors import Denied
@@ -33,6 +33,7 @@ _VERBS: Final = {
     Permission.DELETE_DURABLE_QUEUE: "delete the durable queue",
     Permission.CREATE_NON_DURABLE_QUEUE: "create a non-durable queue on",
     Permission.DELETE_NON_DURABLE_QUEUE: "delete the non-durable queue",
+    Permission.MANAGE: "manage",
 }
 
 
@@ -125,6 +126,19 @@ class Access:
         found = self._decisions.get((permission, address, queue))
         return self._decided(permission, address, queue) if found is None else found
 
+    def everywhere(self, permission: Permission) -> bool:
+        """Whether it is permitted whatever the address and queue."""
+        self._renew()
+        return self._security.table.rights(self.user, self.client_id).grants_everywhere(self.roles, permission)
+
+    def chosen(self, permission: Permission, places: Iterable[tuple[str, str]]) -> list[bool]:
+        """For each address and queue whether it is permitted; no denial is told, and nothing kept.
+
+        Of 100,000 this takes a second: it may be done on another thread.
+        """
+        rights, roles = self._security.table.rights(self.user, self.client_id), self.roles
+        return [rights.grants(roles, permission, address, queue) for address, queue in places]
+
     def require(self, permission: Permission, address: str, queue: str = "", *, named: str = "") -> None:
         """Raises Denied, which names what the peer named: the address or full name, or `named` instead."""
         if not self.allows(permission, address, queue):
@@ -175,6 +189,9 @@ class _Unrestricted(Access):
         return True
 
     might = allows
+
+    def everywhere(self, permission: Permission) -> bool:
+        return True
 
 
 def _silent(code: str, /, **fields: str | int) -> None:

@@ -35,6 +35,7 @@ class Permission(StrEnum):
     DELETE_DURABLE_QUEUE = "deleteDurableQueue"
     CREATE_NON_DURABLE_QUEUE = "createNonDurableQueue"
     DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
+    MANAGE = "manage"
 
 
 Roles = frozenset[str]
@@ -121,6 +122,11 @@ class _Rights:
         """Whether the entry that decides for an address, or for a queue on it, gives the permission (rules 1, 2)."""
         found = self._table.matching(f"{address}{FQQN_SEPARATOR}{queue}" if queue else address)
         return bool(found) and _has(found[0][1], permission, roles)
+
+    def grants_everywhere(self, roles: Roles, permission: Permission) -> bool:
+        """Whether there is no name for which the permission is missing: every entry gives it, and one fits all."""
+        everything = self._spans.get(self._syntax.any_words)
+        return everything is not None and all(_has(fields, permission, roles) for _, fields in self._table.in_order())
 
     def grants_reading(self, roles: Roles, permission: Permission, wildcard: str, queue: str = "") -> bool:
         """Whether all addresses that a wildcard address matches have the permission (rule 4); others as `grants`."""

@@ -1,7 +1,7 @@
 """The HTTP calls.
 
     GET    /livez  /readyz                          health; for everybody
-    GET    /metrics                                 Prometheus; with the token unless only this machine can connect
+    GET    /metrics                                 Prometheus; for callers, or for everybody (open-metrics)
     GET    /api/v1/status
     GET    /api/v1/queues?page=&size=               by name
     GET    /api/v1/queues/NAME
@@ -15,6 +15,8 @@
     POST   /api/v1/queues/NAME/attributes?ring-size=5&...    change them; what is not named stays
     GET    /api/v1/balance                          what the journal has of each queue, when all of that is durable
 
+Who may make them is asked in one place (`_guarded`, see callers.py), before anything else.
+
 Names are percent-encoded: they may hold `/`, `::`, `#` and anything else, so paths are routed before they are decoded.
 Each call is a few engine verbs in one tick, without an `await` between them.  Errors are `{"error": CODE, "detail":
 SENTENCE}`; an engine's refusal has the engine's code.
@@ -23,8 +25,7 @@ SENTENCE}`; an engine's refusal has the engine's code.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from hmac import compare_digest
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 from urllib.parse import unquote
@@ -37,16 +38,30 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.engine import alter
+from broker.engine.access import Access
 from broker.engine.attributes import dashed, parse
 from broker.engine.configured import remove_divert
-from broker.engine.errors import AlreadyInUse, EngineError, NotFound
+from broker.engine.diverts import Divert
+from broker.engine.errors import AlreadyInUse, Denied, EngineError, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView
+from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.subscribe import parse_selector
 from broker.engine.transfer import Selection
 from broker.log import report
-from broker.management.diverts import divert_view, make_divert
+from broker.management.callers import (
+    ACCESS,
+    CHALLENGE,
+    Callers,
+    Unknown,
+    require_address,
+    require_queue,
+    require_target,
+    require_whole,
+    shown_caller,
+)
+from broker.management.diverts import divert_view, make_divert, places
 from broker.management.metrics import Metrics, render
 from broker.management.ports import Broker
 from broker.management.views import (
@@ -75,6 +90,9 @@ ID_MAX: Final = (1 << 63) - 1
 BODY_BYTES_MAX: Final = 64 << 10
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+#: What a call is about: raises Denied, or NotFound, for a caller who may not make it.
+About = Callable[[Request, Access], None]
 
 
 class Refused(Exception):
@@ -109,30 +127,30 @@ class Api:
 
     def __init__(self, broker: Broker, token: str, *, metrics_open: bool) -> None:
         self._broker = broker
-        self._token = token.encode()
+        self._callers = Callers(broker, token)
         self._metrics = Metrics(broker)
-        metrics = self.metrics if metrics_open else self._guarded(self.metrics)
-        queue = "/api/v1/queues/{name}"
+        queue, address = "/api/v1/queues/{name}", "/api/v1/addresses/{name}"
+        divert = "/api/v1/diverts/{name}"
         self._app = Starlette(
             routes=[
                 Route("/livez", self.livez),
                 Route("/readyz", self.readyz),
-                Route("/metrics", metrics),
+                Route("/metrics", self.metrics if metrics_open else self._guarded(self.metrics)),
                 Route("/api/v1/status", self._guarded(self.status)),
-                Route("/api/v1/queues", self._guarded(self.queues)),
-                Route(queue, self._guarded(self.queue)),
-                Route(f"{queue}/messages", self._guarded(self.browse), methods=["GET"]),
-                Route(f"{queue}/messages", self._guarded(self.purge), methods=["DELETE"]),
-                Route(f"{queue}/messages:retry", self._guarded(self.retry), methods=["POST"]),
-                Route(f"{queue}/messages:move", self._guarded(self.move), methods=["POST"]),
-                Route("/api/v1/diverts", self._guarded(self.diverts)),
-                Route("/api/v1/diverts/{name}", self._guarded(self.make_divert), methods=["PUT"]),
-                Route("/api/v1/diverts/{name}", self._guarded(self.delete_divert), methods=["DELETE"]),
-                Route(f"{queue}/pause", self._guarded(self.pause_queue), methods=["POST"]),
-                Route(f"{queue}/resume", self._guarded(self.pause_queue), methods=["POST"]),
-                Route(f"{queue}/attributes", self._guarded(self.change_queue), methods=["POST"]),
-                Route("/api/v1/addresses/{name}/pause", self._guarded(self.pause_address), methods=["POST"]),
-                Route("/api/v1/addresses/{name}/resume", self._guarded(self.pause_address), methods=["POST"]),
+                Route("/api/v1/queues", self._guarded(self.queues, _chosen)),
+                Route(queue, self._guarded(self.queue, self._about_queue)),
+                Route(f"{queue}/messages", self._guarded(self.browse, self._about_queue), methods=["GET"]),
+                Route(f"{queue}/messages", self._guarded(self.purge, self._about_queue), methods=["DELETE"]),
+                Route(f"{queue}/messages:retry", self._guarded(self.retry, self._about_queue), methods=["POST"]),
+                Route(f"{queue}/messages:move", self._guarded(self.move, self._about_move), methods=["POST"]),
+                Route("/api/v1/diverts", self._guarded(self.diverts, _chosen)),
+                Route(divert, self._guarded(self.make_divert, self._about_new_divert), methods=["PUT"]),
+                Route(divert, self._guarded(self.delete_divert, self._about_divert), methods=["DELETE"]),
+                Route(f"{queue}/pause", self._guarded(self.pause_queue, self._about_queue), methods=["POST"]),
+                Route(f"{queue}/resume", self._guarded(self.pause_queue, self._about_queue), methods=["POST"]),
+                Route(f"{queue}/attributes", self._guarded(self.change_queue, self._about_queue), methods=["POST"]),
+                Route(f"{address}/pause", self._guarded(self.pause_address, _about_address), methods=["POST"]),
+                Route(f"{address}/resume", self._guarded(self.pause_address, _about_address), methods=["POST"]),
                 Route("/api/v1/balance", self._guarded(self.balance)),
             ],
             exception_handlers={
@@ -150,7 +168,9 @@ class Api:
         app: ASGIApp = self._app
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         headers = dict(scope["headers"])
-        if b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
+        if scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
+            app = _error(403, "cross-origin", "a page of another site may not change anything here")
+        elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
         elif int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
             app = _error(413, "body-too-large", f"a body has {BODY_BYTES_MAX} bytes at most", {"connection": "close"})
@@ -158,17 +178,48 @@ class Api:
 
     # -- who may -----------------------------------------------------------------------------------------------------
 
-    def _guarded(self, handler: Handler) -> Handler:
+    def _guarded(self, handler: Handler, about: About | None = None) -> Handler:
+        """The handler for those who may; `about` says what a call needs, None: the broker as a whole."""
+
         async def guarded(request: Request) -> Response:
-            scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not compare_digest(given.strip().encode(), self._token):
-                remote = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
-                report("management.denied", remote=remote, method=request.method, path=request.url.path)
-                detail = "send the token of management.token in the data directory: Authorization: Bearer TOKEN"
-                return _error(401, "denied", detail, {"www-authenticate": "Bearer"})
+            client = request.client
+            where = f"{client.host}:{client.port}" if client else "unknown"
+            try:
+                access = await self._callers.access(request)
+            except Unknown:
+                report("management.denied", remote=where, method=request.method, path=request.url.path)
+                detail = "log in as a user of the broker, or with the token of management.token in the data directory"
+                return _error(401, "denied", detail, {"www-authenticate": CHALLENGE})
+            if about is None:
+                require_whole(access)
+            else:
+                about(request, access)
+            setattr(request.state, ACCESS, access)
+            if request.method not in ("GET", "HEAD"):
+                user, path = shown_caller(access), request.url.path
+                report("management.called", user=user, remote=where, method=request.method, path=path)
             return await handler(request)
 
         return guarded
+
+    def _about_queue(self, request: Request, access: Access) -> None:
+        require_queue(access, self._broker.engine, _name(request))
+
+    def _about_move(self, request: Request, access: Access) -> None:
+        self._about_queue(request, access)
+        require_target(access, self._broker.engine, request.query_params.get("to", ""))
+
+    def _about_new_divert(self, request: Request, access: Access) -> None:
+        for address in places(request):
+            require_address(access, address)
+
+    def _about_divert(self, request: Request, access: Access) -> None:
+        """Who may not manage all that a divert joins, does not know of it."""
+        name = _name(request)
+        divert = self._broker.engine.router.diverts.by_name.get(name)
+        if divert is None or not _manages(access, divert):
+            require_whole(access)
+            raise NotFound(f"divert {name} does not exist")
 
     # -- health and metrics ------------------------------------------------------------------------------------------
 
@@ -195,11 +246,16 @@ class Api:
         return JSONResponse(status_view(self._broker, self._broker.engine.now))
 
     async def queues(self, request: Request) -> Response:
-        """A page of all queues, by name; the broker's own only if they are asked for."""
+        """A page of the queues that the caller manages, by name; the broker's own only if they are asked for."""
         page, size = _page(request, QUEUES_PER_PAGE)
         queues = self._broker.engine.router.queues
         internal = request.query_params.get("internal") == "true"
         names = sorted(name for name, queue in queues.items() if internal or not queue.internal)
+        access: Access = getattr(request.state, ACCESS)
+        if not access.everywhere(Permission.MANAGE):
+            places = [(queues[name].address.name, name) for name in names]
+            chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, places)
+            names = [name for name, managed in zip(names, chosen, strict=True) if managed and name in queues]
         shown = names[(page - 1) * size : page * size]
         return JSONResponse(
             {"queues": [queue_counts(queues[n]) for n in shown], "page": page, "size": size, "total": len(names)}
@@ -293,9 +349,10 @@ class Api:
         return JSONResponse(step_view(step, queue))
 
     async def diverts(self, request: Request) -> Response:
-        """All diverts, by name."""
-        diverts = self._broker.engine.router.diverts.by_name
-        return JSONResponse({"diverts": [divert_view(diverts[name]) for name in sorted(diverts)]})
+        """The diverts that the caller manages, by name."""
+        diverts, access = self._broker.engine.router.diverts.by_name, getattr(request.state, ACCESS)
+        chosen = [name for name in sorted(diverts) if _manages(access, diverts[name])]
+        return JSONResponse({"diverts": [divert_view(diverts[name]) for name in chosen]})
 
     async def make_divert(self, request: Request) -> Response:
         """Make a divert; answered when that is on disk."""
@@ -335,12 +392,30 @@ class Api:
         return self._broker.engine.queue(_name(request))
 
 
+def _chosen(request: Request, access: Access) -> None:
+    """A list shows what the caller manages."""
+
+
+def _about_address(request: Request, access: Access) -> None:
+    require_address(access, _name(request))
+
+
+def _manages(access: Access, divert: Divert) -> bool:
+    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))
+
+
 def _name(request: Request) -> str:
     """The name in a path."""
     try:
         return unquote(request.path_params["name"], errors="strict")
     except UnicodeDecodeError:
         raise Refused(400, "invalid-name", "the name is not percent-encoded UTF-8") from None
+
+
+def _from_here(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser, which sends a user's password along unasked, got the page that calls from this very port."""
+    scheme, separator, host = headers.get(b"origin", b"").partition(b"://")
+    return not scheme or bool(separator and host.lower() == headers.get(b"host", b"").lower())
 
 
 def _page(request: Request, size_default: int) -> tuple[int, int]:
@@ -397,7 +472,7 @@ def _on_refused(request: Request, error: Exception) -> Response:
 
 def _on_engine_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, EngineError)
-    status = {NotFound: 404, AlreadyInUse: 409}.get(type(error), 400)
+    status = {Denied: 403, NotFound: 404, AlreadyInUse: 409}.get(type(error), 400)
     return _error(status, error.code, str(error))
 
 

@@ -26,6 +26,17 @@ _ALLOWED = frozenset(
 )
 
 
+def places(request: Request) -> list[str]:
+    """The addresses that a request to make a divert names."""
+    given = request.query_params
+    return [given.get("address", ""), *_forwarding(request)]
+
+
+def _forwarding(request: Request) -> tuple[str, ...]:
+    text = request.query_params.get("forwarding-address", "")
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def divert_view(divert: Divert) -> Json:
     """A divert, and how many messages it took since the start."""
     return divert.definition() | {"id": divert.id, "taken": divert.taken}
@@ -40,7 +51,7 @@ def make_divert(router: Router, name: str, request: Request) -> Divert:
     check_name(name)
     address = given.get("address", "")
     check_name(address)
-    forwarding = tuple(part.strip() for part in given.get("forwarding-address", "").split(",") if part.strip())
+    forwarding = _forwarding(request)
     for forward in forwarding:
         check_sendable(forward, router.syntax)
     exclusive = given.get("exclusive", "false")

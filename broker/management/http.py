@@ -1,12 +1,15 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
-What a peer may cost: so many connections, so much header, and so long for one request, whoever it is.
+What a peer may cost: so many connections, so much header, and so long for one request, whoever it is.  Over TLS a
+socket is counted before it shakes hands, and shakes hands with the certificate of that moment, as everywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
@@ -14,8 +17,13 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from broker.log import report
 from broker.management.api import Api
+from broker.management.callers import CALLER, Caller
 from broker.management.ports import Broker
+from broker.net.tls import SHUTDOWN_SECONDS, SecureServer
+from broker.security.certificates import subject_of
+from broker.sessions.login import Peer
 
 #: Connections at once: a few collectors, health checks and people.
 CONNECTIONS_MAX: Final = 64
@@ -27,23 +35,36 @@ HEADER_BYTES_MAX: Final = 32 << 10
 REQUEST_SECONDS_MAX: Final = 30
 KEEP_ALIVE_SECONDS: Final = 15
 
+#: Seconds for the handshake of TLS, as on the other acceptors.
+HANDSHAKE_SECONDS_MAX: Final = 10
+
+#: Connections that the kernel may hold ready, of which most would be refused.
+BACKLOG: Final = 128
+
 #: Seconds that requests in progress get when the broker stops.
 STOP_SECONDS_MAX: Final = 2
 
 
 class _Connection(H11Protocol):
-    """Uvicorn's connection, with a limit on their number and one on the time without a completed request."""
+    """Uvicorn's connection, with a limit on their number, one on the time without a completed request, and a caller."""
 
     connections_max: int = CONNECTIONS_MAX
     seconds_max: float = REQUEST_SECONDS_MAX
+    left: Callable[[Peer], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._completed = False
         self._check: asyncio.TimerHandle | None = None
+        self._peer = Peer("local")
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is not None:
+            host, port = self.client
+            subject = subject_of(transport.get_extra_info("peercert"))
+            self._peer = Peer(f"{host}:{port}", host, self.scheme == "https", subject)
+        self.app_state = {**self.app_state, CALLER: Caller(self._peer)}
         if len(self.connections) > self.connections_max:
             transport.abort()
         else:
@@ -52,6 +73,7 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
+        self.left(self._peer)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
@@ -67,22 +89,31 @@ class _Connection(H11Protocol):
 
 
 class HttpServer:
-    """One HTTP acceptor."""
+    """One HTTP acceptor; `context`: what gives its present TLS context.
+
+    `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
+    """
 
     def __init__(
         self,
         broker: Broker,
         token: str,
         *,
+        context: Callable[[], ssl.SSLContext] | None = None,
+        open_metrics: bool | None = None,
         connections_max: int = CONNECTIONS_MAX,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
         self._broker = broker
         self._token = token
-        self._protocol = type(
-            "Connection", (_Connection,), {"connections_max": connections_max, "seconds_max": request_seconds_max}
-        )
+        self._context = context
+        self._open_metrics = open_metrics
+        self._connections_max = connections_max
+        limits = {"connections_max": connections_max, "seconds_max": request_seconds_max}
+        self._protocol = type("Connection", (_Connection,), {**limits, "left": staticmethod(self._left)})
         self._server: uvicorn.Server | None = None
+        self._secure: SecureServer | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._sockets: list[socket.socket] = []
 
     @property
@@ -99,9 +130,9 @@ class HttpServer:
         """Listen; the addresses really bound (port 0 picks one).  Raises OSError."""
         self._sockets = await _bind(host, port)
         bound = [(str(s.getsockname()[0]), int(s.getsockname()[1])) for s in self._sockets]
-        metrics_open = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
+        local = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
         config = uvicorn.Config(
-            Api(self._broker, self._token, metrics_open=metrics_open),
+            Api(self._broker, self._token, metrics_open=local if self._open_metrics is None else self._open_metrics),
             http=self._protocol,
             ws="none",
             lifespan="off",
@@ -118,13 +149,51 @@ class HttpServer:
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
-        await server.startup(self._sockets)
+        await server.startup(self._sockets if self._context is None else [])
         self._server = server
+        if self._context is not None:
+            self._secure = SecureServer(self._shake, lambda error: report("connection.unaccepted", error=str(error)))
+            self._secure.serve(self._sockets)
         return bound
+
+    def _shake(self, client: socket.socket, address: object) -> None:
+        """A socket was accepted that has to speak TLS first."""
+        if self.connections + len(self._handshakes) >= self._connections_max:
+            client.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._secured(client, address))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _secured(self, client: socket.socket, address: object) -> None:
+        server, context = self._server, self._context
+        assert server is not None
+        assert context is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._protocol(
+                    config=server.config, server_state=server.server_state, app_state=server.lifespan.state
+                ),
+                client,
+                ssl=context(),
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+            remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+            report("tls.failed", acceptor="http", remote=remote, reason=str(reason))
+
+    def _left(self, peer: Peer) -> None:
+        self._broker.gate.left(peer)
 
     async def stop(self) -> None:
         """Accept no more, let requests in progress finish for a while, close."""
         server, self._server = self._server, None
+        if self._secure is not None:
+            self._secure.close()
+        for task in list(self._handshakes):
+            task.cancel()
         if server is not None:
             await server.shutdown(self._sockets)
             self._sockets = []
@@ -137,7 +206,7 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(socket.create_server(address[:2], family=family))
+            sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
     except OSError:
         for opened in sockets:
             with suppress(OSError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from broker.engine.engine import Engine
+from broker.sessions.login import Gate
 from broker.sessions.turn import Turn
 from store.log import Counters
 
@@ -46,6 +47,10 @@ class Broker(Protocol):
     @property
     def turn(self) -> Turn:
         """The tick: `enter` it before calling a verb."""
+
+    @property
+    def gate(self) -> Gate:
+        """Who may come in."""
 
     def unready(self) -> list[str]:
         """Why clients should not be sent here, in sentences; empty when it is ready."""

@@ -28,12 +28,13 @@ class NotRunning(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """One address that an acceptor listens on; the port is the real one."""
+    """One address that an acceptor listens on; the port is the real one.  `certificate`: the file, if it speaks TLS."""
 
     acceptor: str
     protocol: str
     host: str
     port: int
+    certificate: str = ""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -58,12 +59,16 @@ class Runtime:
         return status.rpartition(")")[2].split()[0] not in "ZX"  # killed, and its parent has not looked yet
 
     @property
-    def management_url(self) -> str | None:
-        """Where the HTTP acceptor can be reached from this machine; None without one."""
-        for listening in self.listening:
-            if listening.protocol == "http":
-                host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)
-                return f"http://{Listening('', '', host, listening.port)}"
+    def management(self) -> tuple[str, str] | None:
+        """Where an HTTP acceptor can be reached from this machine, and its certificate's file if it speaks TLS.
+
+        One without TLS is preferred.  None if there is no HTTP acceptor.
+        """
+        found = sorted((each for each in self.listening if each.protocol == "http"), key=lambda each: each.certificate)
+        for listening in found:
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)
+            scheme = "https" if listening.certificate else "http"
+            return f"{scheme}://{Listening('', '', host, listening.port)}", listening.certificate
         return None
 
 
@@ -90,7 +95,10 @@ def read_runtime_file(directory: Path) -> Runtime:
         return Runtime(
             int(content["pid"]),
             int(content["started"]),
-            tuple(Listening(x["acceptor"], x["protocol"], x["host"], int(x["port"])) for x in content["listening"]),
+            tuple(
+                Listening(x["acceptor"], x["protocol"], x["host"], int(x["port"]), str(x.get("certificate", "")))
+                for x in content["listening"]
+            ),
         )
     except FileNotFoundError:
         raise NotRunning(f"no broker runs on {directory}: there is no {RUNTIME_FILE}") from None

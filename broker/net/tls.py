@@ -193,13 +193,20 @@ class SecureServer:
         try:
             for family, _, _, _, address in dict.fromkeys(found):
                 listening = socket.create_server(address[:2], family=family, backlog=backlog)
-                listening.setblocking(False)
                 self._sockets.append(listening)
         except OSError:
             self.close()
             raise
-        self._tasks = [loop.create_task(self._accept(listening)) for listening in self._sockets]
+        self.serve(self._sockets)
         return [listening.getsockname()[:2] for listening in self._sockets]
+
+    def serve(self, sockets: list[socket.socket]) -> None:
+        """Accept on sockets that listen; they are closed with this."""
+        loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        for listening in sockets:
+            listening.setblocking(False)
+        self._tasks = [loop.create_task(self._accept(listening)) for listening in sockets]
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -166,6 +166,13 @@ class UserGate:
         else:
             self._in_turn(peer, name, then, lambda: self._check(peer, name, password, then))
 
+    def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
+        """See Gate."""
+        if self._policy.users is None:
+            self._refuse(peer, name, "there is no users file", then)
+        else:
+            self.login(peer, name or "\0", password, then)
+
     def _in_turn(self, peer: Peer, name: str, then: Then, attempt: Callable[[], None]) -> None:
         wait = self._throttle.reserve(peer.origin)
         if wait is None:

@@ -52,6 +52,12 @@ class Gate(Protocol):
         Without name and password it is the user of the peer's certificate, or anonymous, if either may be.
         """
 
+    def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
+        """As `login`, at a door that nobody passes without a user's name and password."""
+
+    def left(self, peer: Peer) -> None:
+        """A peer is gone."""
+
     def external(self, peer: Peer, name: str) -> Identity | None:
         """The user of the peer's certificate; `name`, unless empty, must be his.  None: refused."""
 

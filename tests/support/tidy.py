@@ -78,6 +78,8 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.log",
         "broker.clock",
         "broker.__version__",
+        "broker.net.tls",
+        "broker.security.certificates",
         "store.log",
     ),
     "broker.config": ("broker.config", "broker.engine", "broker.security.certificates"),

@@ -14,6 +14,7 @@ import pytest
 
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
+from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.subscribe import Wishes
 from broker.management import api
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
@@ -312,3 +313,41 @@ def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
         await server.wait_closed()
 
     asyncio.run(check())
+
+
+# -- as a user of the broker -------------------------------------------------------------------------------------------
+
+
+def test_a_user_calls_with_his_password(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        everything = [("#", {Permission.MANAGE: frozenset({"team"})})]
+        broker.turn.enter()
+        broker.engine.secure(PermissionTable(everything))
+        as_alice = ("status", "--user", "alice")
+        assert (await operator.run(*as_alice, input="s3cret\n")).exit_code == 0
+        denied = await operator.run(*as_alice, input="wrong\n")
+        assert (denied.exit_code, "log in as a user" in denied.stderr) == (4, True)
+        assert "wrong" not in denied.output
+        nobody = await operator.run(*as_alice, input="")
+        assert (nobody.exit_code, "BARTLEBY_PASSWORD" in nobody.stderr) == (2, True)
+        broker.turn.enter()
+        broker.engine.secure(PermissionTable([]))
+        forbidden = await operator.run(*as_alice, input="s3cret\n")
+        assert (forbidden.exit_code, "not allowed to manage activemq.management" in forbidden.stderr) == (4, True)
+
+    operate(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--url", "http://broker.example.org:8161", "--user", "alice"], "give an https:// URL"),
+        (["--url", "https://127.0.0.1:1", "--user", "a:b"], "has a colon"),
+        (["--url", "https://127.0.0.1:1", "--user", "a", "--ca-file", "/no/such.pem"], "/no/such.pem"),
+        (["--url", "ftp://127.0.0.1:1", "--user", "a"], "give https://HOST:PORT"),
+    ],
+)
+def test_a_password_does_not_leave_where_it_could_be_read(arguments: list[str], problem: str) -> None:
+    result = invoke("status", *arguments, environment={"BARTLEBY_PASSWORD": "x"})
+    assert result.exit_code == 2
+    assert problem in result.stderr

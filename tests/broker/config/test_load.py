@@ -284,10 +284,10 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
             "not in this version: remove it",
         ),
         (
-            '[[security-settings]]\nmatch = "#"\nmanage = ["admin"]\n',
-            'security-settings["#"].manage',
+            '[[security-settings]]\nmatch = "#"\nview = ["admin"]\n',
+            'security-settings["#"].view',
             "",
-            "whoever has the management token may manage",
+            "looking at something by the management calls needs manage",
         ),
     ],
 )

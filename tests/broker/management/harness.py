@@ -23,15 +23,21 @@ from broker.engine.settings import AddressSettings
 from broker.engine.settings_match import SettingsTable
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
+from broker.security.gate import Policy, UserGate
+from broker.security.throttle import Throttle
 from broker.sessions.stomp_format import StompFormat, encode_head
 from broker.sessions.turn import Turn
 from store.files import OsFiles
 from store.journal import Journal
 from store.log import Counters, FileLog, LogSettings
 from store.writer import InlineWriter
+from tests.support.sim_gate import InlineRunner, cheap_user
 
 NOW = 1_700_000_000_000
 TOKEN = "a-token-for-tests"
+
+#: Users of the broker: their passwords and roles.
+USERS = {"alice": ("s3cret", "team"), "carl": ("pass:word", "chiefs")}
 
 SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5}),
@@ -75,6 +81,20 @@ class TestBroker:
             limits=Limits(),
         )
         self.turn = Turn(self.engine, self._wake)
+        self.reports: list[tuple[str, dict[str, str | int]]] = []
+        users = {name: cheap_user(password, role) for name, (password, role) in USERS.items()}
+        self.gate = UserGate(
+            Policy(users),
+            runner=InlineRunner(),
+            throttle=Throttle(self.clock, 0),
+            report=self.report,
+            secret=b"x" * 32,
+        )
+        self.engine.security.roles_of = self.gate.roles_of
+
+    def report(self, code: str, /, **fields: str | int) -> None:
+        """What the gate tells."""
+        self.reports.append((code, fields))
 
     def clock(self) -> int:
         """The time, which stands still unless a test moves it."""

@@ -14,6 +14,7 @@ import pytest
 from broker import log
 from broker.management import http
 from broker.management.api import BODY_BYTES_MAX
+from broker.management.callers import CHALLENGE
 from broker.management.http import HttpServer
 from tests.broker.management.harness import TOKEN, Client, TestBroker, serve
 
@@ -58,7 +59,7 @@ def test_without_the_token_nothing_is_said_or_done(
         headers = {} if authorization is None else {"Authorization": authorization}
         answer = await client.call(method, path, token=None, headers=headers)
         assert (answer.status, answer.json["error"]) == (401, "denied")
-        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.headers["www-authenticate"] == CHALLENGE
         assert b"secret" not in answer.body
         assert broker.queue("orders").message_count == 1
 

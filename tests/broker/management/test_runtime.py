@@ -32,7 +32,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     runtime = read_runtime_file(tmp_path)
     assert runtime == Runtime(os.getpid(), 17, (STOMP, http))
     assert runtime.alive
-    assert runtime.management_url == "http://127.0.0.1:40001"
+    assert runtime.management == ("http://127.0.0.1:40001", "")
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_the_management_address_can_be_connected_to(host: str, url: str) -> None:
-    assert Runtime(1, 0, (STOMP, Listening("web", "http", host, 1))).management_url == url
+    assert Runtime(1, 0, (STOMP, Listening("web", "http", host, 1))).management == (url, "")
+
+
+def test_an_acceptor_with_tls_is_the_second_choice() -> None:
+    secure = Listening("far", "http", "0.0.0.0", 2, "/etc/tls.pem")
+    assert Runtime(1, 0, (secure,)).management == ("https://127.0.0.1:2", "/etc/tls.pem")
+    plain = Listening("near", "http", "127.0.0.1", 1)
+    assert Runtime(1, 0, (secure, plain)).management == ("http://127.0.0.1:1", "")
 
 
 def test_without_an_http_acceptor_there_is_no_management_address() -> None:
-    assert Runtime(1, 0, (STOMP,)).management_url is None
+    assert Runtime(1, 0, (STOMP,)).management is None
 
 
 def test_a_broker_that_died_is_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""Who calls, and what he may do: asked once for every call, in one place, before its handler runs.
+
+    Authorization: Bearer TOKEN     the broker's own token, from its data directory: its owner, who may do everything
+    Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, slowed and audited alike
+    a client certificate            its user, if nothing else is given
+
+Nobody is anonymous here.  A user needs `manage` for whatever a call names: a queue by its full name, then its address;
+the broker as a whole is the address `activemq.management`, as in ActiveMQ Artemis.  What a user may not manage is as
+unknown to him as what there is not.
+
+A connection remembers who its last call came from, so that a page of calls is one login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from hmac import compare_digest
+from typing import Final
+
+from starlette.requests import Request
+
+from broker.engine.access import UNRESTRICTED, Access, Identity
+from broker.engine.engine import Engine
+from broker.engine.errors import NotFound
+from broker.engine.names import split_fqqn
+from broker.engine.permissions import Permission
+from broker.management.ports import Broker
+from broker.sessions.login import Peer
+
+#: The address that stands for the broker as a whole.
+WHOLE_BROKER: Final = "activemq.management"
+
+#: Where a request's scope has its caller, and what was found out about him.
+CALLER: Final = "caller"
+ACCESS: Final = "access"
+
+#: What somebody unknown is told about how to come in (RFC 7617, 6750).
+CHALLENGE: Final = 'Bearer, Basic realm="bartleby", charset="UTF-8"'
+
+#: Who the owner is in the log: no user can be called so.
+OWNER: Final = "(the token)"
+
+
+class Unknown(Exception):
+    """Nobody who may come in."""
+
+
+class Caller:
+    """One connection: the peer, and who its last call was from."""
+
+    __slots__ = ("access", "authorization", "peer")
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.authorization: str | None = None
+        self.access: Access | None = None
+
+
+class Callers:
+    """Who calls a broker, whose own token this is."""
+
+    def __init__(self, broker: Broker, token: str) -> None:
+        self._broker = broker
+        self._token = token.encode()
+
+    async def access(self, request: Request) -> Access:
+        """What the caller may do.  Raises Unknown, maybe after a while."""
+        caller: Caller = getattr(request.state, CALLER)
+        given = request.headers.get("authorization", "")
+        if caller.access is not None and caller.authorization == given:
+            return caller.access
+        scheme, _, text = given.partition(" ")
+        if scheme.lower() == "bearer" and compare_digest(text.strip().encode(), self._token):
+            access = UNRESTRICTED
+        else:
+            identity = await self._login(caller.peer, scheme.lower(), text.strip())
+            if identity is None or not identity.user:
+                raise Unknown
+            access = self._broker.engine.security.access(identity, "")
+        caller.authorization, caller.access = given, access
+        return access
+
+    async def _login(self, peer: Peer, scheme: str, text: str) -> Identity | None:
+        gate = self._broker.gate
+        self._broker.turn.enter()
+        if not scheme:
+            return gate.external(peer, "") if peer.subject else None
+        told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
+
+        def then(identity: Identity | None) -> None:
+            if not told.done():  # the caller may have gone
+                told.set_result(identity)
+
+        name, password = _credentials(text) if scheme == "basic" else ("", b"")
+        gate.named(peer, name, password, then)
+        return await told
+
+
+def _credentials(text: str) -> tuple[str, bytes]:
+    """Name and password (RFC 7617); both empty if it cannot be read."""
+    try:
+        name, separator, password = base64.b64decode(text, validate=True).partition(b":")
+        return (name.decode(), password) if separator else ("", b"")
+    except (binascii.Error, ValueError):
+        return "", b""
+
+
+def shown_caller(access: Access) -> str:
+    """Who it is, for the log."""
+    return OWNER if access is UNRESTRICTED else access.user
+
+
+# -- what calls name ---------------------------------------------------------------------------------------------------
+
+
+def require_whole(access: Access) -> None:
+    """For the broker as a whole.  Raises Denied."""
+    access.require(Permission.MANAGE, WHOLE_BROKER)
+
+
+def require_address(access: Access, address: str) -> None:
+    """Raises Denied."""
+    access.require(Permission.MANAGE, address)
+
+
+def require_queue(access: Access, engine: Engine, name: str) -> None:
+    """For a queue by its name or full name.  Raises Denied; NotFound for one that is hidden from the caller."""
+    address, queue_name = split_fqqn(name)
+    try:
+        queue = engine.queue(name)
+    except NotFound:
+        access.require(Permission.MANAGE, address, queue_name or "")
+        return
+    if not access.allows(Permission.MANAGE, queue.address.name, queue.name):
+        access.require(Permission.MANAGE, address, queue_name or "")
+        raise NotFound(f"queue {name} does not exist")
+
+
+def require_target(access: Access, engine: Engine, name: str) -> None:
+    """For what messages are moved to: an address, or else a queue by its name or full name.  As `require_queue`."""
+    if name in engine.router.addresses:
+        require_address(access, name)
+    else:
+        require_queue(access, engine, name)

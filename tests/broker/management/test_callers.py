@@ -1,0 +1,247 @@
+"""Who may call: users, the token, what each call needs; what a browser may not be made to do."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.routing import Route
+
+from broker.engine.permissions import Permission, PermissionTable
+from broker.management.api import Api
+from broker.management.callers import WHOLE_BROKER
+from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
+
+#: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
+CALLS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("GET", "/api/v1/status"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/queues/orders"): ("orders",),
+    ("GET", "/api/v1/queues/orders::orders"): ("orders",),
+    ("GET", "/api/v1/queues/orders/messages"): ("orders",),
+    ("DELETE", "/api/v1/queues/orders/messages"): ("orders",),
+    ("POST", "/api/v1/queues/orders/messages:retry"): ("orders",),
+    ("POST", "/api/v1/queues/orders/messages:move?to=other"): ("orders", "other"),
+    ("POST", "/api/v1/queues/orders/messages:move?to=other::other"): ("orders", "other"),
+    ("POST", "/api/v1/queues/orders/pause"): ("orders",),
+    ("POST", "/api/v1/queues/orders/resume"): ("orders",),
+    ("POST", "/api/v1/queues/orders/attributes?max-consumers=5"): ("orders",),
+    ("POST", "/api/v1/addresses/orders/pause"): ("orders",),
+    ("POST", "/api/v1/addresses/orders/resume"): ("orders",),
+    ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("orders", "other"),
+    ("DELETE", "/api/v1/diverts/there"): ("orders", "other"),
+}
+
+#: Calls that everybody may make who is known, and that show what he manages.
+LISTS = {("GET", "/api/v1/queues"), ("GET", "/api/v1/diverts")}
+
+Check = Callable[[TestBroker, Client], Awaitable[None]]
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    """The header of a login."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+ALICE = basic("alice", "s3cret")
+
+
+def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
+    """The role may manage these, and nothing else."""
+    entries = [(address, {Permission.MANAGE: frozenset({role})}) for address in addresses]
+    broker.turn.enter()
+    broker.engine.secure(PermissionTable(entries))
+
+
+async def call(client: Client, method: str, path: str, headers: dict[str, str]) -> Answer:
+    """A call without the token."""
+    return await client.call(method, path, token=None, headers=headers)
+
+
+async def prepare(broker: TestBroker, client: Client) -> None:
+    """Two queues, one of them with a message, and a divert from one to the other."""
+    broker.send("orders", [b"secret"])
+    broker.queue("other")
+    made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
+    assert made.status == 201
+    await broker.settled()
+
+
+def state(broker: TestBroker) -> object:
+    """What a call could change."""
+    router = broker.engine.router
+    queues = {name: (q.message_count, q.paused, q.attributes) for name, q in router.queues.items()}
+    return queues, sorted(router.diverts.by_name), {address.paused for address in router.addresses.values()}
+
+
+def test_every_call_is_in_the_table(tmp_path: Path) -> None:
+    """A call that is added has to say here what it needs."""
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        known = {(method, path.partition("?")[0]) for method, path in (*CALLS, *LISTS)}
+        for route in Api(broker, TOKEN, metrics_open=True)._app.routes:
+            assert isinstance(route, Route)
+            for method in (route.methods or set()) - {"HEAD"}:
+                if route.path.startswith("/api/"):
+                    shapes = [route.path.replace("{name}", name) for name in ("orders", "there", "new")]
+                    assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+def test_a_call_needs_manage_for_what_it_names_and_nothing_else(tmp_path: Path, method: str, path: str) -> None:
+    needs = CALLS[method, path]
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        await prepare(broker, client)
+        before = state(broker)
+        for missing in needs:
+            managing(broker, *(name for name in needs if name != missing))
+            answer = await call(client, method, path, ALICE)
+            assert (answer.status, answer.json["error"]) == (403, "denied"), answer.body
+            assert state(broker) == before
+        managing(broker, *needs)
+        assert (await call(client, method, path, ALICE)).status in (200, 201)
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(("method", "path"), [*CALLS, *LISTS])
+def test_nobody_calls_without_a_login(tmp_path: Path, method: str, path: str) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        await prepare(broker, client)
+        managing(broker, "#")
+        before = state(broker)
+        for headers in ({}, basic("alice", "wrong"), basic("nobody", "s3cret"), basic("alice", ""), basic("", "")):
+            answer = await call(client, method, path, headers)
+            assert (answer.status, answer.json["error"]) == (401, "denied")
+        for text in ("Basic", "Basic !", "Basic YWxpY2U=", "Basic " + base64.b64encode(b"\xff:x").decode(), "Digest x"):
+            assert (await call(client, method, path, {"Authorization": text})).status == 401
+        assert state(broker) == before
+
+    serve(tmp_path, check)
+
+
+def test_lists_show_what_the_caller_manages(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        await prepare(broker, client)
+
+        async def seen() -> tuple[list[str], int, int]:
+            queues = (await call(client, "GET", "/api/v1/queues", ALICE)).json
+            diverts = (await call(client, "GET", "/api/v1/diverts", ALICE)).json
+            return [queue["name"] for queue in queues["queues"]], queues["total"], len(diverts["diverts"])
+
+        assert await seen() == ([], 0, 0)
+        managing(broker, "orders")
+        assert await seen() == (["orders"], 1, 0)
+        managing(broker, "orders", "other")
+        assert await seen() == (["orders", "other"], 2, 1)
+        managing(broker, "#")
+        assert await seen() == (["orders", "other"], 2, 1)
+
+    serve(tmp_path, check)
+
+
+def test_a_queue_that_is_not_the_callers_is_as_unknown_as_one_that_is_not_there(tmp_path: Path) -> None:
+    """Also by the name of an address that he manages, on which it is not."""
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("secret")
+        managing(broker, "mine")
+        for name in ("secret", "missing", "secret::secret", "missing::missing"):
+            answer = await call(client, "GET", f"/api/v1/queues/{quote(name, safe='')}", ALICE)
+            assert answer.status == 403
+            assert answer.json["detail"].replace(name, "X") == "permission denied: not allowed to manage X (manage)"
+        managing(broker, "mine", "missing")
+        there = await call(client, "GET", "/api/v1/queues/missing", ALICE)
+        assert (there.status, there.json["error"]) == (404, "not-found")
+        broker.turn.enter()
+        managing(broker, "#", "other", role="team")
+        broker.engine.secure(
+            PermissionTable(
+                [("#", {Permission.MANAGE: frozenset({"team"})}), ("secret", {Permission.MANAGE: frozenset()})]
+            )
+        )
+        hidden = await call(client, "GET", "/api/v1/queues/secret", ALICE)
+        assert hidden.status == 403
+
+    serve(tmp_path, check)
+
+
+def test_a_password_with_a_colon_and_the_token_of_the_owner(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        managing(broker, "#", role="chiefs")
+        assert (await call(client, "GET", "/api/v1/status", basic("carl", "pass:word"))).status == 200
+        assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 403
+        managing(broker)
+        assert (await client.call("GET", "/api/v1/status")).status == 200, "the owner needs no permission"
+
+    serve(tmp_path, check)
+
+
+def test_one_login_a_connection_and_it_is_counted_while_it_lasts(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        managing(broker, "#")
+        head = f"GET /api/v1/status HTTP/1.1\r\nHost: b\r\nAuthorization: {ALICE['Authorization']}\r\n"
+        await client.raw((f"{head}\r\n{head}\r\n{head}Connection: close\r\n\r\n").encode())
+        assert [code for code, _ in broker.reports] == ["login.accepted"]
+        while broker.gate._per_user:
+            await broker.settled()
+
+    serve(tmp_path, check)
+
+
+def test_who_loses_his_roles_or_is_removed_calls_no_more(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        managing(broker, "#")
+        assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 200
+        broker.gate.change(type(broker.gate._policy)({}))
+        broker.turn.enter()
+        broker.engine.secure(None)
+        assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 401
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://b:1", 200),
+        ("https://B:1", 200),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("http://b", 403),
+    ],
+)
+def test_a_page_of_another_site_changes_nothing(tmp_path: Path, origin: str | None, status: int) -> None:
+    """A browser would send the user's password along."""
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("orders")
+        headers = {"Host": "b:1"} | ({} if origin is None else {"Origin": origin})
+        answer = await client.call("POST", "/api/v1/queues/orders/pause", headers=headers)
+        assert answer.status == status
+        assert broker.queue("orders").paused is (status == 200)
+
+    serve(tmp_path, check)
+
+
+def test_changes_are_told_with_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[tuple[str, dict[str, str | int]]] = []
+    monkeypatch.setattr("broker.management.api.report", lambda code, **fields: reported.append((code, fields)))
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("orders")
+        managing(broker, "orders")
+        await call(client, "GET", "/api/v1/queues/orders", ALICE)
+        await call(client, "DELETE", "/api/v1/queues/orders/messages", ALICE)
+        await client.call("DELETE", "/api/v1/queues/orders/messages")
+        users = [fields["user"] for code, fields in reported if code == "management.called"]
+        assert users == ["alice", "(the token)"]
+
+    serve(tmp_path, check)
