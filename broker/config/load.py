@@ -30,6 +30,9 @@ AS_SHIPPED: Final = "the configuration as shipped"
 CHECK_OK: Final = 0
 CHECK_FAILED: Final = 2
 
+#: Levels of tables and arrays in a file: every setting is within five.
+DEPTH_MAX: Final = 16
+
 Raw = dict[str, object]
 _NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
 _PLACE: Final = re.compile(r"(.*) \(at (line [0-9]+, column [0-9]+|end of document)\)", re.DOTALL)
@@ -89,8 +92,14 @@ def check(path: Path | None, environment: Mapping[str, str] = _NO_ENVIRONMENT) -
 
 def _read(path: Path) -> Raw:
     """The tables of a file.  Raises ConfigError."""
+    deep = Problem(str(path), "the file", "", f"tables and arrays are within each other {DEPTH_MAX} times at most")
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        raw = tomllib.loads(path.read_bytes().decode())
+        if not _deeper(raw, DEPTH_MAX):
+            return raw
+        found = deep
+    except RecursionError:
+        found = deep
     except OSError as error:
         found = Problem(str(path), "the file", "", f"{error.strerror}: name a file that can be read")
     except UnicodeDecodeError as error:
@@ -101,6 +110,14 @@ def _read(path: Path) -> Raw:
         where, what = (parts[2], parts[1]) if parts else ("the file", str(error))
         found = Problem(str(path), where, "", f"{what}: correct the TOML there")
     raise ConfigError([found])
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Whether there are more tables and arrays within each other."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
 
 
 def validated(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:

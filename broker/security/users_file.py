@@ -96,6 +96,8 @@ def read_users(path: Path) -> Users:
         return {name: _user(name, table) for name, table in tables.items()}
     except UnicodeDecodeError:
         raise UnusableFile(f"{path}: the users file is not UTF-8") from None
+    except RecursionError:
+        raise UnusableFile(f"{path}: arrays within arrays: change users with `bartleby user`") from None
     except ValueError as error:  # TOML's own is one
         raise UnusableFile(f"{path}: {error}: change users with `bartleby user`") from None
 

@@ -344,6 +344,8 @@ def test_a_value_that_is_wrong_in_itself_is_in_no_relation(write: Write) -> None
         (b"[log\n", "line 1, column 5", "Expected ']'"),
         (b"[log]\nlevel = '''", "end of document", "Expected \"'''\""),
         (b"# fine\n# \xff\n", "line 2", "not UTF-8"),
+        (b"a = " + b"[" * 5_000, "the file", "within each other"),
+        (b"a = " + b"[" * 17 + b"]" * 17, "the file", "within each other"),
     ],
 )
 def test_bad_syntax_is_told_with_its_line(tmp_path: Path, content: bytes, key: str, fix: str) -> None:

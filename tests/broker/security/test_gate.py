@@ -213,6 +213,7 @@ def test_users_are_written_and_read(tmp_path: Path) -> None:
         '[bob]\npassword = ""',
         '[bob]\nscram-sha-256 = "geheim"',
         '["a\\nb"]\nroles = []',
+        "[bob]\nroles = " + "[" * 5_000,
         '[" bob"]\nroles = []',
     ],
 )

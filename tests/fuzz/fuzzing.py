@@ -1,0 +1,89 @@
+"""Feeding a target, and what to watch meanwhile: no crash, no input that takes long, no growth."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.targets import Target
+
+#: Milliseconds of the processor that an input may take.  Not of the clock: others use the machine too.
+INPUT_MS_MAX: Final = 100.0
+
+#: Bytes that the process may grow by after its first tenth of the inputs.
+GROWTH_BYTES_MAX: Final = 32 << 20
+
+
+class Failed(AssertionError):
+    """An input that did what none may; the text says what, and the input."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was seen: inputs, processor seconds, milliseconds of the slowest input and its bytes, bytes of growth."""
+
+    inputs: int = 0
+    seconds: float = 0.0
+    slowest_ms: float = 0.0
+    slowest: bytes = b""
+    settled_bytes: int = 0
+    grown_bytes: int = 0
+
+
+class Watch:
+    """Runs inputs and keeps the figures; `settled`: after how many inputs the memory counts."""
+
+    def __init__(self, target: Target, settled: int) -> None:
+        self.figures = Figures()
+        self._target = target
+        self._settled = max(settled, 1)
+
+    def feed(self, data: bytes) -> None:
+        """One input.  Raises Failed."""
+        figures = self.figures
+        begun = time.thread_time_ns()
+        try:
+            self._target.run(data)
+        except Exception as error:
+            raise Failed(f"{type(error).__name__}: {error}: {data!r}") from error
+        took = (time.thread_time_ns() - begun) / 1e6
+        figures.inputs += 1
+        figures.seconds += took / 1e3
+        if took > figures.slowest_ms:
+            figures.slowest_ms, figures.slowest = took, data
+            if took > INPUT_MS_MAX:
+                raise Failed(f"{took:.0f} ms: {data!r}")
+        if figures.inputs == self._settled:
+            figures.settled_bytes = resident_bytes()
+
+    def finish(self) -> Figures:
+        """The figures.  Raises Failed if the process has grown."""
+        figures = self.figures
+        if figures.settled_bytes:
+            gc.collect()
+            figures.grown_bytes = resident_bytes() - figures.settled_bytes
+            if figures.grown_bytes > GROWTH_BYTES_MAX:
+                raise Failed(f"the process grew by {figures.grown_bytes:,} bytes")
+        return figures
+
+
+def resident_bytes() -> int:
+    """The memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def fuzz(target: Target, *, inputs: int, seed: int) -> Figures:
+    """So many inputs by chance.  Raises Failed."""
+    watch = Watch(target, inputs // 10)
+    for data in target.seeds:
+        watch.feed(data)
+    mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
+    while watch.figures.inputs < inputs:
+        watch.feed(mutator.next())
+    return watch.finish()

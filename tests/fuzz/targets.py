@@ -1,0 +1,203 @@
+"""What is fed: everything that reads what others have written.  Each takes any bytes and lets nothing but a bug out.
+
+A codec's first byte says in which state it is and in which pieces it gets the rest; what it may keep is checked by the
+same rooms that the tests of the codecs have.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from broker.config import ConfigError
+from broker.config.load import load
+from broker.engine.filter import InvalidFilter
+from broker.engine.filter.filter import compile_filter
+from broker.security.users_file import UnusableFile, read_users, write_users
+from tests.protocols.amqp import test_fuzz as amqp
+from tests.protocols.mqtt import test_fuzz as mqtt
+from tests.protocols.stomp import test_fuzz as stomp
+from tests.support.sim_gate import cheap_user
+from tests.support.stomp_client import frame
+
+PIECES: Final = (1, 7, 64, 1 << 20)
+STOMP_VERSIONS: Final = (None, "1.0", "1.1", "1.2")
+MQTT_VERSIONS: Final = (None, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader: what runs an input, valid ones to begin with, pieces worth putting in, and the longest input."""
+
+    run: Callable[[bytes], object]
+    seeds: list[bytes]
+    tokens: list[bytes]
+    bytes_max: int = 1_024
+
+
+def _cut(raw: bytes, size: int) -> list[bytes]:
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def _choice(raw: bytes) -> tuple[int, int, bytes]:
+    """Two numbers from 0 to 3 and the rest."""
+    first = raw[0] if raw else 0
+    return first & 3, PIECES[first >> 2 & 3], raw[1:]
+
+
+def _stomp(raw: bytes) -> None:
+    version, size, rest = _choice(raw)
+    stomp.converse(stomp.begin(STOMP_VERSIONS[version]), _cut(rest, size))
+
+
+def _stomp_seeds() -> list[bytes]:
+    frames = [
+        frame("CONNECT", {"accept-version": "1.2", "host": "h", "login": "a", "passcode": "b"}),
+        frame("SEND", {"destination": "/queue/a", "receipt": "1"}, b"text"),
+        frame("SEND", {"destination": "/queue/a"}, b"b\0dy"),
+        frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "selector": "a = 1"}),
+        frame("ACK", {"id": "1"}),
+        frame("BEGIN", {"transaction": "t"}) + frame("COMMIT", {"transaction": "t"}),
+        frame("DISCONNECT", {"receipt": "1"}),
+    ]
+    return [bytes([first]) + each for first in range(16) for each in (*frames, b"".join(frames[1:]))]
+
+
+def _amqp_start(stage: int) -> bytes:
+    return b"".join(amqp.stream(Random(stage), 0)[: (0, 2, 99, 99)[stage]])
+
+
+_AMQP_STARTS: Final = [_amqp_start(stage) for stage in range(4)]
+
+
+def _amqp(raw: bytes) -> None:
+    stage, size, rest = _choice(raw)
+    amqp.converse(amqp.server(), [_AMQP_STARTS[stage], *_cut(rest, size)])
+
+
+def _amqp_seeds() -> list[bytes]:
+    streams = [amqp.stream(Random(seed), 12) for seed in range(40)]
+    whole = [b"\x0c" + b"".join(each) for each in streams]
+    begun = [b"\x0e" + b"".join(each[-12:]) for each in streams]
+    return whole + begun
+
+
+def _mqtt(raw: bytes) -> None:
+    version, size, rest = _choice(raw)
+    mqtt.converse(mqtt.begin(MQTT_VERSIONS[version]), _cut(rest, size))
+
+
+def _mqtt_seeds() -> list[bytes]:
+    hello = b"\x10\x0e\0\4MQTT\5\2\0\0\0\0\1c"
+    will = b"\x10\x16\0\4MQTT\5\x06\0\0\0\0\1c\0\0\1w\0\2hi"
+    some = [token for token in mqtt.TOKENS if len(token) > 3]
+    streams = [hello, will, b"".join(some[:10]), b"".join(some[10:]), *some]
+    return [bytes([first]) + each for first in range(16) for each in streams]
+
+
+PROPERTIES: Final[dict[str, Any]] = {"a": 5, "b": "text", "c": True, "d": 2.5, "long": "x" * 1_000, "%_": "%"}
+
+SELECTORS: Final = [
+    "a = 5 AND b LIKE 't_x%' OR NOT (c = TRUE)",
+    "a BETWEEN 1 AND 10 AND b IN ('x', 'text', 'y')",
+    "d * 2 + a / 3 - 1 > 4.5e2 AND b IS NOT NULL",
+    "long LIKE '%a%b%c_%' ESCAPE '!' OR long LIKE '%!%%' ESCAPE '!'",
+    "convert_string_expressions:hyphenated_props:b-c = '5' OR a <> 0x1F",
+    "((((a = 1))))",
+]
+
+
+def _selector(raw: bytes) -> None:
+    with suppress(InvalidFilter):
+        found = compile_filter(raw.decode("utf-8", "replace"))
+        if found is not None:
+            found.matches(PROPERTIES)
+
+
+class _File:
+    """A file in memory that a reader is given."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.memfd_create("fed")
+        os.fchmod(self._descriptor, 0o600)
+        self.path = Path(f"/proc/self/fd/{self._descriptor}")
+
+    def _write(self, raw: bytes) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, raw, 0)
+
+    def config(self, raw: bytes) -> None:
+        """As broker.toml."""
+        self._write(raw)
+        with suppress(ConfigError):
+            load(self.path)
+
+    def users(self, raw: bytes) -> None:
+        """As users.toml."""
+        self._write(raw)
+        with suppress(UnusableFile):
+            read_users(self.path)
+
+
+def _some_users() -> bytes:
+    """A valid users file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "users.toml"
+        write_users(path, {"bob": cheap_user("x", "a", "b c"), 'e "v" e': cheap_user("y")})
+        return path.read_bytes()
+
+
+CONFIGS: Final = [
+    b'[acceptors.a]\nprotocol = "stomp"\nport = 1\nconnection-ttl = "60s"\n[acceptors.a.tls]\ncertificate = "c"\n',
+    b'[[address-settings]]\nmatch = "a.#"\nmax-size-bytes = "10MiB"\nredelivery-delay = "1s"\nexpiry-address = "E"\n',
+    b'[addresses.a.queues.q]\nrouting-type = "ANYCAST"\nfilter = "a = 1"\nmax-consumers = 3\n',
+    b'[[security-settings]]\nmatch = "a.%u.#"\nsend = ["x"]\n[[certificate-users]]\nsubject = "CN=*"\nuser = "%cn"\n',
+    b'[diverts.d]\naddress = "a"\nforwarding-address = "b"\nexclusive = true\n[limits]\nconnections-max = 5\n',
+]
+
+TOML: Final = [b"[", b"]", b"[[", b"{", b"}", b'"', b"'''", b"=", b"\n", b"\\u0000", b"1979-05-27", b"nan", b"9" * 30]
+
+
+def _files() -> dict[str, Target]:
+    config, users = _File(), _File()
+    return {
+        "config": Target(config.config, CONFIGS, [*TOML, b"match", b"acceptors", b'"1s"', b"-1", b"true"], 4_096),
+        "users": Target(users.users, [_some_users(), b"[a]\nroles = []\n"], [*TOML, b"roles", b"$"], 4_096),
+    }
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """All of them, by name."""
+    words = [
+        b"(",
+        b")",
+        b"'",
+        b" AND ",
+        b" OR ",
+        b" NOT ",
+        b" LIKE '%",
+        b"a",
+        b"1e9",
+        b" IN (",
+        b"+",
+        b"-",
+        b"\xff",
+        b"_",
+    ]
+    keys = [base64.b64encode(b"k" * 16), b"\x00\x00\x00\x08\x02\x00\x00\x00", *amqp.WRONG]
+    return {
+        "stomp": Target(_stomp, _stomp_seeds(), stomp.TOKENS),
+        "amqp": Target(_amqp, _amqp_seeds(), keys),
+        "mqtt": Target(_mqtt, _mqtt_seeds(), mqtt.TOKENS),
+        "selector": Target(_selector, [each.encode() for each in SELECTORS], words, 5_000),
+        **_files(),
+    }

@@ -1,0 +1,58 @@
+"""The fuzzers, for a second each; and that they notice what they look for."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import pytest
+
+from tests.fuzz import fuzzing
+from tests.fuzz.fuzzing import Failed, fuzz
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.targets import Target, targets
+
+#: As many as a second or two allow.
+INPUTS = 5_000
+
+
+@pytest.mark.parametrize("name", targets())
+def test_any_input_costs_its_sender_only(name: str) -> None:
+    assert fuzz(targets()[name], inputs=INPUTS, seed=1).inputs == INPUTS
+
+
+def _crash(data: bytes) -> None:
+    if b"BAD" in data:
+        raise KeyError(data)
+
+
+def _hang(data: bytes) -> None:
+    until = time.thread_time() + (0.11 if b"BAD" in data else 0)
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.mark.parametrize(("run", "told"), [(_crash, "KeyError"), (_hang, "ms: b'")])
+def test_what_is_wrong_is_noticed(run: object, told: str) -> None:
+    target = Target(run, [b"some"], [b"BAD"])  # type: ignore[arg-type]
+    with pytest.raises(Failed, match=told):
+        fuzz(target, inputs=1_000, seed=1)
+
+
+def test_growth_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzing, "GROWTH_BYTES_MAX", 4 << 20)
+    kept: list[bytes] = []
+    with pytest.raises(Failed, match="grew"):
+        fuzz(Target(lambda data: kept.append(bytes(64 << 10)), [b"x"], []), inputs=500, seed=1)
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    target = targets()["mqtt"]
+
+    def inputs(seed: int) -> list[bytes]:
+        mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
+        return [mutator.next() for _ in range(500)]
+
+    assert inputs(1) == inputs(1)
+    assert inputs(1) != inputs(2)
+    assert max(map(len, inputs(1))) <= target.bytes_max
