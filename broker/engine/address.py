@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Set as AbstractSet
+from typing import Final, Protocol
 
 from broker.engine.handling import Handling
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.settings import AddressFullPolicy, AddressSettings
+
+#: The sets of routing types that there are: each address has one of these.
+_KINDS: Final = {
+    kinds: kinds
+    for kinds in (
+        frozenset[RoutingType](),
+        frozenset({RoutingType.ANYCAST}),
+        frozenset({RoutingType.MULTICAST}),
+        frozenset(RoutingType),
+    )
+}
 
 
 class Producer(Protocol):
@@ -51,7 +63,7 @@ class Address:
         self,
         id: int,
         name: str,
-        routing_types: set[RoutingType],
+        routing_types: AbstractSet[RoutingType],
         settings: AddressSettings,
         *,
         auto_created: bool = False,
@@ -61,7 +73,7 @@ class Address:
     ) -> None:
         self.id = id
         self.name = name
-        self.routing_types = routing_types
+        self.routing_types = _KINDS[frozenset(routing_types)]
         self.settings = settings
         self.handling: Handling | None = None
         self.sendable = False  # clients may send to it, which need not be checked again
@@ -79,10 +91,14 @@ class Address:
         self.unrouted = 0
         self.dropped = 0
         self.blocked: dict[Producer, None] = {}
-        self.warned: set[str] = set()
+        self.warned: frozenset[str] = frozenset()
         self.bound_once = False
         self.unbound_since = created
         self.swept = False
+
+    def add_routing_type(self, routing_type: RoutingType) -> None:
+        """Let the address have queues of this routing type."""
+        self.routing_types = _KINDS[self.routing_types | {routing_type}]
 
     @property
     def full(self) -> bool:

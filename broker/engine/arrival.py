@@ -174,7 +174,7 @@ def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) 
     if facts.durable:
         _drop(core, address, RemovalReason.DROPPED, messages)
     if "full" not in address.warned:
-        address.warned.add("full")
+        address.warned |= {"full"}
         core.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
     return False
 
@@ -202,7 +202,7 @@ def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], mess
         if not admitted:
             continue
         if durable:
-            queue.landing.append(admitted)
+            queue.landing += len(admitted)
             core.work.landing.append((queue, admitted))
         else:
             land(core, queue, admitted)

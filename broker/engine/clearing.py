@@ -42,8 +42,8 @@ def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
     """
     queue.check_public()
     messages = _empty(core, queue)
-    while queue.landing:
-        messages += queue.landing.popleft()
+    messages += core.landing_on(queue)
+    queue.landing = 0
     closed = list(queue.consumers)
     for consumer in closed:
         held = consumer.settle_all()

@@ -116,3 +116,9 @@ class Core:
         self.expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
+
+    def landing_on(self, queue: Queue) -> list[Message]:
+        """The messages of a queue that are not yet durable, in the order in which they came.  Looks at all that are."""
+        if not queue.landing:
+            return []
+        return [m for work in (*self.waiting, self.work) for at, run in work.landing if at is queue for m in run]

@@ -157,7 +157,7 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
                 continue
             new_id = copy.id
         elif "expiry" not in queue.address.warned:
-            queue.address.warned.add("expiry")
+            queue.address.warned |= {"expiry"}
             core.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
         _record_expiry(core, queue, message, new_id)

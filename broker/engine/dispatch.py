@@ -216,7 +216,7 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
             last = message.segment
             if last:
                 journal.space.refer(here, last)
-    queue.journalled.update(stored)
+    queue.journalled |= dict.fromkeys(stored)
     consumer.held += len(run)
     core.work.held.append((consumer, run))
 

@@ -13,7 +13,6 @@ which is what makes the ordinary path cheap.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -174,14 +173,14 @@ class Queue:
         self.configured = configured
         self.backlog = Backlog()
         self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
-        self.landing: deque[list[Message]] = deque()
+        self.landing = 0  # messages; the tick that stored them has them (`Core.landing_on`)
         self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
         self.expiring = 0  # messages in the backlog that have an expiration
         self.delivering = 0
         self.consumers: list[Consumer] = []
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
-        self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
+        self.journalled: dict[int, None] = {}  # deliveries whose count is already in the journal (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.senders: dict[StoredSession, None] = {}  # who has, or had, deliveries of this queue in flight
         self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
@@ -197,7 +196,7 @@ class Queue:
         self.kind: Kind | None = None
         self.paused = paused  # by an operator; so may be its address
         self.grouped = False  # a message of a group has been here
-        self.attributes = attributes
+        self.attributes = PLAIN if attributes == PLAIN else attributes  # one object for nearly all
         self.keeps = attributes.non_destructive
         self.open = True
         self.stopped = False
@@ -220,7 +219,7 @@ class Queue:
     @property
     def message_count(self) -> int:
         """All messages on the queue, wherever they are."""
-        return self.ready + sum(map(len, self.landing)) + len(self.scheduled) + self.delivering
+        return self.ready + self.landing + len(self.scheduled) + self.delivering
 
     @property
     def internal(self) -> bool:

@@ -20,7 +20,8 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
         for message in messages:
             queue.states.pop(message.id, None)
     if queue.journalled:
-        queue.journalled.difference_update([m.id for m in messages])
+        for message in messages:
+            queue.journalled.pop(message.id, None)
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:

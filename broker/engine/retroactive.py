@@ -115,7 +115,7 @@ class Retroactive:
 
     def _fill(self, queue: Queue, ring: Queue) -> None:
         """Copies of what is in a ring, oldest first, also of what is not yet durable."""
-        kept = [*ring.waiting(), *(message for run in ring.landing for message in run)]
+        kept = [*ring.waiting(), *self._core.landing_on(ring)]
         kept.sort(key=lambda message: message.id)
         now = self._core.now
         copies = [self._copy(message, queue) for message in kept if not 0 < message.facts.expiration <= now]

@@ -6,6 +6,7 @@ every wildcard address that matches it; the list is worked out once per address 
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from broker.engine.permissions import Permission
 from broker.engine.queue import Counters, Queue
 from broker.engine.removal import unblock
 from broker.engine.settings import AddressSettings, from_mapping
-from broker.engine.settings_match import SettingsTable
+from broker.engine.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
 from store import record
 
 #: The settings of what the broker has for itself.
@@ -53,7 +54,7 @@ class Router:
         self.syntax = settings.syntax
         self.diverts = Diverts(self.syntax)
         self.watchers: list[Watcher] = []
-        self._distinct: dict[AddressSettings, AddressSettings] = {}  # equal ones are one object: there are few
+        self._merged: dict[int, tuple[Fields, AddressSettings]] = {}  # by the identity of what was merged
         self._internal = names.internal_prefix(self.syntax)
         self._settings = settings
         self.bindings = Bindings(self.syntax)
@@ -69,8 +70,13 @@ class Router:
         """The merged settings of an address; what the broker has for itself has the defaults, and no limits."""
         if self.is_internal(name):
             return INTERNAL
-        settings = from_mapping(self._settings.resolve(name))
-        return self._distinct.setdefault(settings, settings)
+        fields = self._settings.resolve(name)
+        known = self._merged.get(id(fields))
+        if known is None:
+            if len(self._merged) >= CACHE_RESULTS_MAX:
+                self._merged.clear()
+            known = self._merged[id(fields)] = (fields, from_mapping(fields))
+        return known[1]
 
     def is_internal(self, name: str) -> bool:
         """Whether an address belongs to the resources of a retroactive address."""
@@ -79,10 +85,10 @@ class Router:
     def change_settings(self, settings: SettingsTable) -> None:
         """New settings, effective at once on every address."""
         self._settings = settings
-        self._distinct.clear()
+        self._merged.clear()
         for address in self.addresses.values():
             address.settings = self.settings(address.name)
-            address.warned.clear()
+            address.warned = frozenset()
             self.core.duplicates.limit(address)
         self.refresh()
         unblock(self.core)
@@ -269,7 +275,7 @@ class Router:
     def create_address(
         self,
         name: str,
-        routing_types: set[RoutingType],
+        routing_types: AbstractSet[RoutingType],
         *,
         auto_created: bool = False,
         configured: bool = False,
@@ -306,7 +312,7 @@ class Router:
 
     def add_routing_type(self, address: Address, routing_type: RoutingType) -> None:
         """Let an address have queues of another routing type too."""
-        address.routing_types.add(routing_type)
+        address.add_routing_type(routing_type)
         self.core.journal.define(address.id, address_record(address))
 
     def delete_address(self, address: Address) -> None:
@@ -419,7 +425,7 @@ class Router:
         address = Address(
             definition.id,
             definition.name,
-            set(definition.routing_types),
+            definition.routing_types,
             self.settings(definition.name),
             auto_created=definition.auto_created,
             configured=definition.configured,

@@ -30,9 +30,9 @@ from broker.engine.pattern import Pattern, Token, Wild
 
 Fields = Mapping[str, object]
 
-CACHE_ADDRESSES_MAX: Final = 10_000
-"""Merged results kept, by name: as many addresses as a large broker uses at once. A result costs about 2 KiB and is
-worked out again in some 10 us a pattern, so that a client inventing names gains nothing."""
+CACHE_RESULTS_MAX: Final = 1_000
+"""Merged results kept, by the matches that fit: far fewer than there are addresses, and 100,000 of these share one. A
+result costs about 2 KiB and is worked out again in some us, so that a client inventing names gains nothing."""
 
 
 class InvalidMatch(ValueError):
@@ -109,14 +109,14 @@ class SettingsTable:
         *,
         syntax: WildcardSyntax = DEFAULT_SYNTAX,
         literal_markers: str = "",
-        cache_max: int = CACHE_ADDRESSES_MAX,
+        cache_max: int = CACHE_RESULTS_MAX,
     ) -> None:
         if len(literal_markers) not in (0, 2):
             raise InvalidMatch(f"literal-match-markers are two characters, not {literal_markers!r}")
         self._defaults = dict(defaults)
         self._syntax = syntax
         self._markers = literal_markers
-        self._cache: dict[str, Fields] = {}
+        self._cache: dict[tuple[str, ...], Fields] = {}
         self._cache_max = cache_max
         self.replace(matches)
 
@@ -148,12 +148,14 @@ class SettingsTable:
 
     def resolve(self, name: str) -> Fields:
         """The merged settings of an address, or of `address::queue`. Kept, and not to be changed."""
-        merged = self._cache.get(name)
+        layers = self.matching(name)
+        key = tuple([match for match, _ in layers])
+        merged = self._cache.get(key)
         if merged is None:
-            merged = self._merge(name)
+            merged = self._merge(layers)
             if len(self._cache) >= self._cache_max:
                 del self._cache[next(iter(self._cache))]  # the oldest: cheap, and what is in use comes back
-            self._cache[name] = merged
+            self._cache[key] = merged
         return merged
 
     def matching(self, name: str) -> list[tuple[str, Fields]]:
@@ -177,9 +179,9 @@ class SettingsTable:
         for match in self._wildcards:
             yield match.text, match.fields
 
-    def _merge(self, name: str) -> Fields:
+    def _merge(self, layers: list[tuple[str, Fields]]) -> Fields:
         merged = dict(self._defaults)
-        for _, fields in reversed(self.matching(name)):
+        for _, fields in reversed(layers):
             merged.update({field: value for field, value in fields.items() if value is not None})
         return MappingProxyType(merged)
 

@@ -34,8 +34,7 @@ def room(queue: Queue) -> int:
             if not consumer.counted:
                 return UNLIMITED
             taking += consumer.credit
-    landing = sum(map(len, queue.landing))
-    return queue.messages_max + taking - queue.ready - len(queue.scheduled) - landing
+    return queue.messages_max + taking - queue.ready - len(queue.scheduled) - queue.landing
 
 
 def admit(core: Core, queue: Queue, messages: list[Message]) -> list[Message]:

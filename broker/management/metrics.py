@@ -169,7 +169,7 @@ def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label:
     messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
     messages.add_metric([label, "scheduled"], sum([len(queue.scheduled) for queue in queues]))
     messages.add_metric([label, "delivering"], sum([queue.delivering for queue in queues]))
-    messages.add_metric([label, "landing"], sum([sum(map(len, queue.landing)) for queue in queues]))
+    messages.add_metric([label, "landing"], sum([queue.landing for queue in queues]))
     consumers.add_metric([label], sum([len(queue.consumers) for queue in queues]))
 
 

@@ -13,4 +13,4 @@ from bench.routing import CASES, Case
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_costs_something(case: Case) -> None:
     small = replace(case, count=min(case.count, 20))
-    assert routing.measure(small, messages=200, rounds=1) > 0
+    assert min(routing.measure(small, messages=2_000, rounds=1)) > 0

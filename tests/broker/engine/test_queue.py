@@ -44,7 +44,7 @@ def test_what_it_lets_in() -> None:
 def test_every_place_counts() -> None:
     made = queue()
     made.append([message(1), message(2)], 4)
-    made.landing.append([message(3)])
+    made.landing = 1
     made.scheduled[4] = (99, message(4))
     made.delivering = 2
     assert (made.ready, made.message_count) == (2, 6)

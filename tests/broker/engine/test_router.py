@@ -17,10 +17,14 @@ OFF = {"auto-create-queues": False, "auto-create-addresses": False}
 
 @pytest.mark.parametrize(
     ("wanted", "types", "queues"),
-    [(ANYCAST, {ANYCAST}, ["a"]), (MULTICAST, {MULTICAST}, []), (None, {MULTICAST}, [])],
+    [
+        (ANYCAST, frozenset({ANYCAST}), ["a"]),
+        (MULTICAST, frozenset({MULTICAST}), []),
+        (None, frozenset({MULTICAST}), []),
+    ],
 )
 def test_a_send_makes_the_address_and_an_anycast_one_its_queue(
-    wanted: RoutingType | None, types: set[RoutingType], queues: list[str]
+    wanted: RoutingType | None, types: frozenset[RoutingType], queues: list[str]
 ) -> None:
     router = Bench().enter().router
     address, queue = router.destination("a", wanted)
@@ -177,7 +181,7 @@ def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     router = bench.enter().router
     address = router.create_address("a.b", {ANYCAST})
     assert (address.settings.max_delivery_attempts, address.settings.dead_letter_address) == (3, "DLQ")
-    address.warned.add("full")
+    address.warned = frozenset({"full"})
     other = Bench({"match": "a.b", "max-delivery-attempts": 7})
     router.change_settings(other.engine.router._settings)
     assert address.settings.max_delivery_attempts == 7

@@ -154,9 +154,9 @@ def test_replacing_takes_effect_at_once_and_wholly() -> None:
 
 
 def test_results_are_kept_up_to_a_limit() -> None:
-    small = SettingsTable([("#", {"max": 1})], DEFAULTS, cache_max=2)
+    small = SettingsTable([("#", {"max": 1}), ("b", {"max": 2}), ("c", {"max": 3})], DEFAULTS, cache_max=2)
     first, second = small.resolve("a"), small.resolve("b")
-    assert small.resolve("a") is first
+    assert small.resolve("another") is first, "the same matches fit"
     assert small.resolve("b") is second
     small.resolve("c")
     assert small.resolve("b") is second
