@@ -173,16 +173,20 @@ class Bartleby:
             raise NotAvailable(f"no configuration {self._config}: run from the project's directory or give --config")
         config = self._child.directory / "broker.toml"
         config.write_text(self._config.read_text() + self.STRICT)
-        data = self._child.directory / "data"
         # The limit as shipped is the number of idle connections to measure, and somebody looks at them.
         more = "BARTLEBY_LIMITS__CONNECTIONS_MAX=50000"
         command = ["/usr/bin/env", more, self._python, "-m", "broker", "run"]
-        command += ["--config", str(config), "--data", str(data)]
+        command += ["--config", str(config), "--data", str(self.data)]
         for acceptor in ("stomp", "amqp", "mqtt", "http"):
             command += ["--listen", f"{acceptor}=127.0.0.1:0"]
         match, seconds = self._child.start(command, re.compile(r"READY .*"))
         self._ports = {name: int(port) for name, port in re.findall(r"\b(\w+)=[^\s:]+:(\d+)\s", match[0])}
         return seconds
+
+    @property
+    def data(self) -> Path:
+        """Its data directory."""
+        return self._child.directory / "data"
 
     def target(self, protocol: str) -> Target:
         pid = self._child.pid

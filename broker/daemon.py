@@ -242,6 +242,7 @@ class Daemon:
         started = clock.monotonic_ms()
         self._notifier.status("recovering the journal")
         self._notifier.extend_timeout(3600)
+        gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
         try:
             verdict, restored = recover(self.parts, self.config)
         except Corrupt as corrupt:
@@ -263,9 +264,9 @@ class Daemon:
             redelivered=restored.redelivered,
             milliseconds=clock.monotonic_ms() - started,
         )
-        # What has been restored lives long: the collector need not look at it again and again.
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # nor need the collector look at it later
+        gc.enable()
         gc.set_threshold(50_000, 20, 100)
         return EXIT_OK
 

@@ -381,7 +381,7 @@ def decode_dropped(buffer: bytes, offset: int) -> Dropped:
 def decode_definition(buffer: bytes, offset: int) -> Definition:
     """The inverse of `address`, `queue`, `session` and their deletions."""
     length, _, _, flags, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
-    return Definition(id, flags, json.loads(buffer[offset + record.DEFINITION_FIXED.size : offset + length]))
+    return Definition(id, flags, json.loads(buffer[offset + record.DEFINITION_FIXED.size : offset + length].decode()))
 
 
 def decode_opened(buffer: bytes, offset: int) -> Opened:

@@ -148,11 +148,10 @@ class Journal:
     def _note(self, raw: RawRecord) -> None:
         segment, _, _, type, buffer, offset = raw
         if type in _DEFINING:
-            id = decode.decode_definition(buffer, offset).id
-            length = int.from_bytes(buffer[offset : offset + 4], "little")
+            length, _, _, _, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
             self._defined(id, buffer[offset : offset + length], segment)
         elif type in _DELETING:
-            self._undefined(decode.decode_definition(buffer, offset).id, segment)
+            self._undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
         elif type == RecordType.OPENED:
             self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
         elif type == RecordType.IDS:

@@ -63,6 +63,7 @@ from broker.management.callers import (
 )
 from broker.management.diverts import divert_view, make_divert, places
 from broker.management.metrics import Metrics, render
+from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.views import (
     Json,
@@ -129,6 +130,7 @@ class Api:
         self._broker = broker
         self._callers = Callers(broker, token)
         self._metrics = Metrics(broker)
+        self._names = Names(broker.engine.router)
         queue, address = "/api/v1/queues/{name}", "/api/v1/addresses/{name}"
         divert = "/api/v1/diverts/{name}"
         self._app = Starlette(
@@ -250,7 +252,7 @@ class Api:
         page, size = _page(request, QUEUES_PER_PAGE)
         queues = self._broker.engine.router.queues
         internal = request.query_params.get("internal") == "true"
-        names = sorted(name for name, queue in queues.items() if internal or not queue.internal)
+        names = [name for name in self._names.queues() if internal or not queues[name].internal]
         access: Access = getattr(request.state, ACCESS)
         if not access.everywhere(Permission.MANAGE):
             places = [(queues[name].address.name, name) for name in names]

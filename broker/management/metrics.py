@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from shutil import disk_usage
 from typing import Final
 
@@ -50,11 +51,11 @@ _ADDRESS_COUNTERS: Final = {
 def totals(router: Router) -> dict[str, int]:
     """Sums over all queues and addresses that ever were, by metric name."""
     counters = [router.retired, *(queue.counters for queue in router.queues.values())]
-    sums = {name: sum(getattr(counted, name) for counted in counters) for name in _QUEUE_COUNTERS}
+    sums = {name: sum(map(attrgetter(name), counters)) for name in _QUEUE_COUNTERS}
     addresses = router.addresses.values()
-    unroutable = router.retired_unrouted + sum(address.unrouted for address in addresses)
-    dropped = router.retired_dropped + sum(address.dropped for address in addresses)
-    routed = router.retired_routed + sum(address.routed for address in addresses)
+    unroutable = router.retired_unrouted + sum(map(attrgetter("unrouted"), addresses))
+    dropped = router.retired_dropped + sum(map(attrgetter("dropped"), addresses))
+    routed = router.retired_routed + sum(map(attrgetter("routed"), addresses))
     return sums | {"received": routed + unroutable + dropped, "unroutable": unroutable, "dropped": dropped}
 
 
@@ -167,10 +168,10 @@ class BrokerCollector(Collector):
 
 def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:
     messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
-    messages.add_metric([label, "scheduled"], sum([len(queue.scheduled) for queue in queues]))
-    messages.add_metric([label, "delivering"], sum([queue.delivering for queue in queues]))
-    messages.add_metric([label, "landing"], sum([queue.landing for queue in queues]))
-    consumers.add_metric([label], sum([len(queue.consumers) for queue in queues]))
+    messages.add_metric([label, "scheduled"], sum(map(len, map(attrgetter("scheduled"), queues))))
+    messages.add_metric([label, "delivering"], sum(map(attrgetter("delivering"), queues)))
+    messages.add_metric([label, "landing"], sum(map(attrgetter("landing"), queues)))
+    consumers.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))))
 
 
 def _age(queue: Queue, now: int) -> float:

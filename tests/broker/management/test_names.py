@@ -1,0 +1,20 @@
+"""Names in their order, while queues and addresses come and go."""
+
+from __future__ import annotations
+
+from broker.management.names import Names
+from tests.broker.engine.bench import Bench
+
+
+def test_they_are_in_order_whatever_comes_and_goes() -> None:
+    bench = Bench()
+    names = Names(bench.engine.router)
+    bench.sent("b", b"1")
+    assert (names.queues(), names.addresses()) == (["b"], ["b"])
+    bench.sent("a", b"1")
+    bench.sent("c", b"1")
+    assert (names.queues(), names.addresses()) == (["a", "b", "c"], ["a", "b", "c"])
+    assert names.queues() is names.queues(), "sorted once"
+    bench.enter().delete_node(bench.engine.router.addresses["b"])
+    bench.run()
+    assert (names.queues(), names.addresses()) == (["a", "c"], ["a", "c"])
