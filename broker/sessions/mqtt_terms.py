@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from broker.engine.errors import (
@@ -16,6 +17,7 @@ from broker.engine.errors import (
     RetainedFull,
     TooLarge,
 )
+from broker.engine.names import NAME_BYTES_MAX
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 
@@ -90,12 +92,20 @@ def queue_name(client_id: str, pattern: str) -> str:
     What would end the client's part too early, or look like a shared subscription, is escaped: client `a.b` has
     `a\.b.c`, as topics are.
     """
-    return f"{_escaped(client_id)}.{pattern}"
+    return _fitting(_escaped(client_id), pattern)
 
 
 def shared_queue_name(share: str, pattern: str) -> str:
     """The queue of a shared subscription: `$share.group.a.b`."""
-    return f"$share.{_escaped(share)}.{pattern}"
+    return _fitting(f"$share.{_escaped(share)}", pattern)
+
+
+def _fitting(owner: str, pattern: str) -> str:
+    """Owner and pattern; a digest instead of a pattern that is too long, after a `#` as no pattern has it."""
+    name = f"{owner}.{pattern}"
+    if len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"{owner}.#{sha256(pattern.encode()).hexdigest()}"
 
 
 def _escaped(text: str) -> str:

@@ -14,9 +14,6 @@ from protocols.mqtt.packets import Auth, Connack, Connect, Packet
 from protocols.mqtt.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from protocols.mqtt.topics import check_topic_name
 
-#: Characters of a client identifier in 3.1.
-CLIENT_ID_MAX_V31: Final = 23
-
 
 def decode(first: int, data: bytes, at: int, end: int, context: Context) -> Packet:
     """The packet with this first byte whose fields are `data[at:end]`, of a type that the version has; not PUBLISH.
@@ -96,12 +93,15 @@ def _check_connect(packet: Connect, limits: Limits) -> None:
 
 
 def _check_client_id(packet: Connect, limits: Limits) -> None:
-    """An empty one is the server's to replace, where the version knows that ([MQTT-3.1.3-6])."""
+    """An empty one is the server's to replace, where the version knows that ([MQTT-3.1.3-6]).
+
+    3.1 has at most 23 characters refused.  Clients in use have more, and no broker that they meet minds.
+    """
     length = len(packet.client_id.encode())
     if length > limits.client_id_bytes_max:
         raise _client_id(packet, f"at most {limits.client_id_bytes_max} bytes are allowed")
-    if packet.version == V31 and not 1 <= len(packet.client_id) <= CLIENT_ID_MAX_V31:
-        raise _client_id(packet, f"MQTT 3.1 allows 1 to {CLIENT_ID_MAX_V31} characters")
+    if packet.version == V31 and not length:
+        raise _client_id(packet, "MQTT 3.1 wants at least one character")
     if packet.version == V311 and not length and not packet.clean_start:
         raise _client_id(packet, "without one there is no session to go on with", "MQTT-3.1.3-8 of 3.1.1")
 

@@ -57,6 +57,22 @@ def test_the_queue_of_a_subscription(client: str, filter: str, name: str | None)
     assert found.endswith("..") or name is not None
 
 
+def test_a_topic_may_be_as_long_as_an_address() -> None:
+    """With its client it is longer than a queue's name may be, also over a restart and in a shared subscription."""
+    sim = SimWorld()
+    client_id, topic = "c" * 256, "t" * 1024
+    filters = [topic, f"{topic[:-10]}/+", f"$share/g/{topic[:-9]}"]
+    client = sim.connect(client_id, clean=False, expiry=100)
+    assert client.subscribe(*filters, qos=1) == [1, 1, 1]
+    assert len(queues(sim)) == 3
+    sim.restart()
+    assert len(queues(sim)) == 3
+    other = sim.connect("other")
+    other.publish(topic, b"x", 1)
+    other.publish(f"{topic[:-10]}/x", b"y", 1)
+    assert sim.connect(client_id, clean=False, expiry=100).payloads() == [b"x", b"y"]
+
+
 @pytest.mark.parametrize(
     ("expiry", "qos", "durable"), [(None, 1, False), (None, 0, False), (100, 0, False), (100, 1, True), (100, 2, True)]
 )

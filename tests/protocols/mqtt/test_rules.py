@@ -199,7 +199,6 @@ FIRST: list[tuple[str, bytes, ReasonCode]] = [
     *[("MQTT-3.1.3-4", frame(0x10, connect_body(version, 2, text(b"\xff"))), MALFORMED) for version in VERSIONS],
     ("MQTT-3.1.3-8 of 3.1.1", frame(0x10, connect_body(V311, 0, text(""))), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
     ("3.1 CONNECT", frame(0x10, connect_body(V31, 2, text(""))), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
-    ("3.1 CONNECT", frame(0x10, connect_body(V31, 2, text("c" * 24))), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
     *[
         ("MQTT-3.1.3-11", frame(0x10, connect_body(version, 6, text("c") + text(b"\xff") + text(""))), MALFORMED)
         for version in (V31, V311)
