@@ -31,6 +31,7 @@ from broker.engine.engine import Engine
 from broker.engine.message import RoutingType
 from broker.sessions.stomp_headers import Prefixes
 from broker.sessions.stomp_send import Sends
+from broker.sessions.stomp_temporary import Destinations
 from broker.wiring import Parts, Surroundings, assemble, recover
 from protocols.stomp.connection import StompConnection as StompCodec
 from store.files import OsFiles
@@ -160,8 +161,8 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.receive_data(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
     codec.events()
     codec.send_connected("1.2", ())
-    sends = Sends(engine, Prefixes(), engine.core.formats[_FORMAT], {})
-    sends.access = UNRESTRICTED
+    destinations = Destinations(engine, Prefixes(), UNRESTRICTED)
+    sends = Sends(engine, destinations, engine.core.formats[_FORMAT], {}, lambda destination: None)
     producer = _Producer()
     wildcards = engine.router.create_address("made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [

@@ -44,7 +44,8 @@ class Consumer:
     """One subscription to one queue.
 
     `credit` is what may still be sent: delivery goes on while it is above zero.  In bytes of message size, it comes
-    back with settlement, and one message always fits; `counted` credit is a number of messages, which the sink gives.
+    back with settlement, and one message always fits; `counted` credit is a number of messages, which comes back too,
+    or, without a window, is what the sink grants.
     `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
     the identities for cumulative consumers, whose acknowledgements take a prefix.
     """
@@ -100,7 +101,7 @@ class Consumer:
         self.settled = 0  # messages acknowledged
         self.window = window
         self.counted = counted
-        self.credit = 0 if counted else UNLIMITED if window < 0 else max(window, 1)
+        self.credit = max(window, 1) if window >= 0 else 0 if counted else UNLIMITED
         self.priority = priority
         self.excluded: set[int] | None = None  # messages that it must not get again
         self.predicate = predicate
@@ -128,8 +129,8 @@ class Consumer:
             self.credit -= sum(map(_SIZE, messages))
 
     def take_again(self, messages: list[Message]) -> None:
-        """Deliveries whose settlement was undone are with the sink as before; counted credit only."""
-        assert self.counted, "credit of bytes would have to be taken back"
+        """Deliveries whose settlement was undone are with the sink as before; credit that the sink grants only."""
+        assert self.window < 0, "credit of a window would have to be taken back"
         self.unacked.update(zip(map(_ID, messages), messages, strict=True))
 
     def room(self) -> tuple[int, int]:
@@ -141,8 +142,12 @@ class Consumer:
         pop = self.unacked.pop
         messages = [pop(i) for i in ids]
         if self.window >= 0:
-            self.credit += sum(map(_SIZE, messages))
+            self._win_back(messages)
         return messages
+
+    def _win_back(self, messages: list[Message]) -> None:
+        """Credit of a window, for deliveries that are settled."""
+        self.credit += len(messages) if self.counted else sum(map(_SIZE, messages))
 
     def settle_next(self, ids: list[int]) -> list[Message] | None:
         """Give up these deliveries if that is one step: all are here, and the oldest ones for a cumulative consumer.
@@ -166,7 +171,7 @@ class Consumer:
         if self.order is not None:
             self.order.clear()
         if self.window >= 0:
-            self.credit += sum(map(_SIZE, messages))
+            self._win_back(messages)
         return messages
 
     def settle_delivered(self) -> list[Message]:

@@ -245,7 +245,7 @@ class Engine:
 
     def grant(self, consumer: Consumer, credit: int) -> None:
         """From now on a consumer with counted credit takes so many messages more, whatever was left."""
-        assert consumer.counted, "credit of bytes comes back by itself"
+        assert consumer.counted, "credit of a window comes back by itself"
         consumer.credit = credit
         if credit and not consumer.closed:
             self.core.dirty[consumer.queue] = None

@@ -36,7 +36,7 @@ class Wishes:
 
     `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
     that a changed one is made anew.  `no_local` is the origin whose messages it does not want.  `window` is its credit
-    in bytes, -1: none; with `counted` its credit is a number of messages, at first none.  Higher `priority` goes first.
+    in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Higher `priority` goes first.
     `access` is what the subscriber may do, `asked` the attributes that its queue shall have.
     """
 

@@ -21,6 +21,8 @@ from broker.engine.errors import EngineError
 from broker.engine.message import Message
 from broker.engine.transaction import Transaction
 from broker.sessions.login import Gate, Peer
+from broker.sessions.stomp_acknowledge import find_delivery
+from broker.sessions.stomp_browse import Browser, Browsers
 from broker.sessions.stomp_connect import Introduction, login_refused
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
@@ -32,7 +34,8 @@ from broker.sessions.stomp_headers import (
     refused,
 )
 from broker.sessions.stomp_send import Sends, find_transaction
-from broker.sessions.stomp_subscribe import durable_name, read_subscribe
+from broker.sessions.stomp_subscribe import deletes, durable_name, read_subscribe
+from broker.sessions.stomp_temporary import Destinations, is_temporary
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection
@@ -42,10 +45,6 @@ from protocols.stomp.limits import Limits
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
 _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
-
-#: Digits of a 64-bit number, and bytes of a message-id: two of them and a comma.
-ID_DIGITS_MAX: Final = 20
-MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
 #: delivered: what a client that does not read costs.
@@ -78,11 +77,19 @@ class StompSession:
         self._remote = peer.remote
         self._introduction = Introduction(self._codec, gate, peer, options, connection_id)
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
-        self._access = turn.engine.security.access(NOBODY, "")
-        self._subscriptions: dict[bytes, Subscription] = {}
-        self._by_number: dict[bytes, Subscription] = {}
+        nobody = turn.engine.security.access(NOBODY, "")
+        self._destinations = Destinations(turn.engine, options.prefixes, nobody)
+        self._subscriptions: dict[bytes, Subscription | Browser] = {}
+        self._by_number: dict[bytes, Subscription | Browser] = {}
+        self._browsers = Browsers(turn.engine, self._codec)
         self._transactions: dict[bytes, Transaction] = {}
-        self._sends = Sends(turn.engine, options.prefixes, turn.engine.core.formats[STOMP_FORMAT], self._transactions)
+        self._sends = Sends(
+            turn.engine,
+            self._destinations,
+            turn.engine.core.formats[STOMP_FORMAT],
+            self._transactions,
+            self._expect_reply,
+        )
         self._receipts_wanted: list[bytes] = []
         self._receipts: deque[tuple[int, bytes]] = deque()
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
@@ -174,18 +181,21 @@ class StompSession:
         if self._write_blocked:
             self._write_blocked = False
             for subscription in self._subscriptions.values():
-                self._engine.resume(subscription.consumer)
+                if isinstance(subscription, Subscription):
+                    self._engine.resume(subscription.consumer)
         for consumer in self._automatic:
             if not consumer.closed:
                 self._engine.acknowledge_all(consumer)
         self._automatic.clear()
         self._unflushed_bytes = 0
+        if self._browsers.showing:
+            self._browse()
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
         self._write_blocked = True
         for subscription in self._subscriptions.values():
-            subscription.consumer.paused = True
+            subscription.pause()
 
     def send_heartbeat(self) -> None:
         """An empty line."""
@@ -214,14 +224,20 @@ class StompSession:
             return
         self._lost = True
         self._sends.forget()
+        self._give_up(how)
+        self._receipts.clear()
+
+    def _give_up(self, how: redelivery.Return) -> None:
+        """Everything that the peer holds is given back, and what was its own is deleted."""
         for tx in self._transactions.values():
             self._engine.rollback(tx)
         self._transactions.clear()
         for subscription in self._subscriptions.values():
-            self._engine.close_consumer(subscription.consumer, how)
+            subscription.close(self._engine, how)
+        self._browsers.showing.clear()
         self._subscriptions.clear()
         self._by_number.clear()
-        self._receipts.clear()
+        self._destinations.close()
 
     # -- errors and receipts ---------------------------------------------------------------------------------------
 
@@ -273,9 +289,8 @@ class StompSession:
             self._fail(login_refused())
             return
         client = self._introduction.client_id
-        self._access = self._engine.security.access(identity, client)
-        self._origin = client or self._id
-        self._sends.access, self._sends.origin = self._access, self._origin
+        self._destinations.access = self._engine.security.access(identity, client)
+        self._sends.origin = self._origin = client or self._id
         try:
             self.send_interval, self.receive_timeout = self._introduction.welcome(frame, identity)
         except StompError as wrong:
@@ -291,13 +306,7 @@ class StompSession:
 
     def _depart(self) -> None:
         """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
-        for tx in self._transactions.values():
-            self._engine.rollback(tx)
-        self._transactions.clear()
-        for subscription in self._subscriptions.values():
-            self._engine.close_consumer(subscription.consumer, redelivery.DISCONNECTED)
-        self._subscriptions.clear()
-        self._by_number.clear()
+        self._give_up(redelivery.DISCONNECTED)
         self._leaving = True
         self._turn.touch(self._outlet)
 
@@ -336,23 +345,46 @@ class StompSession:
     def _on_subscribe(self, frame: Frame) -> None:
         headers = frame.headers
         destination = headers[b"destination"]
+        if is_temporary(destination) and destination in self._subscriptions:
+            self._on_unsubscribe(Frame("UNSUBSCRIBE", {b"id": destination}))  # its own takes over
         id = headers.get(b"id", b"subscription/" + destination)
         if id in self._subscriptions:
             raise error("SUBSCRIBE", "duplicate subscription", f"id {shown(id)} is already in use", headers)
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
-        wishes, prefix = read_subscribe(headers, self._options, self._access, self._origin, self._remote)
+        wishes, prefix = read_subscribe(headers, self._options, self._destinations, self._origin, self._remote)
         self._publish_first()
+        if boolean(headers, b"browser", "SUBSCRIBE", default=False):
+            self._subscribed(self._browsers.make(wishes, headers, id=id, prefix=prefix))
+            self._browse()
+            return
         consumer = self._engine.subscribe(self, wishes)
         consumer.paused = self._write_blocked
-        subscription = Subscription(id, consumer, prefix, self._codec.version)
-        self._subscriptions[id] = subscription
+        durable = wishes.name if consumer.queue.name == wishes.name else ""
+        self._subscribed(Subscription(id, consumer, prefix, self._codec.version, durable=durable))
+
+    def _expect_reply(self, destination: bytes) -> None:
+        """An answer will come to a temporary destination."""
+        if not self._destinations.answered(destination.decode()):
+            self._on_subscribe(Frame("SUBSCRIBE", {b"destination": destination, b"id": destination}))
+
+    def _subscribed(self, subscription: Subscription | Browser) -> None:
+        self._subscriptions[subscription.id] = subscription
         self._by_number[subscription.number] = subscription
+
+    def _browse(self) -> None:
+        """Show more to those who browse, as much as may wait for the operating system."""
+        if self._write_blocked:
+            return
+        self._unflushed_bytes += self._browsers.show(UNFLUSHED_BYTES_MAX - self._unflushed_bytes)
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self.write_blocked()
+        self._turn.touch(self._outlet)
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
-        durable = durable_name(headers, "UNSUBSCRIBE", self._access)
+        durable = durable_name(headers, "UNSUBSCRIBE", self._destinations.access)
         id = headers.get(b"id")
         if id is None and b"destination" in headers:
             id = b"subscription/" + headers[b"destination"]
@@ -361,9 +393,13 @@ class StompSession:
             raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
         if subscription is not None:
             del self._by_number[subscription.number]
-            self._engine.close_consumer(subscription.consumer, redelivery.CLOSED)
+            subscription.close(self._engine, redelivery.CLOSED)
+            if isinstance(subscription, Browser):
+                self._browsers.forget(subscription)
+            elif not durable and deletes(headers):
+                durable = subscription.durable
         if durable:
-            self._engine.delete_subscription(durable, access=self._access)
+            self._engine.delete_subscription(durable, access=self._destinations.access)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
@@ -383,27 +419,6 @@ class StompSession:
 
     # -- acknowledging ---------------------------------------------------------------------------------------------
 
-    def _delivery(self, headers: Headers, command: str) -> tuple[Consumer, int]:
-        """The consumer and message of an ACK or NACK: `id` in 1.2, `message-id` before."""
-        value = headers.get(b"id") if self._codec.version == "1.2" else None
-        if value is None:
-            value = headers.get(b"message-id", b"")
-        number, _, id = value.partition(b",")
-        subscription = None
-        if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
-            subscription = self._by_number.get(number)
-        if subscription is None:
-            raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
-        named = headers.get(b"subscription")
-        if named is not None and named != subscription.id:
-            theirs = shown(subscription.id)
-            detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
-            raise error(command, "unknown message", detail, headers)
-        if subscription.consumer.ack_mode is AckMode.AUTO:
-            detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
-            raise error(command, "unexpected acknowledgement", detail, headers)
-        return subscription.consumer, int(id)
-
     def _on_acks(self, acks: Acks) -> None:
         """Plain ACKs in a row: those of one subscription, one after the other, are settled together."""
         numbers, ids = acks.subscriptions, acks.ids
@@ -415,30 +430,36 @@ class StompSession:
                 at += 1
             subscription = self._by_number.get(number)
             run = ids[first:at]
-            if subscription is None or not subscription.acknowledged:
-                self._delivery({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
+            if not isinstance(subscription, Subscription) or not subscription.acknowledged:
+                self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
             try:
                 self._engine.acknowledge_run(subscription.consumer, run)
             except EngineError as refusal:
                 raise refused("ACK", refusal, {}) from None
 
+    def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
+        return find_delivery(headers, command, self._by_number, self._codec.version)
+
     def _on_ack(self, frame: Frame) -> None:
         headers = frame.headers
-        consumer, id = self._delivery(headers, "ACK")
+        subscription, id = self._find(headers, "ACK")
         tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
-        self._engine.acknowledge(consumer, id, tx)
+        if isinstance(subscription, Subscription):
+            self._engine.acknowledge(subscription.consumer, id, tx)
 
     def _on_nack(self, frame: Frame) -> None:
         headers = frame.headers
-        consumer, id = self._delivery(headers, "NACK")
+        subscription, id = self._find(headers, "NACK")
         tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
         requeue = boolean(headers, b"requeue", "NACK", default=True)
         text = headers.get(b"reason", b"").decode()
+        if isinstance(subscription, Browser):
+            return
         if requeue:
-            self._engine.give_back(consumer, id, redelivery.rejected(text), tx)
+            self._engine.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
         else:
-            self._engine.reject(consumer, id, text=text, tx=tx)
+            self._engine.reject(subscription.consumer, id, text=text, tx=tx)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.consumer import AckMode, Consumer
+from broker.engine.engine import Engine
 from broker.engine.message import Facts, Message
+from broker.engine.queue import Queue
+from broker.engine.redelivery import Return
 from broker.sessions.convert import ConversionError, to_stomp
 from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import message_common
@@ -21,27 +24,29 @@ _BACKSLASH: Final = 92
 COPY_BYTES_MAX: Final = 65_536
 
 
-class Subscription:
-    """One SUBSCRIBE: its consumer and how its messages are presented."""
+class Rendering:
+    """How the messages of one SUBSCRIBE are presented; `number` is the part before the comma of their ids."""
 
-    __slots__ = ("_ack_lead", "_lead", "_prefix", "_version", "acknowledged", "consumer", "id", "number")
+    __slots__ = ("_ack_lead", "_lead", "_prefix", "_queue", "_version", "acknowledged", "id", "number")
 
-    def __init__(self, id: bytes, consumer: Consumer, prefix: str, version: str) -> None:
+    def __init__(
+        self, id: bytes, number: bytes, queue: Queue, prefix: str, version: str, *, acknowledged: bool
+    ) -> None:
         self.id = id
-        self.consumer = consumer
-        self.number = b"%d" % consumer.id
+        self.number = number
+        self.acknowledged = acknowledged
+        self._queue = queue
         self._prefix = prefix
         self._version = version
-        self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), self.number)
-        self.acknowledged = consumer.ack_mode is not AckMode.AUTO
-        self._ack_lead = b"\nack:%b," % self.number if self.acknowledged and version == "1.2" else b""
+        self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), number)
+        self._ack_lead = b"\nack:%b," % number if acknowledged and version == "1.2" else b""
 
     def encode(self, out: list[bytes], messages: list[Message]) -> list[tuple[Message, str]]:
         """Append the frames of these messages to `out`; those that STOMP has no words for, and why, come back."""
         refused: list[tuple[Message, str]] = []
         lead, ack_lead, prefix, version = self._lead, self._ack_lead, self._prefix, self._version
         append = out.append
-        states = self.consumer.queue.states
+        states = self._queue.states
         facts: Facts | None = None
         common = again = b""
         foreign = False
@@ -73,3 +78,23 @@ class Subscription:
             else:
                 append(MESSAGE % (lead, id, shared, head, body))
         return refused
+
+
+class Subscription(Rendering):
+    """One SUBSCRIBE and its consumer; `durable` names the durable subscription that it is on."""
+
+    __slots__ = ("consumer", "durable")
+
+    def __init__(self, id: bytes, consumer: Consumer, prefix: str, version: str, *, durable: str = "") -> None:
+        acknowledged = consumer.ack_mode is not AckMode.AUTO
+        super().__init__(id, b"%d" % consumer.id, consumer.queue, prefix, version, acknowledged=acknowledged)
+        self.consumer = consumer
+        self.durable = durable
+
+    def pause(self) -> None:
+        """No deliveries for now."""
+        self.consumer.paused = True
+
+    def close(self, engine: Engine, how: Return) -> None:
+        """The end of the subscription."""
+        engine.close_consumer(self.consumer, how)

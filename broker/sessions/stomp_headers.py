@@ -128,12 +128,13 @@ def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) 
 
 
 def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
-    """A header that is true or false."""
+    """A header that is true or false, in any case: clients in Python write True."""
     value = headers.get(name)
     if value is None:
         return default
-    if value in (b"true", b"false"):
-        return value == b"true"
+    lower = value.lower()
+    if lower in (b"true", b"false"):
+        return lower == b"true"
     word = name.decode()
     raise error(command, f"invalid {word}", f"{word} is true or false, not {shown(value)}", headers)
 
@@ -253,13 +254,28 @@ def ack_mode(headers: Headers) -> AckMode:
         raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
 
 
-def consumer_window(headers: Headers, mode: AckMode, default: int) -> int:
-    """Bytes that may be in delivery to a subscription, -1: any number, which is the default of ack:auto."""
-    for name in (b"consumer-window-size", b"activemq.prefetchSize"):
-        window = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
-        if window is not None:
-            return window
-    return -1 if mode is AckMode.AUTO else default
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What may be in delivery to a subscription: bytes, or with `counted` messages; -1: any number."""
+
+    size: int
+    counted: bool = False
+
+
+def consumer_window(headers: Headers, mode: AckMode, default: int) -> Window:
+    """The window that a SUBSCRIBE asks for: in bytes as Artemis has it, or in messages as the others do.
+
+    None is the default of ack:auto, and the 0 of prefetch-count.
+    """
+    size = number(headers, b"consumer-window-size", "SUBSCRIBE", low=-1, high=1 << 40)
+    if size is not None:
+        return Window(size)
+    for name in (b"prefetch-count", b"activemq.prefetchSize"):
+        count = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
+        if count is not None:
+            unlimited = count < 0 or (count == 0 and name == b"prefetch-count")
+            return Window(-1) if unlimited else Window(count, counted=True)
+    return Window(-1 if mode is AckMode.AUTO else default)
 
 
 #: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.

@@ -7,9 +7,9 @@ only between destinations, never within one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from broker.engine.access import NOBODY
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
@@ -23,7 +23,6 @@ from broker.sessions.stomp_headers import (
     UNUSUAL,
     USUAL,
     Headers,
-    Prefixes,
     encode_headers,
     error,
     make_facts,
@@ -33,6 +32,7 @@ from broker.sessions.stomp_headers import (
     strip,
     usual_lines,
 )
+from broker.sessions.stomp_temporary import Destinations, is_temporary
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 
@@ -40,7 +40,7 @@ from protocols.stomp.frames import Frame
 Key = tuple[bytes | bool | None, ...]
 
 #: What a send must not have to join a run the short way.
-_DECIDING: Final = CONSUMED | GROUPING
+_DECIDING: Final = CONSUMED | GROUPING | {b"reply-to"}
 
 #: What every send has: a run that lacks it lets nobody join the short way.
 _NOBODY: Final = frozenset({b"destination"})
@@ -109,15 +109,23 @@ class _Run:
 
 
 class Sends:
-    """What a connection has sent and not yet published.  `access` and `origin` are known once it has connected."""
+    """What a connection has sent and not yet published.  `origin` is known once it has connected.
+
+    `expect_reply` is told the temporary destinations to which the peer wants answers.
+    """
 
     def __init__(
-        self, engine: Engine, prefixes: Prefixes, format: Format, transactions: dict[bytes, Transaction]
+        self,
+        engine: Engine,
+        destinations: Destinations,
+        format: Format,
+        transactions: dict[bytes, Transaction],
+        expect_reply: Callable[[bytes], None],
     ) -> None:
-        self.access = engine.security.access(NOBODY, "")
         self.origin = ""
         self._engine = engine
-        self._prefixes = prefixes
+        self._destinations = destinations
+        self._expect_reply = expect_reply
         self._format = format
         self._transactions = transactions
         self._runs: list[_Run] = []
@@ -141,6 +149,8 @@ class Sends:
         """
         headers = frame.headers
         get = headers.get
+        if is_temporary(get(b"reply-to", b"")):
+            self._make_reply_to_real(frame)
         group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
         key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"), bool(group[0]))
         destination = headers[b"destination"]
@@ -162,15 +172,24 @@ class Sends:
         facts = run.facts_for(group) if group[0] else run.facts
         run.messages.append(Message(facts, encode_headers(headers) if head is None else head, frame.body))
 
+    def _make_reply_to_real(self, frame: Frame) -> None:
+        """Others have to know the destination by the name that it has for them."""
+        reply_to = frame.headers[b"reply-to"]
+        prefix, name, _ = self._destinations.split(reply_to.decode())
+        frame.headers[b"reply-to"] = (prefix + name).encode()
+        frame.lines = None
+        self._expect_reply(reply_to)
+
     def _begin(self, headers: Headers, key: Key) -> _Run:
         tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
-        _, name, stated = self._prefixes.split(headers[b"destination"].decode())
+        access = self._destinations.access
+        _, name, stated = self._destinations.split(headers[b"destination"].decode())
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
-        address, queue = self._engine.router.destination(name, wanted, access=self.access, asked=query.asked)
+        address, queue = self._engine.router.destination(name, wanted, access=access, asked=query.asked)
         facts = make_facts(
-            headers, address.name, wanted, self._format, now=self._engine.now, user=self.access.user, origin=self.origin
+            headers, address.name, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         run = _Run(key, address, queue, wanted, facts, tx, headers)

@@ -1,4 +1,9 @@
-"""SUBSCRIBE: from its headers to what is asked of the engine."""
+"""SUBSCRIBE and UNSUBSCRIBE: from their headers to what is asked of the engine.
+
+A durable subscription is asked for in two ways.  Artemis and ActiveMQ Classic name it by a header and put `client-id`
+of CONNECT before it.  RabbitMQ has `durable:true`: it is then the id of the subscription that names it, whichever
+connection comes with it, on one address.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +21,31 @@ from broker.sessions.stomp_headers import (
     error,
     routing_type,
 )
+from broker.sessions.stomp_temporary import Destinations
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
+_DURABLE_FLAGS: Final = (b"durable", b"persistent")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
-def read_subscribe(headers: Headers, options: Options, access: Access, origin: str, remote: str) -> tuple[Wishes, str]:
+def read_subscribe(
+    headers: Headers, options: Options, destinations: Destinations, origin: str, remote: str
+) -> tuple[Wishes, str]:
     """What a SUBSCRIBE wants, and the prefix of its destination.
 
-    `origin` is whose messages no-local means.  Raises StompError.
+    `origin` is whose messages no-local means.  Raises StompError, Denied.
     """
+    access = destinations.access
     mode = ack_mode(headers)
-    prefix, name, stated = options.prefixes.split(headers[b"destination"].decode())
+    prefix, name, stated = destinations.split(headers[b"destination"].decode())
     asked = routing_type(headers.get(b"subscription-type"), "subscription-type", "SUBSCRIBE", headers)
     name, query = split_query(name)
     durable = durable_name(headers, "SUBSCRIBE", access)
+    if not durable and any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _DURABLE_FLAGS):
+        if b"id" not in headers:
+            raise error("SUBSCRIBE", "missing header", "a durable subscription needs the header id", headers)
+        durable = f"{access.client_id or name}.{headers[b'id'].decode()}"
+    window = consumer_window(headers, mode, options.window)
     no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
     wishes = Wishes(
         name,
@@ -40,7 +55,8 @@ def read_subscribe(headers: Headers, options: Options, access: Access, origin: s
         selector=headers.get(b"selector", b"").decode(),
         no_local=origin if no_local else "",
         ack_mode=mode,
-        window=consumer_window(headers, mode, options.window),
+        window=window.size,
+        counted=window.counted,
         client_id=access.client_id,
         remote=remote,
         user=access.user,
@@ -59,3 +75,8 @@ def durable_name(headers: Headers, command: str, access: Access) -> str:
         detail = "a durable subscription needs the client-id header on CONNECT"
         raise error(command, "client-id missing", detail, headers)
     return f"{client}.{name}" if name else ""
+
+
+def deletes(headers: Headers) -> bool:
+    """Whether an UNSUBSCRIBE means the durable subscription too, in RabbitMQ's way.  Raises StompError."""
+    return any(boolean(headers, n, "UNSUBSCRIBE", default=False) for n in _DURABLE_FLAGS)

@@ -41,6 +41,9 @@ _ACK_LEAD: Final = b"ACK\nid:"
 _BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
 _A: Final = ord("A")
 
+#: Bytes of line ends that may stand where a frame has no body: hand-written clients send an empty line too many.
+_LINE_ENDS_MAX: Final = 4
+
 #: Digits of a content-length: more than any limit has, few enough to be converted at once.
 _LENGTH_DIGITS_MAX: Final = 12
 
@@ -191,6 +194,8 @@ class StompConnection:
                 continue
             if stop > body_at:
                 self._check_body(command, stop - body_at, headers)
+                if command not in self._bodies and _NOT_EOL(buffer, body_at, stop):
+                    raise _no_body(command, headers)
             state = self._transitions[command]
             if state is not self._state:
                 self._change(state, at, stop + 1)
@@ -242,12 +247,12 @@ class StompConnection:
     def _check_body(self, command: str, nbytes: int, headers: Headers) -> int:
         """How many bytes the body of a frame may have.  Raises StompError if it has more."""
         allowed = command in self._bodies
-        most = self._limits.body_bytes_max if allowed else 0
+        most = self._limits.body_bytes_max if allowed else _LINE_ENDS_MAX
         if nbytes > most:
-            receipt = headers.get(b"receipt")
             if not allowed:
-                raise StompError("unexpected body", f"{command}: only SEND has a body", receipt)
-            raise StompError("body too large", f"{command}: a body may have {most} bytes, this one has more", receipt)
+                raise _no_body(command, headers)
+            detail = f"{command}: a body may have {most} bytes, this one has more"
+            raise StompError("body too large", detail, headers.get(b"receipt"))
         return most
 
     def _content_length(self, command: str, headers: Headers) -> int:
@@ -331,6 +336,10 @@ def parse_heartbeat(value: bytes) -> tuple[int, int]:
     if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
         raise StompError("invalid heart-beat", f"CONNECT: heart-beat is two numbers of ms, not {shown(value)}")
     return int(parts[0]), int(parts[1])
+
+
+def _no_body(command: str, headers: Headers) -> StompError:
+    return StompError("unexpected body", f"{command}: only SEND has a body", headers.get(b"receipt"))
 
 
 def _acks(run: bytes) -> Acks:

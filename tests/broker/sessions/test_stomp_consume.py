@@ -249,6 +249,53 @@ def test_a_send_to_a_subscription_that_ends_in_the_same_read() -> None:
     assert held(broker.restart(), "b") == [b"y"]
 
 
+@pytest.mark.parametrize("flag", ["durable", "persistent"])
+@pytest.mark.parametrize(("client_id", "name"), [("", "news.mine"), ("c", "c.mine")])
+@pytest.mark.parametrize("destination", ["/topic/news", "/topic/news?ring-size=9"])
+def test_a_durable_subscription_by_its_id(flag: str, client_id: str, name: str, destination: str) -> None:
+    """As RabbitMQ has it: whoever comes with the id has it."""
+    headers = {"client-id": client_id} if client_id else {}
+    broker, client = started(**headers)
+    client.subscribe(destination, id="mine", ack="auto", **{flag: "true", "auto-delete": "False"})
+    client.do("UNSUBSCRIBE", {"id": "mine"})
+    client.confirmed("/topic/news", b"1")
+    assert held(broker, name) == [b"1"]
+    broker = broker.restart()
+    client, other = broker.connect(**headers), broker.connect(**headers)
+    for each in (client, other):
+        each.subscribe(destination, id="mine", ack="auto", **{flag: "True"})
+    assert client.bodies() + other.bodies() == [b"1"]
+    client.confirmed("/topic/news", b"2")
+    client.confirmed("/topic/news", b"3")
+    assert sorted(client.bodies() + other.bodies()) == [b"2", b"3"], "they share it"
+    other.do("UNSUBSCRIBE", {"id": "mine"})
+    client.do("UNSUBSCRIBE", {"id": "mine", flag: "true", "receipt": "gone"})
+    assert client.take("RECEIPT")
+    assert name not in broker.engine.router.queues
+
+
+def test_the_same_id_on_another_topic_is_another_durable_subscription() -> None:
+    broker, client = started()
+    client.subscribe("/topic/a", id="1", durable="true")
+    broker.connect().subscribe("/topic/b", id="1", durable="true")
+    assert {"a.1", "b.1"} <= broker.engine.router.queues.keys()
+
+
+def test_durable_means_nothing_on_a_queue() -> None:
+    broker, client = started()
+    client.subscribe("/queue/a", id="1", durable="true")
+    client.do("UNSUBSCRIBE", {"id": "1", "durable": "true", "receipt": "r"})
+    assert client.take("RECEIPT")
+    assert "a" in broker.engine.router.queues
+
+
+def test_a_durable_subscription_needs_an_id_in_stomp_1_0() -> None:
+    broker = SimBroker(small())
+    client = broker.connect("1.0")
+    client.do("SUBSCRIBE", {"destination": "/topic/a", "durable": "true"})
+    assert error(client) == "missing header"
+
+
 @pytest.mark.parametrize(
     "headers", [{"id": "nobody"}, {"id": "s", "durable-subscription-name": "d"}, {"durable-subscription-name": "d"}]
 )
@@ -272,3 +319,72 @@ def test_a_subscription_without_a_name_goes_with_its_client(end: str) -> None:
         client.do(end, {"id": "s"} if end == "UNSUBSCRIBE" else {})
     assert set(broker.engine.router.queues) == before
     assert broker.engine.core.usage.messages == 0
+
+
+# -- browsing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_browser_gets_everything_and_takes_nothing() -> None:
+    broker, client = started()
+    filled(broker)
+    client.send("/queue/a", b"later", AMQ_SCHEDULED_DELAY="60000")
+    client.subscribe("/queue/a", id="look", ack="auto", browser="true")
+    *shown, end = client.messages()
+    assert [message.body for message in shown] == [b"0", b"1", b"2"]
+    assert {message.headers["subscription"] for message in shown} == {"look"}
+    assert (end.headers["browser"], end.headers["subscription"], end.body) == ("end", "look", b"")
+    assert end.headers["destination"] == "/queue/a"
+    client.send("/queue/a", b"new")
+    assert client.messages() == []
+    client.do("UNSUBSCRIBE", {"id": "look"})
+    client.subscribe("/queue/a", id="look")
+    assert client.bodies() == [b"0", b"1", b"2", b"new"]
+
+
+def test_a_browser_of_nothing() -> None:
+    _, client = started()
+    client.subscribe("/queue/a", ack="auto", browser="true")
+    (end,) = client.messages()
+    assert end.headers["browser"] == "end"
+
+
+def test_a_browser_sees_what_others_have_and_with_a_selector_what_fits() -> None:
+    broker, client = started()
+    for n, colour in enumerate(["red", "blue", "red"]):
+        client.confirmed("/queue/a", b"%d" % n, colour=colour)
+    broker.connect().subscribe("/queue/a")
+    client.subscribe("/queue/a", ack="auto", browser="true", selector="colour = 'red'")
+    assert client.bodies() == [b"0", b"2", b""]
+
+
+def test_what_a_browser_acknowledges_stays() -> None:
+    broker, client = started()
+    filled(broker)
+    client.subscribe("/queue/a", ack="client", browser="true")
+    shown = client.messages()
+    client.ack(shown[0])
+    client.nack(shown[1])
+    client.do("ACK", {"id": shown[2].headers["ack"], "receipt": "r"})
+    assert client.take("RECEIPT")
+    assert held(broker, "a") == [b"0", b"1", b"2"]
+
+
+def test_a_browser_waits_for_a_client_that_does_not_read() -> None:
+    broker, client = started()
+    sender = broker.connect()
+    for n in range(5):
+        sender.confirmed("/queue/a", b"%d" % n * 700_000)
+    client.stalled = True
+    client.subscribe("/queue/a", id="1", ack="auto", browser="true")
+    client.subscribe("/queue/a", id="2", ack="auto", browser="true")
+    client.do("UNSUBSCRIBE", {"id": "2"})
+    client.unstall()
+    *shown, end = client.messages()
+    assert [message.body[:1] for message in shown] == [b"0", b"1", b"2", b"3", b"4"]
+    assert (end.headers["browser"], end.headers["subscription"]) == ("end", "1")
+
+
+def test_a_topic_cannot_be_browsed() -> None:
+    _, client = started()
+    client.subscribe("/topic/a", browser="true")
+    assert error(client) == "invalid browser"

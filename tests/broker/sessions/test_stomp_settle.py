@@ -245,11 +245,19 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
 # -- credit ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", ["consumer-window-size", "activemq.prefetchSize"])
-def test_a_window_of_nothing_is_one_message_at_a_time(header: str) -> None:
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("consumer-window-size", "0"),
+        ("activemq.prefetchSize", "0"),
+        ("activemq.prefetchSize", "1"),
+        ("prefetch-count", "1"),
+    ],
+)
+def test_a_window_of_nothing_is_one_message_at_a_time(header: str, value: str) -> None:
     broker, client = started()
     filled(broker)
-    client.subscribe("/queue/a", **{header: "0"})
+    client.subscribe("/queue/a", **{header: value})
     for n in range(3):
         (message,) = client.messages()
         assert message.body == b"%d" % n
@@ -266,6 +274,42 @@ def test_a_window_is_in_bytes_and_comes_back_with_the_acknowledgement() -> None:
     assert len(first) == 3
     client.ack(first[1])
     assert len(client.messages()) == 2
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+@pytest.mark.parametrize("header", ["activemq.prefetchSize", "prefetch-count"])
+def test_a_window_may_be_in_messages(header: str, ack: str) -> None:
+    broker, client = started()
+    filled(broker, 7)
+    client.subscribe("/queue/a", ack=ack, **{header: "3"})
+    first = client.messages()
+    assert len(first) == 3
+    client.ack(first[1])
+    back = 2 if ack == "client" else 1
+    assert len(client.messages()) == back
+    client.nack(first[2])
+    assert len(client.messages()) == 1
+
+
+@pytest.mark.parametrize("header", ["activemq.prefetchSize", "prefetch-count"])
+def test_a_window_in_messages_without_acknowledgement(header: str) -> None:
+    """The messages count until the operating system has taken them."""
+    broker, client = started()
+    filled(broker, 7)
+    client.stalled = True
+    client.subscribe("/queue/a", ack="auto", **{header: "2"})
+    assert client.messages() == []
+    client.unstall()
+    assert len(client.messages()) == 7
+
+
+@pytest.mark.parametrize(("header", "value"), [("activemq.prefetchSize", "-1"), ("prefetch-count", "0")])
+def test_a_window_without_limit(header: str, value: str) -> None:
+    broker, client = started()
+    for n in range(5):
+        broker.connect().confirmed("/queue/a", b"%d" % n * 500_000)
+    client.subscribe("/queue/a", ack="client", **{header: value})
+    assert len(client.messages()) == 5
 
 
 def test_the_window_of_the_acceptor_is_for_those_who_acknowledge() -> None:

@@ -53,6 +53,23 @@ def test_every_frame(version: str, command: str, headers: dict[str, str], body: 
     )
 
 
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\n\n\n\n"])
+@pytest.mark.parametrize(("version", "command", "headers", "body"), [case for case in CASES if case[1] != "SEND"])
+def test_an_empty_line_too_many_is_no_body(
+    version: str, command: str, headers: dict[str, str], body: bytes, ends: bytes
+) -> None:
+    """Clients that are written by hand send one before the NUL."""
+    assert body == b""
+    raw = frame(command, headers, ends, version)
+    check_codec(maker(version), raw, expected(command, headers, b""), show=show, blank=EOL)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_empty_line_too_many_in_connect(version: str) -> None:
+    raw = frame("CONNECT", {"login": "joe"}, b"\n")
+    check_codec(StompConnection, raw, [("CONNECT", {b"login": b"joe"}, b"")], show=show, blank=EOL)
+
+
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
 @pytest.mark.parametrize("eol", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 def test_connect(command: str, eol: bytes) -> None:
@@ -195,7 +212,8 @@ MALFORMED: dict[str, tuple[bytes, str, str, str, bytes | None]] = {
     "content-length on ACK": (b"ACK\nid:1\nreceipt:r\ncontent-length:1\n\nx\0", "1.2", "unexpected body", "ACK", b"r"),
     "body on ACK": (b"ACK\nid:1\nreceipt:r\n\nx\0", "1.2", "unexpected body", "ACK: only SEND has a body", b"r"),
     "body on SUBSCRIBE in 1.1": (b"SUBSCRIBE\nid:1\ndestination:a\n\nx\0", "1.1", "unexpected body", "SUBSCRIBE", None),
-    "body on DISCONNECT": (b"DISCONNECT\n\n\n\0", "1.0", "unexpected body", "DISCONNECT", None),
+    "body on DISCONNECT": (b"DISCONNECT\n\nx\0", "1.0", "unexpected body", "DISCONNECT", None),
+    "too many empty lines": (b"BEGIN\ntransaction:t\n\n\n\n\n\n\n\0", "1.2", "unexpected body", "BEGIN", None),
     "no empty line": (b"SEND\ndestination:a\n\0\n", "1.2", "invalid header", "NUL before the empty line", None),
     "NUL in a header": (SEND + b"x:a\0b\n\nbody\0", "1.2", "invalid header", "after 'x:a'", None),
     "NUL in a header with CRs": (b"SEND\r\nx:a\0b\r\n\r\nbody\0", "1.2", "invalid header", "after 'x:a'", None),

@@ -1,0 +1,112 @@
+"""Browsers: subscriptions that look at a queue and take nothing, as ActiveMQ Classic has them (`browser:true`).
+
+A browser gets what is on the queue when it comes, in the order of delivery, each message once, and then a MESSAGE with
+`browser:end`.  It is shown as much at a time as may wait for the operating system.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from broker.engine.consumer import AckMode
+from broker.engine.engine import Engine
+from broker.engine.message import Message
+from broker.engine.permissions import Permission
+from broker.engine.queue import Queue
+from broker.engine.redelivery import Return
+from broker.engine.subscribe import Wishes
+from broker.sessions.stomp_delivery import Rendering
+from broker.sessions.stomp_headers import Headers, error
+from protocols.stomp.connection import StompConnection
+from protocols.stomp.frames import encode
+from protocols.stomp.headers import escape
+
+
+class Browser(Rendering):
+    """A SUBSCRIBE that only looks.  With `acknowledged` the peer may say that it has a message, which means nothing."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(
+        self,
+        id: bytes,
+        number: bytes,
+        queue: Queue,
+        messages: Iterable[Message],
+        prefix: str,
+        version: str,
+        *,
+        acknowledged: bool,
+    ) -> None:
+        super().__init__(id, number, queue, prefix, version, acknowledged=acknowledged)
+        self._messages = deque(messages)
+
+    def more(self, out: list[bytes], bytes_max: int) -> tuple[int, bool]:
+        """Append frames to `out` until they have so many bytes, the last may exceed them; how many, and if all came.
+
+        What STOMP has no words for is left out.
+        """
+        taken = 0
+        while self._messages and taken < bytes_max:
+            message = self._messages.popleft()
+            taken += message.size
+            self.encode(out, [message])
+        if self._messages:
+            return taken, False
+        destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
+        headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", self.number + b",0")]
+        out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
+        return taken, True
+
+    def pause(self) -> None:
+        """Nothing comes by itself."""
+
+    def close(self, engine: Engine, how: Return) -> None:
+        """The end: nothing has been taken."""
+        self._messages.clear()
+
+
+class Browsers:
+    """The browsers of a connection; `showing` are those that have not shown everything yet."""
+
+    def __init__(self, engine: Engine, codec: StompConnection) -> None:
+        self.showing: list[Browser] = []
+        self._engine = engine
+        self._codec = codec
+        self._made = 0
+
+    def make(self, wishes: Wishes, headers: Headers, *, id: bytes, prefix: str) -> Browser:
+        """A browser of the queue that is wished for.  Raises StompError, EngineError."""
+        queue = self._engine.router.queue_to_consume(
+            wishes.destination,
+            wishes.routing_type,
+            access=wishes.access,
+            permission=Permission.BROWSE,
+            asked=wishes.asked,
+        )
+        if not isinstance(queue, Queue):
+            raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
+        found = self._engine.browse(queue, wishes.selector, access=wishes.access)
+        messages = [message for message, place in found if place != "scheduled"]
+        self._made += 1
+        number = b"b%d" % self._made  # no consumer's
+        acknowledged = wishes.ack_mode is not AckMode.AUTO
+        browser = Browser(id, number, queue, messages, prefix, self._codec.version, acknowledged=acknowledged)
+        self.showing.append(browser)
+        return browser
+
+    def show(self, bytes_max: int) -> int:
+        """Show so many bytes of messages, the last may exceed them; how many it were."""
+        taken = 0
+        while self.showing and taken < bytes_max:
+            size, done = self.showing[0].more(self._codec.out, bytes_max - taken)
+            taken += size
+            if done:
+                del self.showing[0]
+        return taken
+
+    def forget(self, browser: Browser) -> None:
+        """A browser has seen enough."""
+        if browser in self.showing:
+            self.showing.remove(browser)
