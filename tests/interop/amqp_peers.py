@@ -1,6 +1,6 @@
 """The programs of other languages that drive AMQP clients, built once for each state of their sources.
 
-Each takes a port and what to do: `suite`, or `forward` with a selector and routes (see `forwarding`).
+Each takes a port and what to do: `suite`, `mqtt`, or `forward` with a selector and routes (see `forwarding`).
 """
 
 from __future__ import annotations

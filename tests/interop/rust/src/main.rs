@@ -1,9 +1,11 @@
-//! fe2o3-amqp against the broker; run by tests/interop/test_amqp_rust.py.
+//! fe2o3-amqp and rumqttc against the broker; run by tests/interop/test_amqp_rust.py and test_mqtt_rust.py.
 //!
 //!     interop PORT suite
+//!     interop PORT mqtt
 //!     interop PORT forward SELECTOR FROM>TO,TO ...
 
 mod forward;
+mod mqtt;
 mod suite;
 
 use fe2o3_amqp::{Connection, Session};
@@ -15,7 +17,11 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let stream = TcpStream::connect(("127.0.0.1", arguments[0].parse()?)).await?;
+    let port = arguments[0].parse()?;
+    if arguments[1] == "mqtt" {
+        return mqtt::run(port).await;
+    }
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?; // an outcome is a frame that nobody answers: the next would wait for its TCP ack
     let mut connection = Connection::builder()
         .container_id("rust")

@@ -185,7 +185,7 @@ fn attempts<T>(delivery: &Delivery<T>) -> u32 {
     header.map_or(0, |header| header.delivery_count)
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<(), Failure> {
+pub fn same<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<(), Failure> {
     if found == wanted {
         Ok(())
     } else {
