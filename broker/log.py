@@ -73,6 +73,7 @@ CODES: Final[dict[str, Code]] = {
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
     "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
     "journal.recovered": Code("info", "The journal was read; what was in it is back."),
+    "journal.replayed": Code("info", "An operator brought messages back from the journal."),
     "journal.room": Code("info", "The disk has room for messages again."),
     "journal.slow_sync": Code("warning", "The disk took long to keep what was written.", True),
     "journal.torn_tail": Code(

@@ -26,6 +26,7 @@ from broker.cli.output import (
     time_shown,
 )
 from broker.cli.repair import repair
+from broker.cli.replay import replay
 from broker.log import cut
 from store import inspect
 from store.errors import Corrupt
@@ -174,7 +175,7 @@ def stat(directory: Path, output: OutputFormat) -> None:
     _print_counts("removed because", found.removals)
 
 
-for _command in (repair, compact, export_, import_):
+for _command in (repair, compact, export_, import_, replay):
     journal.add_command(_command)
 
 

@@ -96,6 +96,10 @@ class Remote:
         """The answer to a POST."""
         return self._call("POST", _with_query(path, parameters))
 
+    def send(self, path: str, body: bytes, **parameters: str | int) -> Any:
+        """The answer to a POST of JSON."""
+        return self._call("POST", _with_query(path, parameters), body)
+
     def delete(self, path: str) -> Any:
         """The answer to a DELETE."""
         return self._call("DELETE", path)
@@ -110,9 +114,11 @@ class Remote:
                 return
             page += 1
 
-    def _call(self, method: str, path: str) -> Any:
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {"Authorization": self._authorization}
-        request = Request(self._url + path, method=method, headers=headers)  # http or https: `connect` sees to it
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` sees to it
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
                 return json.loads(response.read(ANSWER_BYTES_MAX))

@@ -33,6 +33,8 @@ ORIG_ROUTING_TYPE: Final = "_AMQ_ORIG_ROUTING_TYPE"
 ACTUAL_EXPIRY: Final = "_AMQ_ACTUAL_EXPIRY"
 INGRESS_TIMESTAMP: Final = "_AMQ_INGRESS_TIMESTAMP"
 GROUP_ID: Final = "_AMQ_GROUP_ID"
+REPLAY: Final = "_AMQ_REPLAY"
+REPLAY_TIME: Final = "_AMQ_REPLAY_TIME"
 DL_REASON: Final = "_AMQ_DL_REASON"
 DL_TEXT: Final = "_AMQ_DL_TEXT"
 DL_TIME: Final = "_AMQ_DL_TIME"
@@ -48,7 +50,13 @@ DL_FIRST_REASON: Final = "_AMQ_DL_FIRST_REASON"
 DL_FIRST_TIME: Final = "_AMQ_DL_FIRST_TIME"
 
 #: Prefixes of header names that a client cannot set: sessions drop them on the way in.
-RESERVED_PREFIXES: Final = ("_AMQ_ORIG_", "_AMQ_DL_", "_AMQ_ACTUAL_EXPIRY", "_AMQ_INGRESS_TIMESTAMP")
+RESERVED_PREFIXES: Final = (
+    "_AMQ_ORIG_",
+    "_AMQ_DL_",
+    "_AMQ_REPLAY",
+    "_AMQ_ACTUAL_EXPIRY",
+    "_AMQ_INGRESS_TIMESTAMP",
+)
 
 
 class RoutingType(IntEnum):

@@ -74,7 +74,8 @@ class Fold:
             if read is not None:
                 read(self, segment, buffer, offset)
 
-    def _message(self, stored: decode.Message | decode.Copied, segment: int) -> None:
+    def message(self, stored: decode.Message | decode.Copied) -> Message:
+        """A message as its record has it.  Raises UnknownFormat."""
         facts = self._facts
         if stored.facts is not self._stored_facts or facts is None or stored.flags != self._flags:
             self._stored_facts = stored.facts
@@ -85,6 +86,10 @@ class Fold:
         if stored.flags & record.GROUPED:
             message.facts = self._in_group(message)
         message.id = stored.id
+        return message
+
+    def _message(self, stored: decode.Message | decode.Copied, segment: int) -> None:
+        message = self.message(stored)
         message.refs = 0  # counted as its queues are filled
         message.segment = segment
         for queue_id in stored.facts.queue_ids:

@@ -76,7 +76,7 @@ class Step:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-class _Destination:
+class Destination:
     """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
 
     __slots__ = ("address", "routing_type", "targets")
@@ -89,7 +89,7 @@ class _Destination:
 
 def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Step:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
-    found: dict[tuple[str, str, int | None], _Destination | str] = {}
+    found: dict[tuple[str, str, int | None], Destination | str] = {}
     step, run = _begin(core, queue, selection)
     for message in run:
         notes = message.facts.annotations or {}
@@ -99,9 +99,9 @@ def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Ste
             continue
         origin = (address, name, type if isinstance(type, int) else None)
         if origin not in found:
-            found[origin] = _home(router, queue, *origin)
-        destination = found[origin]
-        _count(step, destination if isinstance(destination, str) else _move(core, queue, message, destination))
+            found[origin] = home(router, queue, *origin)
+        back = found[origin]
+        _count(step, back if isinstance(back, str) else _move(core, queue, message, back))
     return step
 
 
@@ -110,10 +110,10 @@ def relocate(core: Core, router: Router, queue: Queue, target: str, selection: S
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
     """
-    destination = _named(router, queue, target)
+    found = destination(router, target, queue)
     step, run = _begin(core, queue, selection)
     for message in run:
-        _count(step, _move(core, queue, message, destination))
+        _count(step, _move(core, queue, message, found))
     return step
 
 
@@ -154,10 +154,10 @@ def _count(step: Step, refused: str) -> None:
 # -- where they go -----------------------------------------------------------------------------------------------------
 
 
-def _home(router: Router, queue: Queue, address: str, name: str, type: int | None) -> _Destination | str:
-    """Where a message came from, or why it cannot go there."""
+def home(router: Router, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
+    """Where a message (of `queue`) came from, or why it cannot go there."""
     known = router.queues.get(name)
-    if known is queue:
+    if known is not None and known is queue:
         return ONTO_ITSELF
     if known is None:
         anycast = name == address if type is None else type == RoutingType.ANYCAST
@@ -170,31 +170,36 @@ def _home(router: Router, queue: Queue, address: str, name: str, type: int | Non
         assert known is not None, "an FQQN names a queue"
     if not router.bindings.reaches(address, known):
         return NO_QUEUE  # another queue that took the name
-    home = router.ensure_address(address)
+    there = router.ensure_address(address)
     routing_type = None if type is None else RoutingType(type)
-    return _Destination(home, router.candidates(home, known, None), routing_type)
+    return Destination(there, router.candidates(there, known, None), routing_type)
 
 
-def _named(router: Router, queue: Queue, target: str) -> _Destination:
-    """Where an operator wants messages to go."""
+def destination(router: Router, target: str, queue: Queue | None = None) -> Destination:
+    """Where an operator wants messages (of `queue`) to go: an address, or one queue by its name or FQQN.
+
+    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
+    """
     address_name, queue_name = names.split_fqqn(target)
     if queue_name is None and target not in router.addresses and target in router.queues:
         address_name, queue_name = router.queues[target].address.name, target
         target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
-    if router.bindings.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue:
+    if queue is not None and (
+        router.bindings.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue
+    ):
         raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
     known = address_name in router.addresses if queue_name is None else queue_name in router.queues
     address, named = router.destination(target, None if known else RoutingType.ANYCAST)
     targets = router.candidates(address, named, None)
     if not any(targets):
         raise NotFound(f"address {address.name} has no queue: nothing there would keep the messages")
-    return _Destination(address, targets, None)
+    return Destination(address, targets, None)
 
 
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
-def _move(core: Core, queue: Queue, message: Message, destination: _Destination) -> str:
+def _move(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
     """Move one message; or leave it untouched, and say why."""
     copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
     facts = copy.facts
@@ -215,7 +220,7 @@ def _move(core: Core, queue: Queue, message: Message, destination: _Destination)
     return ""
 
 
-def _annotations(message: Message, queue: Queue, destination: _Destination) -> Annotations:
+def _annotations(message: Message, queue: Queue, destination: Destination) -> Annotations:
     annotations = move.origin(message, queue.name)
     if destination.routing_type is not None:  # it is the message's own again
         annotations.pop(ORIG_ROUTING_TYPE, None)

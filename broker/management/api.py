@@ -13,6 +13,7 @@
     POST   /api/v1/queues/NAME/pause  .../resume    stop its deliveries, let them go on
     POST   /api/v1/addresses/NAME/pause  .../resume    the same for all queues on an address
     POST   /api/v1/queues/NAME/attributes?ring-size=5&...    change them; what is not named stays
+    POST   /api/v1/messages:replay?name=            bring messages back from the journal: see replaying.py
     GET    /api/v1/balance                          what the journal has of each queue, when all of that is durable
 
 Who may make them is asked in one place (`_guarded`, see callers.py), before anything else.
@@ -50,6 +51,7 @@ from broker.engine.queue import Queue
 from broker.engine.subscribe import parse_selector
 from broker.engine.transfer import Selection
 from broker.log import report
+from broker.management import replaying
 from broker.management.callers import (
     ACCESS,
     CHALLENGE,
@@ -87,7 +89,7 @@ FILTERED_MAX: Final = 5_000
 #: The largest message id.
 ID_MAX: Final = (1 << 63) - 1
 
-#: Bytes of a request's body: no call has one, so a client that sends more is in error.
+#: Bytes of a request's body: no call but a replay has one, so a client that sends more is in error.
 BODY_BYTES_MAX: Final = 64 << 10
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -153,6 +155,7 @@ class Api:
                 Route(f"{queue}/attributes", self._guarded(self.change_queue, self._about_queue), methods=["POST"]),
                 Route(f"{address}/pause", self._guarded(self.pause_address, _about_address), methods=["POST"]),
                 Route(f"{address}/resume", self._guarded(self.pause_address, _about_address), methods=["POST"]),
+                Route(replaying.PATH, self._guarded(self.replay), methods=["POST"]),
                 Route("/api/v1/balance", self._guarded(self.balance)),
             ],
             exception_handlers={
@@ -170,12 +173,13 @@ class Api:
         app: ASGIApp = self._app
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         headers = dict(scope["headers"])
+        body_max = replaying.BODY_BYTES_MAX if scope["path"] == replaying.PATH else BODY_BYTES_MAX
         if scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
             app = _error(403, "cross-origin", "a page of another site may not change anything here")
         elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
-        elif int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
-            app = _error(413, "body-too-large", f"a body has {BODY_BYTES_MAX} bytes at most", {"connection": "close"})
+        elif int(headers.get(b"content-length", b"0")) > body_max:
+            app = _error(413, "body-too-large", f"a body has {body_max} bytes at most", {"connection": "close"})
         await app(scope, receive, send)
 
     # -- who may -----------------------------------------------------------------------------------------------------
@@ -372,6 +376,15 @@ class Api:
         report("divert.deleted", divert=name)
         await self._durable()
         return JSONResponse({"divert": name})
+
+    async def replay(self, request: Request) -> Response:
+        """Bring messages back from the journal; answered when they are on disk."""
+        name, engine = request.query_params.get("name", ""), self._broker.engine
+        past = replaying.read_replay(engine, await request.body(), name)
+        self._broker.turn.enter()
+        answer = replaying.perform(engine, name, past)
+        await self._durable()
+        return JSONResponse(answer)
 
     async def balance(self, request: Request) -> Response:
         """How many messages the journal has of each queue below a position, answered when all below it is on disk."""

@@ -103,10 +103,11 @@ def _messages(fold: Fold) -> Iterator[Line]:
                 place["due"] = dues[id]
             places.setdefault(id, (message, []))[1].append(place)
     for _, (message, queues) in sorted(places.items()):
-        yield _line(message, queues)
+        yield message_line(message, queues)
 
 
-def _line(message: Message, queues: list[Line]) -> Line:
+def message_line(message: Message, queues: list[Line]) -> Line:
+    """The line of one message, and of the queues that it is on."""
     facts = message.facts
     line: Line = {
         "kind": "message",

@@ -208,18 +208,24 @@ class Client:
         self.port = port
 
     async def call(
-        self, method: str, path: str, *, token: str | None = TOKEN, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = TOKEN,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
     ) -> Answer:
         """One request on a connection of its own."""
         sent = dict(headers or {})
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
-        return await asyncio.to_thread(self._call, method, path, sent)
+        return await asyncio.to_thread(self._call, method, path, sent, body)
 
-    def _call(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+    def _call(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request(method, path, headers=headers)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:

@@ -19,6 +19,7 @@ from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, s
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/status"): (WHOLE_BROKER,),
     ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/messages:replay?name=again"): (WHOLE_BROKER,),
     ("GET", "/api/v1/queues/orders"): ("orders",),
     ("GET", "/api/v1/queues/orders::orders"): ("orders",),
     ("GET", "/api/v1/queues/orders/messages"): ("orders",),
@@ -34,6 +35,9 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("orders", "other"),
     ("DELETE", "/api/v1/diverts/there"): ("orders", "other"),
 }
+
+#: What some calls have to say.
+BODIES = {"/api/v1/messages:replay?name=again": b'{"messages": []}'}
 
 #: Calls that everybody may make who is known, and that show what he manages.
 LISTS = {("GET", "/api/v1/queues"), ("GET", "/api/v1/diverts")}
@@ -58,7 +62,7 @@ def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
 
 async def call(client: Client, method: str, path: str, headers: dict[str, str]) -> Answer:
     """A call without the token."""
-    return await client.call(method, path, token=None, headers=headers)
+    return await client.call(method, path, token=None, headers=headers, body=BODIES.get(path))
 
 
 async def prepare(broker: TestBroker, client: Client) -> None:

@@ -1,0 +1,201 @@
+"""`bartleby journal replay`: messages that left their queues, brought back through the running broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.output import OutputFormat, output_option, print_json, print_table
+from broker.cli.remote import Remote, connect, remote_options
+from broker.cli.settings import data_directory
+from broker.clock import wall_ms
+from store.errors import Corrupt
+from store.files import OsFiles
+
+#: Bytes and messages of one call: some 50 ms of the broker's time, so that clients hardly notice.
+BATCH_BYTES: Final = 2 << 20
+BATCH_MESSAGES: Final = 500
+
+_UNITS: Final = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_REFUSALS: Final = {
+    "no-queue": "no queue would keep them: theirs is gone and may not be made again, or a filter refuses"
+}
+
+
+class Moment(click.ParamType[int]):
+    """A time, in ms since the epoch: ISO 8601, UTC unless it says otherwise; or how long ago, as 90s, 30min, 2h, 7d."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See the class."""
+        if isinstance(value, int):
+            return value
+        for unit, ms in _UNITS.items():
+            number = value.removesuffix(unit)
+            if number != value and number.isascii() and number.isdigit():
+                return wall_ms() - int(number) * ms
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no time: give 2026-11-21T18:30:00, or how long ago: 90s, 30min, 2h, 7d", param, ctx
+            )
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What the broker did."""
+
+    replayed: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    stopped: str = ""
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--from", "start", type=Moment(), default=0, help="Only what left its queue at this time or later.")
+@click.option("--to", "end", type=Moment(), default=1 << 62, help="Only what left before this time.")
+@click.option("--queue", default="", help="Only what left this queue.")
+@click.option("--address", default="", help="Only what left a queue on this address.")
+@click.option("--reason", "reasons", multiple=True, help="How it left: consumed, expired, ...; repeatable.  [consumed]")
+@click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
+@click.option("--id", "id", type=click.IntRange(min=1), default=None, help="Only the message that had this id.")
+@click.option(
+    "--to-address", default="", help="The address, queue or ADDRESS::QUEUE that gets them.  [default: theirs]"
+)
+@click.option("--name", default="replay", show_default=True, help="What a replay of this name brought back stays out.")
+@click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@remote_options
+@output_option
+def replay(directory: Path | None, output: OutputFormat, dry_run: bool, to_address: str, **options: Any) -> None:
+    """Bring messages that left their queues back, from the journal and its kept segments.
+
+    DIR is the journal, its copy, or a data directory; without it, that of the running broker.  Messages come back to
+    the queue that they left, as new messages that say where they come from.  A replay that broke off can be repeated:
+    what it brought back is left out.  Exit status 5 if some stay away.
+    """
+    where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
+    if directory is None:
+        directory = data_directory(where["config"], where["data"])
+    with _told(), click.progressbar(length=1, label="segments", hidden=output == "json" or dry_run) as bar:
+
+        def progress(done: int, of: int) -> None:
+            bar.length = of
+            bar.update(done - bar.pos)
+
+        reading = _reading(directory, progress, options)
+        found = reading.look()
+        lines = reading.messages()
+        sent = _Sent()
+        if dry_run:
+            for _ in lines:
+                pass
+        else:
+            remote = connect(**where)
+            _send(remote, options["name"], lines, to_address, sent)
+    _print(found, sent, output, dry_run=dry_run)
+
+
+def _reading(directory: Path, progress: Callable[[int, int], None], options: dict[str, Any]) -> Any:
+    # Imported here: the other commands do without the engine, and start faster.
+    from broker.offline.replaying import Replaying, wanted
+
+    within = directory / "journal"
+    return Replaying(OsFiles(), str(within if within.is_dir() else directory), wanted(**options), progress)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong with the journal, in a sentence."""
+    from broker.offline.parts import Unusable
+
+    try:
+        yield
+    except (Corrupt, Unusable) as error:
+        raise Failure(CHECK_FAILED, str(error)) from None
+    except ValueError as error:
+        raise Failure(USAGE, str(error)) from None
+    except OSError as error:
+        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+
+
+def _batches(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[int, bytes]]:
+    """Bodies of calls, each with how many messages it has."""
+    batch: list[str] = []
+    nbytes = 0
+    for line in lines:
+        text = json.dumps(line, separators=(",", ":"))
+        if batch and (nbytes + len(text) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+            yield len(batch), _body(batch)
+            batch, nbytes = [], 0
+        batch.append(text)
+        nbytes += len(text)
+    if batch:
+        yield len(batch), _body(batch)
+
+
+def _body(batch: list[str]) -> bytes:
+    return ('{"messages":[' + ",".join(batch) + "]}").encode()
+
+
+def _send(remote: Remote, name: str, lines: Iterable[dict[str, Any]], to_address: str, sent: _Sent) -> None:
+    """Call until all are there, or the broker takes no more."""
+    targeted = (line | {"to": to_address} if to_address else line for line in lines)
+    for _, body in _batches(targeted):
+        try:
+            answer = remote.send("/api/v1/messages:replay", body, name=name)
+        except Failure:
+            if sent.replayed:
+                click.echo(f"{sent.replayed} messages were brought back, then:", err=True)
+            raise
+        sent.replayed += answer["replayed"]
+        for reason, count in answer["refused"].items():
+            sent.refused[reason] = sent.refused.get(reason, 0) + count
+        sent.stopped = answer["stopped"]
+        if sent.stopped:
+            return
+
+
+def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> None:
+    rows = [[queue, reason, count] for (queue, reason), count in sorted(found.chosen.items())]
+    missing = 0 if sent.stopped else found.missing
+    if output == "json":
+        answer: dict[str, Any] = {
+            "chosen": [{"queue": queue, "reason": reason, "messages": count} for queue, reason, count in rows],
+            "replayed": sent.replayed,
+            "refused": sent.refused,
+            "stopped": sent.stopped,
+            "repeated": found.repeated,
+            "unfit": found.unfit,
+            "missing": missing,
+        }
+        print_json(answer)
+    else:
+        print_table(["queue", "left", "messages"], rows, right=["messages"])
+        click.echo(f"{found.total} messages would come back" if dry_run else f"{sent.replayed} messages came back")
+        for count, what in (
+            (found.repeated, "came back before, by a replay of this name"),
+            (found.unfit, "do not fit"),
+        ):
+            if count:
+                click.echo(f"{count} {what}")
+    problems = [
+        f"{count} messages stay away: {_REFUSALS.get(reason, reason)}" for reason, count in sent.refused.items()
+    ]
+    if missing:
+        problems.append(f"{missing} messages are no longer on disk: their segments are gone (see journal.retention)")
+    if sent.stopped:
+        problems.append(f"{sent.stopped}; repeat the command when there is room, what came back stays out")
+    if problems:
+        raise Failure(PARTIAL, *problems)

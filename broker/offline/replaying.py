@@ -1,0 +1,196 @@
+"""Replay, the reading half: which messages left their queues in some period, and what they were.
+
+A journal with its kept segments is read twice, whether a broker runs on it or not: first for the removals that are
+asked for, and for what replays of this name have brought back before; then for the messages themselves, oldest first.
+A message that left several queues comes back once, to the first of them.
+
+What an earlier replay of the same name brought back is left out, both the message and the copy that it made, so that
+one that broke off can simply be repeated; another name brings the same messages back once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.engine.errors import InvalidSelector
+from broker.engine.filter import Filter
+from broker.engine.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
+from broker.engine.restore import Fold, UnknownFormat
+from broker.engine.subscribe import parse_selector
+from broker.offline.exporting import Line, message_line
+from broker.offline.parts import Unusable
+from broker.wiring import formats
+from store import decode
+from store.files import Files
+from store.reading import Segments
+from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
+from store.space import Space
+
+#: Reasons by which a message may have left its queue and be brought back; of those that were dropped or unroutable the
+#: journal has no more than a count.
+REASONS: Final = {
+    reason.word: reason for reason in RemovalReason if reason not in (RemovalReason.DROPPED, RemovalReason.UNROUTABLE)
+}
+
+_MARK: Final = REPLAY.encode()
+_STORED: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages: those that left between `start` and `end` (ms since the epoch, the end excluded), by one of
+    these reasons; empty strings and 0: any.  `name`: the replay's.
+    """
+
+    name: str
+    start: int = 0
+    end: int = 1 << 62
+    queue: str = ""
+    address: str = ""
+    reasons: frozenset[RemovalReason] = frozenset({RemovalReason.CONSUMED})
+    filter: Filter | None = None
+    id: int = 0
+
+
+def wanted(*, reasons: Sequence[str], selector: str, id: int | None, **given: Any) -> Wanted:
+    """What somebody at the command line wants.  Raises ValueError with what is wrong."""
+    unknown = sorted(set(reasons) - REASONS.keys())
+    if unknown:
+        raise ValueError(f"reason {unknown[0]}: give one of {', '.join(REASONS)}")
+    try:
+        filter = parse_selector(selector)
+    except InvalidSelector as error:
+        raise ValueError(f"filter: {error}") from None
+    chosen = frozenset(REASONS[word] for word in reasons or ("consumed",))
+    return Wanted(reasons=chosen, filter=filter, id=id or 0, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a message left: which queue, why."""
+
+    queue: str
+    reason: RemovalReason
+
+
+@dataclass(slots=True)
+class Found:
+    """What a journal has of what is wanted.  `repeated`: an earlier replay of this name brought it back."""
+
+    exits: dict[int, Exit] = field(default_factory=dict)
+    repeated: int = 0
+    unfit: int = 0
+    chosen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        """How many messages were found."""
+        return self.chosen.total()
+
+    @property
+    def missing(self) -> int:
+        """Messages whose removal is known, while the segment with the message itself is gone."""
+        return len(self.exits)
+
+
+class Replaying:
+    """Reads one journal for one replay: `look`, then `messages`, which takes out of `found.exits` what it finds.
+
+    `progress` is told how many segments were read, of how many.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        wanted: Wanted,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        self.found = Found()
+        self._wanted = wanted
+        self._source = Segments(files, directory)
+        self._fold = Fold({format.number: format for format in formats()}, Space())
+        self._decoder = decode.MessageDecoder()
+        self._progress = progress
+        self._queues: dict[int, tuple[str, str]] = {}
+        self._done: set[int] = set()
+
+    def look(self) -> Found:
+        """Find the exits.  Raises Corrupt, Unusable, OSError."""
+        numbers = self._source.numbers()
+        for at, number in enumerate(numbers):
+            self._progress(at, 2 * len(numbers))
+            marked = _MARK in self._source.data(number)
+            for _, _, timestamp, type, buffer, offset in self._source.records(number):
+                if type == RecordType.REMOVED:
+                    self._removed(decode.decode_removed(buffer, offset), timestamp)
+                elif type == RecordType.QUEUE:
+                    definition = decode.decode_definition(buffer, offset)
+                    name, address = definition.definition["name"], definition.definition["address"]
+                    self._queues[definition.id] = str(name), str(address)
+                elif marked and type in _STORED:
+                    self._replayed(buffer, offset)
+        for id in self._done & self.found.exits.keys():
+            del self.found.exits[id]
+            self.found.repeated += 1
+        return self.found
+
+    def _removed(self, removed: decode.Removed, timestamp: int) -> None:
+        wanted = self._wanted
+        if removed.reason not in wanted.reasons or not wanted.start <= timestamp < wanted.end:
+            return
+        queue, address = self._queues.get(removed.queue_id, ("", ""))
+        if (wanted.queue and queue != wanted.queue) or (wanted.address and address != wanted.address):
+            return
+        left = Exit(queue, RemovalReason(removed.reason))
+        for id in removed.ids:
+            if not wanted.id or id == wanted.id:
+                self.found.exits.setdefault(id, left)
+
+    def _replayed(self, buffer: bytes, offset: int) -> None:
+        """A message that some replay has stored: of this name, neither it nor what it is a copy of comes again."""
+        message = self._message(buffer, offset)
+        notes = message.facts.annotations or {}
+        if notes.get(REPLAY) == self._wanted.name:
+            self._done.add(message.id)
+            original = notes.get(ORIG_MESSAGE_ID)
+            if isinstance(original, int):
+                self._done.add(original)
+
+    def messages(self) -> Iterator[Line]:
+        """The messages, as lines of an export with `queue`, the one that it left.
+
+        Raises Corrupt, Unusable, OSError.
+        """
+        numbers = self._source.numbers()
+        for at, number in enumerate(numbers):
+            self._progress(len(numbers) + at, 2 * len(numbers))
+            for _, _, _, type, buffer, offset in self._source.records(number):
+                if type not in _STORED or _id(buffer, offset) not in self.found.exits:
+                    continue
+                message = self._message(buffer, offset)
+                left = self.found.exits.pop(message.id)
+                filter = self._wanted.filter
+                if filter is not None and not filter.matches(PropertyView(message)):
+                    self.found.unfit += 1
+                    continue
+                self.found.chosen[left.queue, left.reason.word] += 1
+                yield message_line(message, []) | {"queue": left.queue}
+        self._progress(1, 1)
+
+    def _message(self, buffer: bytes, offset: int) -> Message:
+        """Raises Unusable."""
+        copied = HEAD.unpack_from(buffer, offset)[1] == RecordType.COPIED
+        read = self._decoder.decode_copied if copied else self._decoder.decode
+        try:
+            return self._fold.message(read(buffer, offset))
+        except UnknownFormat as unknown:
+            raise Unusable(str(unknown)) from unknown
+
+
+def _id(buffer: bytes, offset: int) -> int:
+    """The id of a MESSAGE or COPIED record, which stands at the same place."""
+    return int(MESSAGE_FIXED.unpack_from(buffer, offset)[4])

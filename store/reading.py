@@ -1,0 +1,70 @@
+"""Reading a journal with its kept segments, oldest first, whether a broker runs on it or not.  Nothing is written.
+
+A segment may move to retention/, or go, between two looks: it is read where it is by then, or is one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from store.errors import Corrupt
+from store.files import Files
+from store.recovery import RawRecord, raw_records
+from store.retention import kept
+from store.segment import BadHeader, decode_header, scan, segment_name, segment_number
+
+
+class Segments:
+    """The segments of a journal directory."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._paths: dict[int, str] = {}
+        self._newest = 0
+        self._last: tuple[int, str, bytes] = (0, "", b"")
+
+    def numbers(self) -> list[int]:
+        """The numbers of all that are there, kept ones too, ascending.  Raises OSError."""
+        self._look()
+        return sorted(self._paths)
+
+    def _look(self) -> None:
+        """Kept ones first: what moves meanwhile is found where it was."""
+        paths = kept(self._files, self._directory)
+        live = [n for n in map(segment_number, self._files.list_dir(self._directory)) if n]
+        self._newest = max(live, default=0)
+        self._paths = {segment_number(path.rpartition("/")[2]): path for path in paths}
+        self._paths |= {number: f"{self._directory}/{segment_name(number)}" for number in live}
+
+    def data(self, number: int) -> bytes:
+        """All bytes of a segment; none if it has gone meanwhile.  Raises OSError."""
+        if self._last[0] != number:
+            self._last = (number, *self._read(number))
+        return self._last[2]
+
+    def _read(self, number: int) -> tuple[str, bytes]:
+        for _ in range(2):
+            path = self._paths.get(number)
+            if path is None:
+                break
+            try:
+                return path, self._files.read(path)
+            except FileNotFoundError:
+                self._look()
+        return "", b""
+
+    def records(self, number: int) -> Iterator[RawRecord]:
+        """The records of a segment; of the newest, without a torn tail.  Raises Corrupt, OSError."""
+        data = self.data(number)
+        path = self._last[1]
+        if not data:
+            return
+        try:
+            header = decode_header(data)
+        except BadHeader as bad:
+            raise Corrupt(path, 0, str(bad)) from bad
+        found = scan(data, header)
+        yield from raw_records(path, number, data, found)
+        if found.damage and number < self._newest:
+            raise Corrupt(path, found.end, found.damage)

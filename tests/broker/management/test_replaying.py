@@ -1,0 +1,131 @@
+"""Messages that come back from the journal, over HTTP: what a request may be, and what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.management import replaying
+from tests.broker.management.harness import NOW, Client, TestBroker, serve
+
+PATH = "/api/v1/messages:replay?name=again"
+
+LINE: dict[str, Any] = {
+    "id": 7,
+    "queue": "orders",
+    "address": "orders",
+    "protocol": "stomp",
+    "timestamp": NOW - 1_000,
+    "priority": 9,
+    "routing-type": "ANYCAST",
+    "user": "alice",
+    "origin": "c1",
+    "annotations": {"_AMQ_DL_REASON": "rejected"},
+    "head": "Y29sb3VyOnJlZAo=",
+    "body": "b25l",
+}
+
+
+def body(*lines: object) -> bytes:
+    return json.dumps({"messages": lines}).encode()
+
+
+def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8, "to": "other"}))
+        assert (answer.status, answer.json) == (200, {"replayed": 2, "refused": {}, "stopped": ""})
+        [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
+        facts = message.facts
+        assert (message.head, message.body) == (b"colour:red\n", b"one")
+        assert (facts.priority, facts.user, facts.origin, facts.timestamp) == (9, "alice", "c1", NOW - 1_000)
+        assert facts.annotations is not None
+        assert facts.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
+        assert facts.annotations["_AMQ_DL_REASON"] == "rejected"
+        assert (await client.get("/api/v1/queues/other"))["messages"] == 1
+
+    serve(tmp_path, check)
+
+
+def test_it_is_answered_when_it_is_durable(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("orders")
+        await broker.settled()
+        broker.disk_works = False
+        calling = asyncio.create_task(client.call("POST", PATH, body=body(LINE)))
+        await broker.waiting.wait()
+        await broker.settled()
+        assert not calling.done()
+        broker.disk_works = True
+        broker.turn.enter()
+        assert (await calling).json["replayed"] == 1
+
+    serve(tmp_path, check)
+
+
+def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        gone = {**LINE, "address": "news", "queue": "alice.news", "routing-type": "MULTICAST"}
+        answer = await client.call("POST", PATH, body=body(gone, LINE))
+        assert answer.json == {"replayed": 1, "refused": {"no-queue": 1}, "stopped": ""}
+
+    serve(tmp_path, check)
+
+
+def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.engine.core.usage.bytes_max = 400
+        broker.queue("orders")
+        answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))
+        assert answer.json["replayed"] == 2
+        assert "address orders is full" in answer.json["stopped"]
+        broker.engine.core.usage.bytes_max = -1
+        answer = await client.call("POST", PATH, body=body({**LINE, "to": "a::b::c"}))
+        assert answer.json["replayed"] == 0
+        assert answer.json["stopped"]
+
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "said"),
+    [
+        ("/api/v1/messages:replay", body(LINE), "name is the replay's name"),
+        ("/api/v1/messages:replay?name=" + 101 * "x", body(LINE), "name is the replay's name"),
+        ("/api/v1/messages:replay?name=a%0Ab", body(LINE), "name is the replay's name"),
+        (PATH, b"{", "Expecting"),
+        (PATH, b"[]", "list indices"),
+        (PATH, b'{"messages": {}}', "messages is a list"),
+        (PATH, b'{"messages": [7]}', "int"),
+        (PATH, b"{}", "'messages' is missing"),
+        (PATH, body({**LINE, "protocol": "smtp"}), "protocol 'smtp' is not known"),
+        (PATH, body({**LINE, "body": "?"}), "base64"),
+        (PATH, body({**LINE, "head": 7}), "int"),
+        (PATH, body({**LINE, "priority": "high"}), "invalid literal"),
+        (PATH, body({**LINE, "routing-type": "BOTH"}), "'BOTH' is missing"),
+        (PATH, body({**LINE, "annotations": {"a": [1]}}), "annotations are texts and integers"),
+        (PATH, body({name: value for name, value in LINE.items() if name != "queue"}), "'queue' is missing"),
+        (PATH, body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
+    ],
+)
+def test_what_is_no_replay_changes_nothing(tmp_path: Path, path: str, sent: bytes, said: str) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        answer = await client.call("POST", path, body=sent)
+        assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
+        assert said in answer.json["detail"]
+        assert broker.engine.router.queues == {}
+
+    serve(tmp_path, check)
+
+
+def test_only_a_replay_may_have_a_large_body(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        large = {**LINE, "body": "A" * 200_000}
+        assert (await client.call("POST", PATH, body=body(large))).json["replayed"] == 1
+        assert (await client.call("POST", "/api/v1/queues/orders/messages:retry", body=body(large))).status == 413
+        assert (await client.call("POST", PATH, body=body(large), token="wrong")).status == 401
+
+    serve(tmp_path, check)
