@@ -64,6 +64,7 @@ from broker.management.callers import (
     shown_caller,
 )
 from broker.management.diverts import divert_view, make_divert, places
+from broker.management.durable import durable
 from broker.management.metrics import Metrics, render
 from broker.management.names import Names
 from broker.management.ports import Broker
@@ -110,19 +111,6 @@ class Refused(Exception):
 
 def _error(status: int, error: str, detail: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"error": error, "detail": detail}, status, headers)
-
-
-class _Durable:
-    """Waits for a tick to become durable."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.number = 0
-
-    def durable(self, number: int) -> None:
-        """The journal tells."""
-        if number >= self.number and not self.done.done():
-            self.done.set_result(None)
 
 
 class Api:
@@ -397,11 +385,7 @@ class Api:
         return await asyncio.to_thread(lambda: JSONResponse(balance_view(broker_id, position, counts)))
 
     async def _durable(self) -> None:
-        """Return when everything done so far is on disk."""
-        waiter = _Durable()
-        waiter.number = self._broker.engine.confirmation(waiter)
-        if waiter.number:
-            await waiter.done
+        await durable(self._broker.engine)
 
     def _named(self, request: Request) -> Queue:
         return self._broker.engine.queue(_name(request))

@@ -1,0 +1,28 @@
+"""Waiting for the disk: calls that change something answer once the change is durable."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.engine.engine import Engine
+
+
+class _Durable:
+    """Waits for a tick to become durable."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.number = 0
+
+    def durable(self, number: int) -> None:
+        """The journal tells."""
+        if number >= self.number and not self.done.done():
+            self.done.set_result(None)
+
+
+async def durable(engine: Engine) -> None:
+    """Return when everything done so far is on disk."""
+    waiter = _Durable()
+    waiter.number = engine.confirmation(waiter)
+    if waiter.number:
+        await waiter.done
