@@ -68,7 +68,7 @@ class Findings:
         ids = messages.field("id")
         own = ids[inside[_indices(walk, RecordType.MESSAGE)]]
         if len(own):
-            low, high = int(own.min()), int(own.max())
+            low, high = int(np.min(own)), int(np.max(own))
             self._add(RANGE, walk, count=len(own), lowest=low, highest=high)
         deleted = _indices(walk, RecordType.QUEUE_DELETED)
         for queue in Records(segment.source, RecordType.QUEUE_DELETED, walk.offsets[deleted[inside[deleted]]]).field(

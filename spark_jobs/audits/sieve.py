@@ -250,7 +250,7 @@ class RecordScan:
             wanted.append((expiration > 0) & (expiration <= sieve.expires_by))
         if sieve.ids is not None:
             wanted.append(np.isin(messages.field("id"), sieve.ids))
-        return np.logical_or.reduce(wanted) if wanted else np.ones(len(messages), np.bool_)
+        return np.any(wanted, axis=0) if wanted else np.ones(len(messages), np.bool_)
 
     def _about(self, records: Records) -> Bools:
         """Which records are about one of the ids."""

@@ -224,8 +224,8 @@ def _grouped(events: _Events, queues: Lookup) -> tuple[Int64s, Bools]:
     total = len(events.queue)
     begins = np.ones(total + 2, np.bool_)
     queue, _ = queues.find(events.queue)
-    lowest = int(events.message.min()) if total else 0
-    span = int(events.message.max()) - lowest + 1 if total else 1
+    lowest = int(np.min(events.message)) if total else 0
+    span = int(np.max(events.message)) - lowest + 1 if total else 1
     if span * len(queues.ids) < _KEY_MAX:
         keys = queue * span + (events.message - lowest)
         order = np.argsort(keys)
