@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import StompError, shown
 
 _BACKSLASH: Final = 92
 _ESCAPES: Final = {
@@ -50,8 +50,7 @@ def unescape(value: bytes, version: str) -> bytes:
     def plain(match: re.Match[bytes]) -> bytes:
         found = table.get(match[0])
         if found is None:
-            shown = match[0].decode("ascii", "backslashreplace")
-            raise StompError("undefined escape", f"{shown} is no escape in a header of STOMP {version}")
+            raise StompError("undefined escape", f"{shown(match[0])[1:-1]} is no escape in a header of STOMP {version}")
         return found
 
     return _ESCAPED.sub(plain, value)
