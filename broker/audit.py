@@ -19,6 +19,7 @@ AUDITED: Final = frozenset(
     {
         "access.denied",
         "login.accepted",
+        "login.expired",
         "login.refused",
         "login.revoked",
         "login.too_many",

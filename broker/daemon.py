@@ -373,15 +373,17 @@ class Daemon:
             await asyncio.sleep(period)
             for listener in self.listeners.values():
                 listener.check()
-            if self._guard.look(self.turn.enter):
+            if self._guard.look(self.turn.enter) or self._guard.gate.any_expired(clock.wall_ms()):
                 self._expel()
 
     def _expel(self) -> None:
-        """Cut off those whose user is gone."""
+        """Cut off those whose user is gone, or whose token."""
+        gate, now = self._guard.gate, clock.wall_ms()
         for listener in self.listeners.values():
             for connection in list(listener.connections):
-                if self._guard.gate.gone(connection.peer):
-                    self._log("login.revoked", remote=connection.remote)
+                gone = gate.gone(connection.peer)
+                if gone or gate.expired(connection.peer, now):
+                    self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
                     connection.abort()
 
     # -- reload ----------------------------------------------------------------------------------------------------

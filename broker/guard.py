@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import secrets
 import ssl
+import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from broker.config import Config
 from broker.config.acceptors import TlsSection
+from broker.config.security import JwtSection
 from broker.engine.core import Report
 from broker.engine.engine import Engine
 from broker.engine.notes import noting
 from broker.engine.permissions import PermissionTable
 from broker.guarding import SHIPPED_ROLE, load_policy, permission_table, users_path
+from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsSettings, TlsUnusable, make_context
 from broker.security.gate import Policy, UserGate
+from broker.security.keys import FetchedKeys
 from broker.security.passwords import SALT_BYTES
 from broker.security.throttle import Throttle
+from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
 from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users
 from broker.sessions.sasl import SCRAMS
 
@@ -50,6 +56,7 @@ class Prepared:
     policy: Policy
     table: PermissionTable
     contexts: dict[str, ssl.SSLContext]
+    keys: KeySet | None
     stamp: Stamp
 
 
@@ -65,10 +72,13 @@ class Guard:
         self._now = now
         self._looked_at = now()
         self._seen: Stamp = ()  # of files that could not be used: said once
+        self._runner = runner
+        self._fetched: FetchedKeys | None = None
+        self._fetched_by: JwtSection | None = None
         self._prepared = prepare(config, known=False)
         self._throttle = Throttle(now, config.security.login_failure_delay)
         self.gate = UserGate(
-            self._prepared.policy,
+            self._with_tokens(self._prepared),
             runner=runner,
             throttle=self._throttle,
             report=noting(report, engine.core.notes),
@@ -89,7 +99,7 @@ class Guard:
         """Take over what was prepared, within a tick: rights that are gone end what was made with them."""
         self._prepared = prepared
         self._throttle.delay = prepared.config.security.login_failure_delay
-        self.gate.change(prepared.policy)
+        self.gate.change(self._with_tokens(prepared))
         ended = self._engine.secure(prepared.table)
         self._report("security.changed", ended=ended)
 
@@ -98,6 +108,8 @@ class Guard:
         if self._now() - self._looked_at < LOOK_PERIOD_MS:
             return False
         self._looked_at = self._now()
+        if self._fetched is not None:
+            self._fetched.look()
         config = self._prepared.config
         stamp = _stamp(config)
         if stamp in (self._prepared.stamp, self._seen):
@@ -113,6 +125,38 @@ class Guard:
         self.apply(prepared)
         return True
 
+    def _with_tokens(self, prepared: Prepared) -> Policy:
+        """The policy, with whose tokens are taken; keys of the same URL as before stay."""
+        section = prepared.config.security.jwt
+        if not section.issuer or section.keys_url != (self._fetched_by or section).keys_url:
+            self._fetched = None
+        if not section.issuer:
+            return prepared.policy
+        rules = TokenRules(
+            section.issuer,
+            section.audience,
+            section.algorithms,
+            section.leeway,
+            section.user_claim,
+            section.roles_claim,
+        )
+        if prepared.keys is not None:
+            return replace(prepared.policy, tokens=Tokens(rules, lambda: prepared.keys, lambda: self._engine.now))
+        if self._fetched is None or self._fetched_by != section:
+            fetched = FetchedKeys(
+                partial(fetch, section.keys_url, section.ca_file, bytes_max=KEYS_BYTES_MAX, now=self._now),
+                self._runner,
+                report=self._report,
+                now=self._now,
+                refresh=section.keys_refresh,
+            )
+            fetched.present = self._fetched.present if self._fetched is not None else None
+            fetched.look()
+            self._fetched, self._fetched_by = fetched, section
+        keys = self._fetched
+        tokens = Tokens(rules, lambda: keys.present, lambda: self._engine.now)
+        return replace(prepared.policy, tokens=tokens, renew=keys.renew)
+
 
 def prepare(config: Config, *, known: bool) -> Prepared:
     """Read and check it all; `known`: there was a users file, so that there has to be one.
@@ -124,7 +168,23 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     if known and policy.users is None:
         raise UnusableFile(f"{users_path(config)}: the users file is gone: put it back, or restart the broker")
     contexts = {name: _context(name, each.tls) for name, each in config.enabled_acceptors.items() if each.tls}
-    return Prepared(config, policy, permission_table(config), contexts, stamp)
+    keys = _read_keys(config.security.jwt.keys_file) if config.security.jwt.issuer else None
+    return Prepared(config, policy, permission_table(config), contexts, keys, stamp)
+
+
+def _read_keys(path: Path | None) -> KeySet | None:
+    if path is None:
+        return None
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnusableFile(f"{path}: the key set can be changed by others: chmod 644 {path}")
+        with path.open("rb") as file:
+            return KeySet(file.read(KEYS_BYTES_MAX + 1))
+    except OSError as error:
+        raise UnusableFile(f"{path}: the key set cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UnusableFile(f"{path}: {error}") from None
 
 
 def tls_settings(tls: TlsSection) -> TlsSettings:
@@ -153,6 +213,8 @@ def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
 def _stamp(config: Config) -> Stamp:
     """What changes when one of the files does."""
     paths = [users_path(config)]
+    if config.security.jwt.keys_file is not None:
+        paths.append(config.security.jwt.keys_file)
     for acceptor in config.enabled_acceptors.values():
         if acceptor.tls:
             paths += tls_settings(acceptor.tls).files
@@ -171,7 +233,9 @@ def _first_password(config: Config) -> str:
     """Make the first user if other machines can connect and nobody is known; his password, else nothing."""
     path = users_path(config)
     open_to_others = not all(acceptor.is_loopback for acceptor in config.messaging_acceptors.values())
-    if config.security.anonymous or config.security.users_file is not None or not open_to_others or path.exists():
+    security = config.security
+    chosen = security.anonymous or security.users_file is not None or security.jwt.issuer
+    if chosen or not open_to_others or path.exists():
         return ""
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in SCRAMS}

@@ -26,7 +26,7 @@ def load_policy(config: Config) -> Policy:
     found = path.exists()
     if not found and config.security.users_file is not None and not config.security.anonymous:
         raise UnusableFile(f"{path}: there is no users file: make one with `bartleby user add`")
-    return policy(config, read_users(path) if found else None)
+    return policy(config, read_users(path) if found else {} if config.security.jwt.issuer else None)
 
 
 def policy(config: Config, users: Users | None) -> Policy:

@@ -83,6 +83,7 @@ CODES: Final[dict[str, Code]] = {
     "listening": Code("info", "An acceptor is open."),
     "log.suppressed": Code("warning", "So many lines of another code were not written, to keep the log readable."),
     "login.accepted": Code("debug", "Somebody logged in, or came in without having to."),
+    "login.expired": Code("info", "A connection was cut because its token has expired.", True),
     "login.refused": Code("warning", "Somebody may not come in; the reason is told here, never to him.", True),
     "login.revoked": Code("warning", "A connection was cut because its user is gone."),
     "login.too_many": Code("warning", "A login was refused: the user has as many connections as he may have.", True),
@@ -125,6 +126,7 @@ CODES: Final[dict[str, Code]] = {
     ),
     "security.changed": Code("info", "Users, permissions or certificates were read again and are in force."),
     "security.first_user": Code("warning", "The first user was made, since other machines can connect."),
+    "security.keys_failed": Code("error", "The keys of tokens cannot be fetched; those from before stay.", True),
     "security.refused": Code("error", "A file of secrets was changed and cannot be used; what was read before stays."),
     "start.corrupt": Code(
         "critical", "The journal is damaged where nothing may be cut off; the broker does not start."

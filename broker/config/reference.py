@@ -170,6 +170,8 @@ _UNSET: Final[dict[str, object]] = (
         "connection_ttl": Config().broker.connection_ttl,
         "enabled": True,
         "open_metrics": True,
+        "ca_file": Path("/etc/bartleby/issuer-ca.pem"),
+        "keys_file": Path("/etc/bartleby/jwks.json"),
         "users_file": Path("var/users.toml"),
         "persist_delivery_count_before_delivery": False,
     }

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, PrefixedAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
 from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
 from broker.config.explain import shown
 from broker.config.model import Config
+from broker.config.section import kebab
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine.errors import InvalidName
 from broker.engine.filter import InvalidFilter, compile_filter
@@ -191,6 +193,24 @@ def _security(config: Config) -> Iterator[Clash]:
             yield Clash((f"certificate-users[{at}].subject",), shown(each.subject), f"{error}: correct it")
 
 
+def _tokens(config: Config) -> Iterator[Clash]:
+    section, key = config.security.jwt, "security.jwt"
+    if not section.issuer:
+        given = [name for name, value in section if value != type(section).model_fields[name].default]
+        if given:
+            fix = "no tokens are taken without an issuer: give it, or remove the other settings"
+            yield Clash((f"{key}.issuer", *(f"{key}.{kebab(name)}" for name in given)), "", fix)
+        return
+    if not section.audience:
+        yield Clash((f"{key}.audience",), "", "give the audience, or tokens for anything else would count here")
+    if (section.keys_file is None) == (not section.keys_url):
+        yield Clash((f"{key}.keys-url", f"{key}.keys-file"), "", "give one of them: where the issuer's keys are")
+    parts = urlsplit(section.keys_url)
+    local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if section.keys_url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and local))):
+        yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: who changes keys may do all")
+
+
 def _addresses(config: Config) -> Iterator[Clash]:
     homes: dict[str, str] = {}
     for name, section in config.addresses.items():
@@ -292,6 +312,7 @@ _RULES: Final = (
     _one_listener_a_port,
     _tls,
     _security,
+    _tokens,
     _addresses,
     _matches,
     _diverts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,35 @@ REFUSED_PERMISSIONS: Final[dict[str, str]] = {
 Roles = Annotated[tuple[str, ...], Field(strict=False)]
 
 
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+_ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+
+
+class JwtSection(Section):
+    """Tokens (JWT, OpenID Connect) that somebody else issues: taken once there is an issuer."""
+
+    issuer: str = ""
+    """Who issues the tokens: their claim iss; empty: none are taken."""
+    audience: str = ""
+    """For whom they are: what their claim aud has to name, so that a token for something else opens nothing here."""
+    keys_file: Annotated[Path | None, Field(strict=False)] = None
+    """The issuer's public keys, a JWKS in JSON, read again when it changes; only its owner may write it."""
+    keys_url: str = ""
+    """Or where they are fetched: the jwks_uri of OpenID Connect, https (http on this machine)."""
+    ca_file: Annotated[Path | None, Field(strict=False)] = None
+    """Authorities of that URL's certificate, in PEM; unset: those that the system knows."""
+    keys_refresh: Annotated[Milliseconds, Field(ge=10_000)] = 300_000
+    """How often the keys are fetched; for a key that is not known at once, though not twice in 30 s."""
+    algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)] = _ALGORITHMS
+    """Algorithms of signatures that count; none with a shared secret is among them."""
+    leeway: Annotated[Milliseconds, Field(le=300_000)] = 30_000
+    """How far the clocks of issuer and broker may be apart."""
+    user_claim: Annotated[str, Field(min_length=1)] = "sub"
+    """The claim with the user's name."""
+    roles_claim: Annotated[str, Field(min_length=1)] = "roles"
+    """The claim with his roles, a list or a text with blanks, as scope is; realm_access.roles is one within another."""
+
+
 class SecuritySection(Section):
     """Who may come in."""
 
@@ -31,6 +60,7 @@ class SecuritySection(Section):
     """The file that `bartleby user` writes; unset: users.toml in the data directory.  Only its owner may write it."""
     login_failure_delay: Annotated[Milliseconds, Field(le=5_000)] = 250
     """Wait of an address after a failed login, doubled by each further one up to 5 s: guessing gets slow; 0: none."""
+    jwt: JwtSection = JwtSection()
     audit_file: Annotated[Path | None, Field(strict=False)] = None
     """Where logins, denials and what operators do are written as JSON lines; unset: nowhere but the log."""
 

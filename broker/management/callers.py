@@ -1,6 +1,7 @@
 """Who calls, and what he may do: asked once for every call, in one place, before its handler runs.
 
-    Authorization: Bearer TOKEN     the broker's own token, from its data directory: its owner, who may do everything
+    Authorization: Bearer TOKEN     the broker's own token, from its data directory: its owner, who may do everything;
+                                    else one of whoever issues tokens, if the configuration names somebody
     Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, slowed and audited alike
     a client certificate            its user, if nothing else is given
 
@@ -69,7 +70,8 @@ class Callers:
         """What the caller may do.  Raises Unknown, maybe after a while."""
         caller: Caller = getattr(request.state, CALLER)
         given = request.headers.get("authorization", "")
-        if caller.access is not None and caller.authorization == given:
+        expired = self._broker.gate.expired(caller.peer, self._broker.engine.now)
+        if caller.access is not None and caller.authorization == given and not expired:
             return caller.access
         scheme, _, text = given.partition(" ")
         if scheme.lower() == "bearer" and compare_digest(text.strip().encode(), self._token):
@@ -93,8 +95,10 @@ class Callers:
             if not told.done():  # the caller may have gone
                 told.set_result(identity)
 
-        name, password = _credentials(text) if scheme == "basic" else ("", b"")
-        gate.named(peer, name, password, then)
+        if scheme == "bearer":
+            gate.bearer(peer, "", text.encode(), then)
+        else:
+            gate.named(peer, *(_credentials(text) if scheme == "basic" else ("", b"")), then)
         return await told
 
 

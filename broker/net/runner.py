@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.sessions.turn import Turn
 
 #: Threads that hash passwords: each takes a processor and 19 MiB while it does.
 THREADS: Final = 2
+
+Result = TypeVar("Result")
 
 
 class LoopRunner:
@@ -20,16 +22,23 @@ class LoopRunner:
         self._loop = asyncio.get_running_loop()
         self._turn = turn
         self._threads = ThreadPoolExecutor(THREADS, "login")
+        self._fetcher = ThreadPoolExecutor(1, "keys")
 
-    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """See Runner."""
+        self._run_on(self._threads, work, then)
 
-        def done(future: asyncio.Future[bool]) -> None:
+    def aside(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """As `run`, for what waits for others: it keeps no login waiting."""
+        self._run_on(self._fetcher, work, then)
+
+    def _run_on(self, threads: ThreadPoolExecutor, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        def done(future: asyncio.Future[Result]) -> None:
             if not future.cancelled():
                 self._turn.enter()
                 then(future.result())
 
-        self._loop.run_in_executor(self._threads, work).add_done_callback(done)
+        self._loop.run_in_executor(threads, work).add_done_callback(done)
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         """See Runner."""
@@ -41,4 +50,5 @@ class LoopRunner:
 
     def close(self) -> None:
         """Whoever still waits is told nothing any more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._fetcher):
+            threads.shutdown(wait=False, cancel_futures=True)

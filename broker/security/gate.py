@@ -4,6 +4,8 @@
                                  can connect, or that `anonymous = true`)
     a name and a password        argon2id beside the event loop; a password that was right is remembered by a keyed
                                  digest in memory, so that a thousand reconnecting clients are not a thousand hashes
+    a token                      somebody else says who it is and what he may do, until the token expires (`tokens`); it
+                                 comes by a mechanism of its own, or as a password
     neither                      the user of the client's certificate, or anonymous, if either may be
     a name without a password    refused, whoever it is
 
@@ -22,9 +24,10 @@ from broker.engine.core import Report
 from broker.security import passwords
 from broker.security.certificates import Rule, user_of
 from broker.security.throttle import Throttle
+from broker.security.tokens import BadToken, Bearer, Tokens, UnknownKey, looks_like_token
 from broker.security.users_file import StoredUser, Users
 from broker.sessions.login import Peer, ScramKeys, Then
-from broker.sessions.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAMS
+from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS, XOAUTH2
 
 #: Logins that wait for a thread: five seconds of two threads' work.  More are refused, and may come back.
 HASHES_WAITING_MAX: Final = 256
@@ -38,7 +41,7 @@ Result = TypeVar("Result")
 class Runner(Protocol):
     """Where slow things are done.  What it calls, it calls within a tick."""
 
-    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Do something on a thread and hand over what came of it."""
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
@@ -51,12 +54,15 @@ class Policy:
 
     `users`: None when there is no users file, so that everybody is anonymous.  `anonymous`: the roles of who has no
     credentials; None: he is refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any.
+    `tokens`: None if none are taken; `renew` gets newer keys for them, if it can, and calls then.
     """
 
     users: Users | None = None
     anonymous: frozenset[str] | None = None
     rules: Sequence[Rule] = ()
     per_user: int = -1
+    tokens: Tokens | None = None
+    renew: Callable[[Callable[[], None]], None] | None = None
 
 
 class UserGate:
@@ -72,6 +78,8 @@ class UserGate:
         self._checking: dict[bytes, list[Callable[[bool], None]]] = {}
         self._inside: dict[Peer, str] = {}
         self._per_user: dict[str, int] = {}
+        self._tokens_waiting = 0
+        self._expiries: dict[Peer, int] = {}
 
     def change(self, policy: Policy) -> None:
         """Other users and rules; those who are in stay, as far as there still is such a user (`gone`)."""
@@ -90,10 +98,19 @@ class UserGate:
     def gone(self, peer: Peer) -> bool:
         """Whether a peer that came in could not any more, because its user was taken away."""
         user = self._inside.get(peer)
-        return user is not None and self.roles_of(user) is None
+        return user is not None and peer not in self._expiries and self.roles_of(user) is None
+
+    def expired(self, peer: Peer, now: int) -> bool:
+        """Whether the token of a peer counts no more; `now` in ms since the epoch."""
+        return self._expiries.get(peer, now + 1) <= now
+
+    def any_expired(self, now: int) -> bool:
+        """Whether that is so of any peer."""
+        return any(expires <= now for expires in self._expiries.values())
 
     def left(self, peer: Peer) -> None:
         """A connection is over."""
+        self._expiries.pop(peer, None)
         user = self._inside.pop(peer, None)
         if user:
             left = self._per_user[user] - 1
@@ -126,6 +143,8 @@ class UserGate:
         offered = [*SCRAMS, PLAIN]
         if peer.subject and policy.rules:
             offered.insert(0, EXTERNAL)
+        if policy.tokens is not None:
+            offered += (OAUTHBEARER, XOAUTH2)
         if policy.anonymous is not None:
             offered.append(ANONYMOUS)
         return tuple(offered)
@@ -161,6 +180,8 @@ class UserGate:
         elif not name and not password:
             certified = peer.subject and policy.rules
             then(self.external(peer, "") if certified else self.anonymous(peer))
+        elif policy.tokens is not None and looks_like_token(password):
+            self.bearer(peer, name, password, then)
         elif not name or not password:
             self._refuse(peer, name, "no password" if name else "no name", then)
         else:
@@ -172,6 +193,37 @@ class UserGate:
             self._refuse(peer, name, "there is no users file", then)
         else:
             self.login(peer, name or "\0", password, then)
+
+    def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
+        """See Gate."""
+        if self._policy.tokens is None:
+            self._refuse(peer, name, "tokens are not taken here", then)
+        else:
+            self._in_turn(peer, name, then, lambda: self._check_token(peer, name, token, then, again=True))
+
+    def _check_token(self, peer: Peer, name: str, token: bytes, then: Then, *, again: bool) -> None:
+        policy = self._policy
+        tokens = policy.tokens
+        if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
+            self._report("login.refused", remote=peer.remote, user=name, reason="too many logins at once")
+            then(None)
+            return
+        self._tokens_waiting += 1
+
+        def checked(found: Bearer | BadToken) -> None:
+            self._tokens_waiting -= 1
+            if isinstance(found, UnknownKey) and again and policy.renew is not None:
+                policy.renew(lambda: self._check_token(peer, name, token, then, again=False))
+            elif isinstance(found, BadToken):
+                self._refuse(peer, name, f"token: {found}", then)
+            elif name not in ("", found.user):
+                self._refuse(peer, name, "the token is of another user", then)
+            else:
+                self._throttle.succeeded(peer.origin)
+                self._expiries[peer] = found.expires
+                self._enter(peer, Identity(found.user, found.roles, lasting=True), then, "token")
+
+        self._runner.run(lambda: _checked(tokens, token), checked)
 
     def _in_turn(self, peer: Peer, name: str, then: Then, attempt: Callable[[], None]) -> None:
         wait = self._throttle.reserve(peer.origin)
@@ -255,3 +307,10 @@ class UserGate:
                 self._refuse(peer, name, "a SCRAM proof that does not fit", then)
 
         self._in_turn(peer, name, then, attempt)
+
+
+def _checked(tokens: Tokens, token: bytes) -> Bearer | BadToken:
+    try:
+        return tokens.check(token)
+    except BadToken as bad:
+        return bad

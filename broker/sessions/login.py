@@ -55,6 +55,12 @@ class Gate(Protocol):
     def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
         """As `login`, at a door that nobody passes without a user's name and password."""
 
+    def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
+        """Whether this token counts; `name`, unless empty, must be its user."""
+
+    def expired(self, peer: Peer, now: int) -> bool:
+        """Whether a peer came in by a token that has expired since; `now` in ms since the epoch."""
+
     def left(self, peer: Peer) -> None:
         """A peer is gone."""
 

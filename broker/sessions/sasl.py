@@ -3,6 +3,7 @@
     ANONYMOUS (RFC 4505)      one message, whatever it says; only where anybody may come in
     PLAIN (RFC 4616)          one message: NUL user NUL password, an authorization identity before them being the user's
     EXTERNAL (RFC 4422, A)    one message: the user's name or nothing; who it is says the peer's TLS certificate
+    OAUTHBEARER (RFC 7628)    one message: a token, as `auth=Bearer TOKEN`; XOAUTH2 is its form before it was standard
     SCRAM-SHA-256, -512       two messages each way (RFC 5802, 7677); the computation is `scramp`'s
 
 A refusal never says what was wrong: neither whether the user exists nor whether the message was well-formed.
@@ -22,6 +23,8 @@ from broker.sessions.login import Gate, Peer, ScramKeys
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
+OAUTHBEARER: Final = "OAUTHBEARER"
+XOAUTH2: Final = "XOAUTH2"
 SCRAMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
 
@@ -68,7 +71,7 @@ def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
         raise LoginRefused(f"the mechanism {mechanism[:40]!r} is not offered")
     if mechanism in SCRAMS:
         return _Scram(mechanism, gate, peer)
-    return {PLAIN: _Plain, ANONYMOUS: _Anonymous, EXTERNAL: _External}[mechanism](gate, peer)
+    return _ONE_MESSAGE[mechanism](gate, peer)
 
 
 class _OneMessage:
@@ -109,7 +112,7 @@ class _Plain(_OneMessage):
         except UnicodeDecodeError:
             self._malformed(then)
             return
-        if name:
+        if name or parts[2]:
             self._gate.login(self._peer, name, parts[2], lambda identity: then(_answer(identity)))
         else:
             self._malformed(then)
@@ -117,6 +120,37 @@ class _Plain(_OneMessage):
     def _malformed(self, then: Then) -> None:
         """Counts as a wrong password: one without a name never fits."""
         self._gate.login(self._peer, "", b"\0", lambda _: then(REFUSED))
+
+
+class _Bearer(_OneMessage):
+    def step(self, message: bytes, then: Then) -> None:
+        name, token = _bearer(message)
+        self._gate.bearer(self._peer, name, token, lambda identity: then(_answer(identity)))
+
+
+def _bearer(message: bytes) -> tuple[str, bytes]:
+    """The user, if one is named, and the token; an empty token, which never fits, for what cannot be read."""
+    head, *pairs = message.split(b"\1")
+    fields = dict(pair.partition(b"=")[::2] for pair in pairs)
+    if head.startswith(b"user="):  # XOAUTH2
+        name = head.removeprefix(b"user=")
+    else:  # a GS2 header: no channel binding, maybe a name
+        name = next((part.removeprefix(b"a=") for part in head.split(b",")[1:] if part.startswith(b"a=")), b"")
+        name = name.replace(b"=2C", b",").replace(b"=3D", b"=")
+    scheme, _, token = fields.get(b"auth", b"").partition(b" ")
+    try:
+        return name.decode(), token if scheme.lower() == b"bearer" else b""
+    except UnicodeDecodeError:
+        return "", b""
+
+
+_ONE_MESSAGE: Final[dict[str, type[_OneMessage]]] = {
+    PLAIN: _Plain,
+    ANONYMOUS: _Anonymous,
+    EXTERNAL: _External,
+    OAUTHBEARER: _Bearer,
+    XOAUTH2: _Bearer,
+}
 
 
 class _Scram:

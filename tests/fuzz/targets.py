@@ -21,10 +21,12 @@ from broker.config import ConfigError
 from broker.config.load import load
 from broker.engine.filter import InvalidFilter
 from broker.engine.filter.filter import compile_filter
+from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
 from tests.protocols.amqp import test_fuzz as amqp
 from tests.protocols.mqtt import test_fuzz as mqtt
 from tests.protocols.stomp import test_fuzz as stomp
+from tests.support.issuer import AUDIENCE, ISSUER, key_set, public_jwk, token
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import frame
 
@@ -122,6 +124,18 @@ def _selector(raw: bytes) -> None:
             found.matches(PROPERTIES)
 
 
+_KEYS: Final = KeySet(key_set(public_jwk("ES256", "1")))
+_TOKENS: Final = Tokens(TokenRules(ISSUER, AUDIENCE), lambda: _KEYS, lambda: 1_700_000_000_000)
+
+
+def _token(raw: bytes) -> None:
+    """A token, and a key set."""
+    with suppress(BadToken):
+        _TOKENS.check(raw)
+    with suppress(ValueError):
+        KeySet(raw)
+
+
 class _File:
     """A file in memory that a reader is given."""
 
@@ -199,5 +213,11 @@ def targets() -> dict[str, Target]:
         "amqp": Target(_amqp, _amqp_seeds(), keys),
         "mqtt": Target(_mqtt, _mqtt_seeds(), mqtt.TOKENS),
         "selector": Target(_selector, [each.encode() for each in SELECTORS], words, 5_000),
+        "token": Target(
+            _token,
+            [token(), key_set(public_jwk("ES256", "1"))],
+            [b".", b"eyJ", b"e30", b"=", b"[", b'"kty":', b"{"],
+            9_000,
+        ),
         **_files(),
     }

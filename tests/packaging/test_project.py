@@ -56,7 +56,7 @@ def test_every_dependency_is_justified(heading: str, requirements: list[str]) ->
 
 
 def test_every_runtime_dependency_is_imported() -> None:
-    modules = {"argon2-cffi": "argon2", "prometheus-client": "prometheus_client", "tomli-w": "tomli_w"}
+    modules = {"PyJWT": "jwt", "argon2-cffi": "argon2", "prometheus-client": "prometheus_client", "tomli-w": "tomli_w"}
     text = "\n".join(
         path.read_text() for room in ("broker", "store", "protocols") for path in (ROOT / room).rglob("*.py")
     )

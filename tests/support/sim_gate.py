@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from argon2 import PasswordHasher
 
@@ -21,10 +21,13 @@ from broker.sessions.sasl import SCRAMS
 _CHEAP: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
+Result = TypeVar("Result")
+
+
 class InlineRunner:
     """Does at once what it is asked to do."""
 
-    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """See Runner."""
         then(work())
 

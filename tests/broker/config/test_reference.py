@@ -28,6 +28,7 @@ from broker.config import (
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
 from broker.config.section import Section, kebab
+from broker.config.security import JwtSection
 from tests.support.reference import DOCUMENT, FILE, expected
 
 # The tables of the file, each with its model; a queue and an address as DLQ is.
@@ -38,6 +39,7 @@ TABLES: Final[dict[str, type[Section]]] = {
     "[journal.retention]": RetentionSection,
     "[limits]": LimitsSection,
     "[security]": SecuritySection,
+    "[security.jwt]": JwtSection,
     "[acceptors.stomp]": StompAcceptor,
     "[acceptors.http]": HttpAcceptor,
     "[addresses.DLQ]": AddressSection,
@@ -48,7 +50,7 @@ TABLES: Final[dict[str, type[Section]]] = {
     "[acceptors.stomp.tls]": TlsSection,
 }
 EXAMPLES: Final = ("[acceptors.stomp.tls]", "[[certificate-users]]")
-_INNER: Final = {"retention", "queues", "tls"}  # tables of their own
+_INNER: Final = {"retention", "queues", "tls", "jwt"}  # tables of their own
 
 
 def tables() -> dict[str, dict[str, tuple[str, bool]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -19,12 +20,15 @@ from tests.support.sim_gate import cheap_user
 BOB = cheap_user("secret", "clerks")
 
 
+Result = TypeVar("Result")
+
+
 class Bench:
     """A gate whose threads and clock are moved by hand."""
 
     def __init__(self, *, delay: int = 0, per_user: int = -1) -> None:
         self.now = 0
-        self.work: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
+        self.work: list[Callable[[], None]] = []
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.reports: list[str] = []
         self.told: list[Identity | None] = []
@@ -39,8 +43,8 @@ class Bench:
     def report(self, code: str, /, **fields: str | int) -> None:
         self.reports.append(code)
 
-    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
-        self.work.append((work, then))
+    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        self.work.append(lambda: then(work()))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         self.waiting.append((ms, call))
@@ -53,8 +57,8 @@ class Bench:
     def hash(self) -> None:
         """The threads do what they have."""
         work, self.work = self.work, []
-        for each, then in work:
-            then(each())
+        for each in work:
+            each()
 
 
 def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered() -> None:

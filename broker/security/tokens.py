@@ -1,0 +1,223 @@
+"""Bearer tokens: JWTs (RFC 7519) that somebody else issued, and what has to hold before one of them is believed.
+
+1. The signature is checked with a public key of the issuer, by an algorithm that is allowed and that the key is for.
+   Symmetric keys are no keys here: nothing that everybody may know can sign.
+2. A header that wants to be understood (`crit`) is not, and no key is taken from a token, nor from where it points.
+3. Issuer and audience are ours, it has begun, has not expired, and says when it will.
+4. The user and his roles are in the claims that the configuration names.
+
+Time is handed in, so that what is checked can be tested.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from broker.security.users_file import check_user_name
+
+#: Bytes of a token: what directories put into one with a hundred groups, and half of what a login may send.
+TOKEN_BYTES_MAX: Final = 8 << 10
+
+#: Bytes of a key set, and its keys: issuers have a handful, new and old.
+KEYS_BYTES_MAX: Final = 256 << 10
+KEYS_MAX: Final = 64
+
+#: Bits of an RSA key: shorter ones can be broken.
+RSA_BITS_MIN: Final = 2048
+
+#: Roles of a token, and the times that a number may be: the year 9999.
+ROLES_MAX: Final = 1_000
+_TIME_MAX: Final = 253_402_300_800
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+#: Which algorithms a kind of key (kty, crv) is for.
+_FITTING: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+}
+
+
+class BadToken(Exception):
+    """A token that is not believed; the text is for the log."""
+
+
+class UnknownKey(BadToken):
+    """It names a key that is not in the set: the issuer may have a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Whose tokens count, and how they are read.  `leeway_ms`: how wrong the clocks may be."""
+
+    issuer: str
+    audience: str
+    algorithms: Sequence[str] = ALGORITHMS
+    leeway_ms: int = 30_000
+    user_claim: str = "sub"
+    roles_claim: str = "roles"
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who a token is for, until when (ms since the epoch)."""
+
+    user: str
+    roles: frozenset[str]
+    expires: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    key: Any
+    algorithms: tuple[str, ...]
+
+
+class KeySet:
+    """The issuer's public keys (JWKS, RFC 7517).  Raises ValueError for what is no key set, or has no usable key."""
+
+    def __init__(self, content: bytes) -> None:
+        if len(content) > KEYS_BYTES_MAX:
+            raise ValueError(f"a key set has {KEYS_BYTES_MAX} bytes at most")
+        try:
+            listed = json.loads(content)["keys"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError('it is no key set: {"keys": [...]} in JSON') from None
+        if not isinstance(listed, list) or len(listed) > KEYS_MAX:
+            raise ValueError(f"a key set has a list of {KEYS_MAX} keys at most")
+        found = [(each.get("kid"), key) for each in listed if isinstance(each, dict) and (key := _key(each))]
+        if not found:
+            raise ValueError("it has no public key that can check a signature")
+        self.keys: dict[str | None, _Key] = dict(found)
+        self.only = found[0][1] if len(found) == 1 else None
+
+    def find(self, id: object) -> _Key:
+        """The key that a token names; one that names none has the only key.  Raises BadToken, UnknownKey."""
+        if id is None and self.only is not None:
+            return self.only
+        if not isinstance(id, str):
+            raise BadToken("it does not say which of the keys has signed it")
+        key = self.keys.get(id)
+        if key is None:
+            raise UnknownKey("it was signed with a key that is not in the key set")
+        return key
+
+
+def _key(entry: Mapping[str, Any]) -> _Key | None:
+    """A key of a set; None for one that is not for signatures, not public, or too weak."""
+    fitting = _FITTING.get((str(entry.get("kty")), str(entry.get("crv", ""))), ())
+    said = entry.get("alg")
+    algorithms = fitting if said is None else tuple(each for each in fitting if each == said)
+    if not algorithms or entry.get("use", "sig") != "sig" or "d" in entry:
+        return None
+    try:
+        key = jwt.PyJWK(dict(entry), algorithms[0]).key
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return None
+    if entry["kty"] == "RSA" and key.key_size < RSA_BITS_MIN:
+        return None
+    return _Key(key, algorithms)
+
+
+def looks_like_token(text: bytes) -> bool:
+    """Whether a password is a token: three parts, the first of which begins as JSON does in base64."""
+    return text.startswith(b"eyJ") and text.count(b".") == 2
+
+
+class Tokens:
+    """Checks tokens.  `keys` gives the present key set, None as long as there is none; `now` the time in ms."""
+
+    def __init__(self, rules: TokenRules, keys: Callable[[], KeySet | None], now: Callable[[], int]) -> None:
+        self.rules = rules
+        self._keys = keys
+        self._now = now
+
+    def check(self, token: bytes) -> Bearer:
+        """Who it is.  Raises BadToken, UnknownKey."""
+        claims = self._claims(token)
+        rules = self.rules
+        now, leeway = self._now() / 1000, rules.leeway_ms / 1000
+        if claims.get("iss") != rules.issuer:
+            raise BadToken("it is of another issuer")
+        audience = claims.get("aud")
+        if rules.audience not in (audience if isinstance(audience, list) else [audience]):
+            raise BadToken("it is for another audience")
+        expires = _time(claims, "exp")
+        if expires is None:
+            raise BadToken("it never expires")
+        if expires + leeway <= now:
+            raise BadToken("it has expired")
+        for name in ("nbf", "iat"):
+            begins = _time(claims, name)
+            if begins is not None and begins - leeway > now:
+                raise BadToken("it does not count yet")
+        return Bearer(self._user(claims), self._roles(claims), int((expires + leeway) * 1000))
+
+    def _claims(self, token: bytes) -> Mapping[str, Any]:
+        if len(token) > TOKEN_BYTES_MAX:
+            raise BadToken(f"it has more than {TOKEN_BYTES_MAX} bytes")
+        keys = self._keys()
+        if keys is None:
+            raise UnknownKey("there is no key set yet")
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm = header.get("alg")
+            if algorithm not in self.rules.algorithms:
+                raise BadToken("its algorithm is not allowed")
+            if "crit" in header or "b64" in header:
+                raise BadToken("its header has extensions")
+            key = keys.find(header.get("kid"))
+            if algorithm not in key.algorithms:
+                raise BadToken("its algorithm is not what its key is for")
+            payload = jwt.PyJWS(algorithms=[algorithm]).decode(token, key.key, algorithms=[algorithm])
+            claims = json.loads(payload)
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            raise BadToken("it is no token, or its signature is wrong") from None
+        if not isinstance(claims, dict):
+            raise BadToken("it has no claims")
+        return claims
+
+    def _user(self, claims: Mapping[str, Any]) -> str:
+        user = _claim(claims, self.rules.user_claim)
+        try:
+            if not isinstance(user, str):
+                raise ValueError
+            check_user_name(user)
+        except ValueError:
+            raise BadToken(f"its claim {self.rules.user_claim} is no user's name") from None
+        return user
+
+    def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
+        """The roles: a list, or texts with blanks between them, as `scope` is; without the claim none."""
+        roles = _claim(claims, self.rules.roles_claim)
+        named = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else []
+        return frozenset(role for role in named[:ROLES_MAX] if isinstance(role, str))
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> object:
+    """A claim by its name, or by the way to it: `realm_access.roles`."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    """Seconds since the epoch; None if the claim is missing.  Raises BadToken."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadToken(f"its claim {name} is no time")
+    return min(max(float(value), 0.0), float(_TIME_MAX))
