@@ -40,7 +40,7 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 BODIES = {"/api/v1/messages:replay?name=again": b'{"messages": []}'}
 
 #: Calls that everybody may make who is known, and that show what he manages.
-LISTS = {("GET", "/api/v1/queues"), ("GET", "/api/v1/diverts")}
+LISTS = (("GET", "/api/v1/queues"), ("GET", "/api/v1/diverts"))
 
 Check = Callable[[TestBroker, Client], Awaitable[None]]
 

@@ -202,6 +202,7 @@ def test_tokens_without_a_key_id() -> None:
         key_set(public_jwk("ES256", "1", use="enc")),
         key_set(public_jwk("ES256", "1", d="AAAA")),
     ],
+    ids=["", "{", "[]", "bytes", "number", "none", "strange", "deep", "many", "enc", "private"],
 )
 def test_what_is_no_key_set(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"key"):
@@ -246,7 +247,11 @@ def test_a_token_as_a_password(name: str) -> None:
     assert not bench.gate.any_expired(NOW + 3_610_000)
 
 
-@pytest.mark.parametrize(("name", "given"), [("bob", token()), ("", token(sub="")), ("", token()[:-9] + b"A" * 9)])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("bob", token()), ("", token(sub="")), ("", token()[:-9] + b"A" * 9)],
+    ids=["of another", "of nobody", "changed"],
+)
 def test_a_token_that_does_not_count(name: str, given: bytes) -> None:
     bench = gate()
     bench.login(name, given)
