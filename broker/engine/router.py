@@ -122,8 +122,8 @@ class Router:
     ) -> tuple[Address, Queue | None]:
         """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
 
-        `asked` are attributes that its anycast queue shall have.  Raises Denied, NotFound, InvalidName,
-        RoutingTypeMismatch, AttributesDiffer.
+        Of a queue that is there and given by its full name `routing_type` says nothing.  `asked` are attributes that
+        its anycast queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
         """
         address, address_name = self.addresses.get(name), name
         if address is None or not address.sendable:
@@ -131,6 +131,8 @@ class Router:
             names.check_sendable(address_name, self.syntax)
             if queue_name is not None:
                 access.require(Permission.SEND, address_name, queue_name)
+                if queue_name in self.queues:
+                    routing_type = None  # as in `queue_to_consume`
                 queue = self._qualified(address_name, queue_name, routing_type, access, asked)
                 return queue.address, queue
         access.require(Permission.SEND, address_name)

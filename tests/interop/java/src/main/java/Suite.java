@@ -18,22 +18,13 @@ import jakarta.jms.Topic;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.Objects;
 import java.util.Random;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /** What JMS promises, with Qpid JMS: one line "ok NAME" for each scenario. Argument: the port. */
-final class Suite {
-    /** How long something that has to come may take, and how long nothing comes where nothing may, in milliseconds. */
-    private static final long PATIENCE = 10_000;
-    private static final long SILENCE = 200;
-
-    private final Connection connection;
-    private final Session session;
-
+final class Suite extends Scenarios {
     private Suite(Connection connection) throws JMSException {
-        this.connection = connection;
-        session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        super(connection);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -43,10 +34,6 @@ final class Suite {
             connection.start();
             new Suite(connection).run();
         }
-    }
-
-    private interface Scenario {
-        void run(String name) throws Exception;
     }
 
     private void run() throws Exception {
@@ -66,11 +53,6 @@ final class Suite {
         scenario("a delivery delay", this::delay);
         scenario("time to live", this::timeToLive);
         scenario("client acknowledgement", this::clientAcknowledge);
-    }
-
-    private void scenario(String name, Scenario scenario) throws Exception {
-        scenario.run("jms." + name.replace(' ', '.'));
-        System.out.println("ok " + name);
     }
 
     // -- scenarios
@@ -323,45 +305,5 @@ final class Suite {
         some(consumer).acknowledge();
         other.close();
         same(texts(queue, null, 0), List.of());
-    }
-
-    // -- what scenarios share
-
-    private void send(jakarta.jms.Destination destination, String... texts) throws JMSException {
-        try (MessageProducer producer = session.createProducer(destination)) {
-            for (String text : texts) {
-                producer.send(session.createTextMessage(text));
-            }
-        }
-    }
-
-    private static Message some(MessageConsumer consumer) throws JMSException {
-        Message message = consumer.receive(PATIENCE);
-        if (message == null) {
-            throw new AssertionError("nothing came");
-        }
-        return message;
-    }
-
-    private static String text(MessageConsumer consumer) throws JMSException {
-        return ((TextMessage) some(consumer)).getText();
-    }
-
-    /** So many messages, which have to be all. */
-    private List<String> texts(Queue queue, String selector, int number) throws JMSException {
-        List<String> found = new ArrayList<>();
-        try (MessageConsumer consumer = session.createConsumer(queue, selector)) {
-            for (int n = 0; n < number; n++) {
-                found.add(text(consumer));
-            }
-            same(consumer.receiveNoWait(), null);
-        }
-        return found;
-    }
-
-    private static void same(Object found, Object wanted) {
-        if (!Objects.equals(found, wanted)) {
-            throw new AssertionError(found + " instead of " + wanted);
-        }
     }
 }

@@ -1,0 +1,111 @@
+"""Qpid JMS with a failover URI: the broker is killed under it, and it goes on where it was."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.interop.amqp_peers import BUILD_S, RUN_S, java
+from tests.support.daemon import DaemonProcess, running
+
+SETTINGS = """
+[[address-settings]]
+match = "strict.#"
+delivery-count-persistence = "strict"
+"""
+
+
+class Relay:
+    """A port that stays, in front of a broker whose port is another one after each start."""
+
+    def __init__(self, broker: DaemonProcess) -> None:
+        self._broker = broker
+        self._running = threading.Event()
+        self._running.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._running.wait()
+            threading.Thread(target=_serve, args=(client, self._broker.ports["amqp"]), daemon=True).start()
+
+    def restart(self) -> None:
+        """Kill the broker; whoever comes meanwhile waits until it is back."""
+        self._running.clear()
+        self._broker.restart()
+        self._running.set()
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def _serve(client: socket.socket, port: int) -> None:
+    with client, socket.create_connection(("127.0.0.1", port)) as server:
+        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        back.start()
+        _copy(client, server)
+        back.join()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            sink.sendall(data)
+    for each in (source, sink):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def relayed(broker: DaemonProcess) -> Iterator[Relay]:
+    """A relay that is closed afterwards."""
+    relay = Relay(broker)
+    try:
+        yield relay
+    finally:
+        relay.close()
+
+
+@pytest.mark.timeout(BUILD_S + RUN_S)
+def test_the_broker_is_killed_under_jms(tmp_path: Path) -> None:
+    command = java("Failover")
+    with running(tmp_path, SETTINGS) as broker, relayed(broker) as relay:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [*command, str(relay.port)], stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        ) as peer:
+            impatience = threading.Timer(RUN_S, peer.kill)
+            impatience.start()
+            said: list[str] = []
+            assert peer.stdin is not None
+            assert peer.stdout is not None
+            for line in peer.stdout:
+                said.append(line)
+                if line == "kill\n":
+                    relay.restart()
+                    peer.stdin.write("\n")
+                    peer.stdin.flush()
+            status = peer.wait(RUN_S)
+            impatience.cancel()
+            impatience.join()
+    assert status == 0, "".join(said)
+    assert [line for line in said if line.startswith("ok ")] == [
+        "ok what was sent is there\n",
+        "ok what was not acknowledged comes again\n",
+        "ok a transaction is all or nothing\n",
+        "ok a durable subscription goes on\n",
+    ]
