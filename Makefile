@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test check explore demo storm fuzz interop bench reference pyfiles clean
+.PHONY: run test check explore demo storm torture fuzz interop bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -39,6 +39,10 @@ storm: $(TESTING)
 # Everything that reads what others have written, fed with what nobody meant.
 fuzz: $(TESTING)
 	$(BIN)/python -m tests.fuzz --inputs 1000000
+
+# Power losses at every disk operation of random workloads, on a simulated disk, for long.
+torture: $(TESTING)
+	$(BIN)/python -m tests.torture --points 1000000
 
 # The tests with real clients, also the one in Rust, whose packages take some minutes to compile.
 interop: $(TESTING)

@@ -42,7 +42,7 @@ def test_the_workload_does_what_it_is_for() -> None:
     assert numbers[1] > 4, "and no other: later ones are trimmed before it"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))  # more: tests/simulation/test_torture.py
 def test_crash_at_every_operation(seed: int) -> None:
     for at in range(1, operations(seed) + 1):
         files = SimFiles(seed * 1_000_003 + at)
@@ -56,7 +56,7 @@ def test_crash_at_every_operation(seed: int) -> None:
         reopened(files, station.oracle)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_crash_within_recovery(seed: int) -> None:
     total = operations(seed)
     for at in range(1, total, 7):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from random import Random
 from typing import Final
@@ -89,6 +89,15 @@ class Node:
         self.sectors.clear()
         self.sizes.clear()
 
+    def copy(self) -> Node:
+        """The same, on another disk."""
+        other = Node()
+        other.current = bytearray(self.current)
+        other.durable = bytearray(self.durable)
+        other.sectors = {sector: list(contents) for sector, contents in self.sectors.items()}
+        other.sizes = list(self.sizes)
+        return other
+
 
 class NameChange:
     """A change of names that is not durable yet: `new` (None: removed) takes the place of `old` (None: created)."""
@@ -116,6 +125,7 @@ class SimFiles:
         self.operations = 0
         self.history: list[str] = []
         self.faults = 0
+        self.before_step: Callable[[], None] | None = None
         self.unseen = False  # nobody can tell how much room there is
         self.generation = 0
         self._names: dict[str, Node] = {}
@@ -154,6 +164,25 @@ class SimFiles:
         self.generation += 1
         self.heal()
 
+    def fork(self, seed: int) -> SimFiles:
+        """Another disk in the same state, with faults of its own: what was open on this one is not open there."""
+        other = SimFiles(seed, capacity=self.capacity)
+        nodes: dict[int, Node] = {}
+
+        def copied(node: Node) -> Node:
+            if id(node) not in nodes:
+                nodes[id(node)] = node.copy()
+            return nodes[id(node)]
+
+        other._names = {path: copied(node) for path, node in self._names.items()}
+        other._durable_names = {path: copied(node) for path, node in self._durable_names.items()}
+        for change in self._changes:
+            waiting = NameChange(change.old, change.new, copied(change.node))
+            waiting.dirs = set(change.dirs)
+            other._changes.append(waiting)
+        other._dirs = set(self._dirs)
+        return other
+
     def paths(self) -> list[str]:
         """All files."""
         return sorted(self._names)
@@ -180,6 +209,8 @@ class SimFiles:
 
     def step(self, operation: str, path: str) -> Fault | None:
         """Count an operation; raise or return what is planned for it."""
+        if self.before_step is not None:
+            self.before_step()
         self.operations += 1
         self.history.append(f"{operation} {path}")
         due = self._at and (self.operations == self._at or (self._sticky and self.operations > self._at))
