@@ -1,24 +1,21 @@
-"""`bartleby queue pause|resume|set` and `bartleby address pause|resume`: queues of the running broker, changed."""
+"""`bartleby queue create|delete|pause|resume|set`: queues of the running broker, made and changed."""
 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import click
 
+from broker.cli.asking import confirm
 from broker.cli.failure import USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json
 from broker.cli.remote import connect, queue_path, remote_options
-from broker.cli.status import queue
+from broker.cli.status import queue as queue
 
 
-@click.group()
-def address() -> None:
-    """Change the addresses of the running broker."""
-
-
-def _pause(path: str, verb: str, what: str, output: OutputFormat, where: dict[str, Any]) -> None:
+def say_paused(path: str, verb: str, what: str, output: OutputFormat, where: dict[str, Any]) -> None:
+    """Pause or resume, and say what came of it."""
     answer = connect(**where).post(f"{path}/{verb}")
     if output == "json":
         print_json(answer)
@@ -30,8 +27,59 @@ def _pause(path: str, verb: str, what: str, output: OutputFormat, where: dict[st
         click.echo(f"{what} {name} is paused" if answer["paused"] else f"{what} {name} goes on")
 
 
-def _address_path(name: str) -> str:
-    return "/api/v1/addresses/" + quote(name, safe="")
+@queue.command("create")
+@click.argument("name")
+@click.argument("attributes", nargs=-1, metavar="[ATTRIBUTE=VALUE]...")
+@click.option("--address", default="", help="The address that it hangs on.  [default: the one of its name]")
+@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="[default: what the address is]")
+@click.option("--filter", "selector", default="", help="Only messages that this selector fits enter it.")
+@click.option("--non-durable", is_flag=True, help="It is gone after a restart, with its messages.")
+@click.option("--make-address", is_flag=True, help="Make the address if it is missing, and let it have this type.")
+@remote_options
+@output_option
+def create_queue(
+    name: str,
+    attributes: tuple[str, ...],
+    address: str,
+    kind: str | None,
+    selector: str,
+    non_durable: bool,
+    make_address: bool,
+    output: OutputFormat,
+    **where: Any,
+) -> None:
+    """Make the queue NAME: `bartleby queue create prices --make-address --type anycast ring-size=5`."""
+    asked: dict[str, Any] = _asked(attributes)
+    asked |= {"address": address, "routing-type": kind or "", "filter": selector}
+    asked |= {"durable": "false" if non_durable else "", "make-address": "true" if make_address else ""}
+    answer = connect(**where).put(queue_path(name), **asked)
+    if output == "json":
+        print_json(answer)
+    else:
+        shown = answer["routing_type"].lower()
+        click.echo(f"queue {answer['name']} is made: {shown}, on address {answer['address']}")
+
+
+@queue.command("delete")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also if it has messages or consumers.")
+@click.option("--yes", is_flag=True, help="With --force: do not ask.")
+@remote_options
+@output_option
+def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
+    """Delete the queue NAME.
+
+    One of the configuration is made again at the next reload or start.
+    """
+    remote = connect(**where)
+    if force and not yes:
+        shown = remote.get(queue_path(name))
+        confirm(f"Delete queue {name} and its {shown['messages']} messages for good?", "deleted")
+    answer = remote.delete(queue_path(name), force="true" if force else "")
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"queue {answer['queue']} is deleted, with {answer['messages']} messages")
 
 
 @queue.command("pause")
@@ -43,7 +91,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 
     Messages come in and expire meanwhile.
     """
-    _pause(queue_path(name), "pause", "queue", output, where)
+    say_paused(queue_path(name), "pause", "queue", output, where)
 
 
 @queue.command("resume")
@@ -52,7 +100,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 @output_option
 def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
     """Let the deliveries of the queue NAME go on."""
-    _pause(queue_path(name), "resume", "queue", output, where)
+    say_paused(queue_path(name), "resume", "queue", output, where)
 
 
 @queue.command("set")
@@ -65,12 +113,7 @@ def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat,
 
     A queue of the configuration has those of the configuration again after a reload or a restart.
     """
-    asked: dict[str, str] = {}
-    for attribute in attributes:
-        key, separator, value = attribute.partition("=")
-        if not separator:
-            raise Failure(USAGE, f"{attribute}: give ATTRIBUTE=VALUE")
-        asked[key] = value
+    asked = _asked(attributes)
     answer = connect(**where).post(f"{queue_path(name)}/attributes?{urlencode(asked)}")
     if output == "json":
         print_json(answer)
@@ -79,24 +122,16 @@ def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat,
     click.echo(f"queue {answer['name']} has " + ", ".join(f"{key}={_shown(shown, key)}" for key in asked))
 
 
+def _asked(attributes: tuple[str, ...]) -> dict[str, str]:
+    asked: dict[str, str] = {}
+    for attribute in attributes:
+        key, separator, value = attribute.partition("=")
+        if not separator:
+            raise Failure(USAGE, f"{attribute}: give ATTRIBUTE=VALUE")
+        asked[key] = value
+    return asked
+
+
 def _shown(attributes: dict[str, Any], name: str) -> str:
     value = attributes[name.replace("-", "_")]
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@address.command("pause")
-@click.argument("name")
-@remote_options
-@output_option
-def pause_address(name: str, output: OutputFormat, **where: Any) -> None:
-    """Stop the deliveries of all queues on the address NAME, also of those that it will have."""
-    _pause(_address_path(name), "pause", "address", output, where)
-
-
-@address.command("resume")
-@click.argument("name")
-@remote_options
-@output_option
-def resume_address(name: str, output: OutputFormat, **where: Any) -> None:
-    """Let the deliveries of the queues on the address NAME go on."""
-    _pause(_address_path(name), "resume", "address", output, where)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import click
 
 from broker import __version__
+from broker.cli.address import address
 from broker.cli.audit import audit
-from broker.cli.control import address
+from broker.cli.control import queue
+from broker.cli.divert import divert
 from broker.cli.importing import import_
 from broker.cli.journal import journal
+from broker.cli.peers import connection, consumer
 from broker.cli.run import config, run
-from broker.cli.status import queue, status
+from broker.cli.status import status
 from broker.cli.user import user
 
 
@@ -30,7 +33,7 @@ def version() -> None:
     click.echo(f"bartleby {__version__}")
 
 
-for _command in (run, config, status, queue, address, journal, audit, import_, user):
+for _command in (run, config, status, queue, address, divert, connection, consumer, journal, audit, import_, user):
     cli.add_command(_command)
 
 

@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,11 @@ TIMEOUT_SECONDS: Final = 60
 #: Bytes of an answer that are read: several of the largest pages.
 ANSWER_BYTES_MAX: Final = 64 << 20
 
-#: Queues asked for at a time: the largest page there is.
-QUEUES_PER_CALL: Final = 1_000
+#: Queues and the like asked for at a time: the largest page there is.
+THINGS_PER_CALL: Final = 1_000
+
+#: What a call is given: nothing if it is empty, several times if there are several.
+Parameter = str | int | Sequence[str]
 
 #: Where a user's password is, for scripts.
 PASSWORD_VARIABLE: Final = "BARTLEBY_PASSWORD"
@@ -76,7 +79,12 @@ def remote_options(command: Command) -> Command:
 
 def queue_path(name: str) -> str:
     """The path of a queue, whatever its name holds."""
-    return "/api/v1/queues/" + quote(name, safe="")
+    return path_of("queues", name)
+
+
+def path_of(what: str, name: str) -> str:
+    """The path of a queue, address, divert and so on, whatever its name holds."""
+    return f"/api/v1/{what}/{quote(name, safe='')}"
 
 
 class Remote:
@@ -88,29 +96,37 @@ class Remote:
         self._hint = hint
         self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
-    def get(self, path: str, **parameters: str | int) -> Any:
+    def get(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a GET."""
         return self._call("GET", _with_query(path, parameters))
 
-    def post(self, path: str, **parameters: str | int) -> Any:
+    def post(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a POST."""
         return self._call("POST", _with_query(path, parameters))
 
-    def send(self, path: str, body: bytes, **parameters: str | int) -> Any:
+    def send(self, path: str, body: bytes, **parameters: Parameter) -> Any:
         """The answer to a POST of JSON."""
         return self._call("POST", _with_query(path, parameters), body)
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a DELETE."""
-        return self._call("DELETE", path)
+        return self._call("DELETE", _with_query(path, parameters))
+
+    def put(self, path: str, **parameters: Parameter) -> Any:
+        """The answer to a PUT."""
+        return self._call("PUT", _with_query(path, parameters))
 
     def queues(self, *, internal: bool = False) -> Iterator[dict[str, Any]]:
         """All queues, by name; with `internal` also the broker's own."""
-        page, asked = 1, {"internal": "true"} if internal else {}
+        return self.listed("queues", internal="true" if internal else "")
+
+    def listed(self, what: str, **parameters: Parameter) -> Iterator[dict[str, Any]]:
+        """All queues, addresses, connections or consumers, page by page."""
+        page = 1
         while True:
-            answer = self.get("/api/v1/queues", page=page, size=QUEUES_PER_CALL, **asked)
-            yield from answer["queues"]
-            if page * QUEUES_PER_CALL >= answer["total"]:
+            answer = self.get(f"/api/v1/{what}", page=page, size=THINGS_PER_CALL, **parameters)
+            yield from answer[what]
+            if page * THINGS_PER_CALL >= answer["total"]:
                 return
             page += 1
 
@@ -144,9 +160,10 @@ class Remote:
         return Failure(USAGE if status == 400 else CHECK_FAILED, detail)
 
 
-def _with_query(path: str, parameters: dict[str, str | int]) -> str:
-    """The path with those parameters that are given."""
-    query = urlencode({name: value for name, value in parameters.items() if value != ""})
+def _with_query(path: str, parameters: Mapping[str, Parameter]) -> str:
+    """The path with those parameters that are given; `_` stands for `-` in their names."""
+    given = {name.replace("_", "-"): value for name, value in parameters.items() if value != ""}
+    query = urlencode(given, doseq=True)
     return f"{path}?{query}" if query else path
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from broker.cli.asking import confirm
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
@@ -199,8 +200,7 @@ def move(name: str, target: str, selector: str, id: int | None, output: OutputFo
 
 def _move(remote: Remote, path: str, output: OutputFormat, **chosen: str | int) -> None:
     """Call step by step until all messages were looked at, and print what became of them."""
-    if chosen["filter"] and chosen["id"]:
-        raise Failure(USAGE, "--id names one message: give no --filter with it")
+    _one_choice(chosen["filter"], chosen["id"])
     total: dict[str, Any] = {"queue": "", "moved": 0, "refused": {}, "delivering": 0}
     complete = False
     while not complete:
@@ -236,29 +236,38 @@ def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> N
 
 @queue.command()
 @click.argument("name")
+@selecting
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @remote_options
 @output_option
-def purge(name: str, yes: bool, output: OutputFormat, **where: Any) -> None:
-    """Remove all messages of the queue NAME; exit status 5 if consumers hold some, which stay."""
+def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
+    """Remove messages of the queue NAME, all or those that are chosen.
+
+    Exit status 5 if consumers hold some, which stay.
+    """
+    _one_choice(selector, id)
     remote = connect(**where)
     if not yes:
-        _confirm(remote, name)
-    answer = remote.delete(f"{queue_path(name)}/messages")
+        count = remote.get(queue_path(name))["messages"]
+        which = f"message {id}" if id else f"those of {count} messages that fit" if selector else f"{count} messages"
+        confirm(f"Remove {which} for good?", "removed")
+    total: dict[str, Any] = {"purged": 0}
+    chosen: dict[str, str | int] = {"filter": selector, "id": id or ""}
+    complete = False
+    while not complete:
+        answer = remote.delete(f"{queue_path(name)}/messages", **chosen)
+        total |= {"queue": answer["queue"], "purged": total["purged"] + answer["purged"]}
+        total["delivering"] = answer["delivering"]
+        complete = answer.get("complete", True)
+        chosen |= {"after": answer.get("last", ""), "below": answer.get("below", "")}
     if output == "json":
-        print_json(answer)
+        print_json(total)
     else:
-        click.echo(f"{answer['purged']} messages removed")
-    if answer["delivering"]:
-        raise Failure(PARTIAL, f"{answer['delivering']} messages are with consumers and stay")
+        click.echo(f"{total['purged']} messages removed")
+    if total["delivering"] and not id:
+        raise Failure(PARTIAL, f"{total['delivering']} messages are with consumers and stay")
 
 
-def _confirm(remote: Remote, name: str) -> None:
-    """Ask whoever sits there."""
-    count = remote.get(queue_path(name))["messages"]
-    try:
-        agreed = click.confirm(f"Remove {count} messages for good?", err=True)
-    except click.Abort:  # nobody sits there
-        raise Failure(USAGE, "nothing was removed: there is nobody to ask, so give --yes") from None
-    if not agreed:
-        raise Failure(CHECK_FAILED, "nothing was removed")
+def _one_choice(selector: str | int, id: str | int | None) -> None:
+    if selector and id:
+        raise Failure(USAGE, "--id names one message: give no --filter with it")

@@ -31,6 +31,7 @@ from broker.engine.alarms import Alarms
 from broker.engine.attributes import NOTHING_ASKED, Asked
 from broker.engine.cleaning import Cleaner
 from broker.engine.companions import Companions
+from broker.engine.connections import Connections
 from broker.engine.consumer import Consumer, Sink
 from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
 from broker.engine.errors import AlreadyInUse, UnknownDelivery
@@ -83,6 +84,7 @@ class Engine:
         )
         self.alarms = Alarms()
         self.retained = Retained(self.core, self.router)
+        self.connections = Connections(self.core)
         self.sessions = StoredSessions(self.core)
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward.append(self.sessions.forward)
@@ -454,12 +456,22 @@ class Engine:
         settle_acknowledged(self.core)
         return transfer.relocate(self.core, self.router, queue, target, selection)
 
+    def discard(self, queue: Queue, selection: Selection) -> Step:
+        """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
+        settle_acknowledged(self.core)
+        return transfer.discard(self.core, queue, selection)
+
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
         """What the journal holds before its next position: of each queue, how many messages entered and did not leave.
 
         The records that say so are durable when `confirmation` is.
         """
         return self.core.journal.position, [(queue, queue.stored) for queue in self.router.queues.values()]
+
+    def dismiss(self, consumer: Consumer, reason: str) -> None:
+        """An operator closes a consumer; what it had goes back, and does not count as failed."""
+        self.close_consumer(consumer, redelivery.CLOSED)
+        consumer.sink.consumer_closed(consumer, reason)
 
     def recheck(self, consumer: Consumer, access: Access) -> bool:
         """Whether a consumer may go on with what its peer may do now; if not it is closed, and its sink told."""

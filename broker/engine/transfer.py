@@ -1,4 +1,4 @@
-"""An operator's moves: messages of a queue back to where they died (retry), or to another address (move).
+"""What operators do with messages of a queue: back to where they died (retry), elsewhere (move), away (discard).
 
 Each message is moved like a dead letter: the copy, its routing and the removal (by name: moved) stand in one journal
 entry, and a message that cannot be moved stays as it is.  Why it stays is told by one of these words:
@@ -114,6 +114,17 @@ def relocate(core: Core, router: Router, queue: Queue, target: str, selection: S
     step, run = _begin(core, queue, selection)
     for message in run:
         _count(step, _move(core, queue, message, found))
+    return step
+
+
+def discard(core: Core, queue: Queue, selection: Selection) -> Step:
+    """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
+    step, run = _begin(core, queue, selection)
+    for message in run:
+        arrival.take_out(core, queue, message)
+    queue.counters.purged += len(run)
+    remove(core, queue, run, RemovalReason.PURGED)
+    step.moved = len(run)
     return step
 
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from hmac import compare_digest
 from typing import Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from broker.engine.access import UNRESTRICTED, Access, Identity
 from broker.engine.engine import Engine
@@ -32,6 +34,14 @@ from broker.sessions.login import Peer
 
 #: The address that stands for the broker as a whole.
 WHOLE_BROKER: Final = "activemq.management"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+#: What a call is about: raises Denied, or NotFound, for a caller who may not make it.
+About = Callable[[Request, Access], None]
+
+#: A handler for those who may; `about` None: for the broker as a whole.
+Guarded = Callable[[Handler, About | None], Handler]
 
 #: Where a request's scope has its caller, and what was found out about him.
 CALLER: Final = "caller"
@@ -148,3 +158,14 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
         require_address(access, name)
     else:
         require_queue(access, engine, name)
+
+
+async def managed(access: Access, places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Of addresses and queues, those that the caller manages; a queue is empty for an address as such.
+
+    It may take a while, in which some of them can go.
+    """
+    if access.everywhere(Permission.MANAGE):
+        return places
+    chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, places)
+    return [place for place, manages in zip(places, chosen, strict=True) if manages]

@@ -81,11 +81,12 @@ def queue_view(queue: Queue) -> Json:
         "address_bytes": queue.address.size_bytes,
         "address_messages": queue.address.size_messages,
         "address_full": queue.address.full,
-        "consumer_list": [_consumer(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
+        "consumer_list": [consumer_view(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
     }
 
 
-def _consumer(consumer: Consumer) -> Json:
+def consumer_view(consumer: Consumer) -> Json:
+    """A consumer: who it is, and what it has."""
     return {
         "id": consumer.id,
         "client_id": consumer.client_id,

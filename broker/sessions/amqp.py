@@ -238,10 +238,10 @@ class AmqpSession:
         """The socket is gone."""
         self._end(redelivery.LOST)
 
-    def shut_down(self) -> None:
-        """The broker stops."""
+    def shut_down(self, why: str = "The broker is shutting down.") -> None:
+        """The peer has to go."""
         self._gathered.publish()
-        self._codec.send_close(connection_error(CONNECTION_FORCED, "The broker is shutting down."))
+        self._codec.send_close(connection_error(CONNECTION_FORCED, why))
         self._turn.touch(self._outlet)
         self._end(redelivery.CLOSED)
 
@@ -250,6 +250,7 @@ class AmqpSession:
         if self._lost:
             return
         self._lost = self._login.over = True
+        self.engine.connections.went(self._id)
         self._transactions.abandon()
         for link in self._outgoing.values():
             link.close(how)
@@ -289,6 +290,7 @@ class AmqpSession:
                 return
         self._send_open({})
         self.established = True
+        self.engine.connections.came(self._id, "AMQP", self.remote, self.access, self.shut_down)
 
     def _send_open(self, properties: dict[str, object]) -> None:
         self._codec.send_open(

@@ -184,6 +184,7 @@ class MqttSession:
         if self._lost:
             return
         self._lost = self._introduction.over = True
+        self._engine.connections.went(self._id)
         self._traffic.connections -= self.established
         self._owed.clear()
         waiting, self._waiting = self._waiting, deque()
@@ -350,6 +351,7 @@ class MqttSession:
         self._turn_out()
         self.established = True
         self._traffic.came()
+        self._engine.connections.came(self._id, "MQTT", self._remote, session.access, self.taken_away)
         self._traffic.said(connack)
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))
         self._process()

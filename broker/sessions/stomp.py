@@ -211,11 +211,11 @@ class StompSession:
         """The socket is gone."""
         self._end(redelivery.DISCONNECTED)
 
-    def shut_down(self) -> None:
-        """The broker stops; STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against
-        anybody."""
+    def shut_down(self, why: str = "") -> None:
+        """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         if not self._codec.close_expected:
-            self._codec.send_error(StompError("broker shutting down", "The broker is shutting down.", None))
+            short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
+            self._codec.send_error(StompError(short, why or default, None))
             self._turn.touch(self._outlet)
         self._end(redelivery.CLOSED)
 
@@ -223,6 +223,7 @@ class StompSession:
         if self._lost:
             return
         self._lost = True
+        self._engine.connections.went(self._id)
         self._sends.forget()
         self._give_up(how)
         self._receipts.clear()
@@ -297,6 +298,7 @@ class StompSession:
             self._fail(wrong)
             return
         self.established = True
+        self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, self.shut_down)
         self._turn.touch(self._outlet)
         self._process()
 

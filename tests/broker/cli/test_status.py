@@ -16,7 +16,7 @@ from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.subscribe import Wishes
-from broker.management import api
+from broker.management import queues
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
@@ -52,7 +52,7 @@ def test_status_of_a_broker_that_is_not_ready_is_1(tmp_path: Path) -> None:
 
 
 def test_queue_list_shows_all_queues_over_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.cli.remote.QUEUES_PER_CALL", 2)
+    monkeypatch.setattr("broker.cli.remote.THINGS_PER_CALL", 2)
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         for name in ("e", "a", "c", "b", "d"):
@@ -140,7 +140,7 @@ def test_a_message_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "LOOKED_AT_MAX", 3)
+    monkeypatch.setattr(queues, "LOOKED_AT_MAX", 3)
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.send("orders", [b"x"] * 4)

@@ -451,3 +451,20 @@ def test_a_full_address_takes_what_comes_back() -> None:
     bench.sent("a", b"2")
     assert retry(bench).moved == 1
     assert sorted(bench.bodies("a")) == [b"1", b"2"]
+
+
+# -- away --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_removed_leaves_by_name_and_stays_away() -> None:
+    bench = Bench()
+    first, *_ = bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a", window=1)
+    bench.sent("a", b"4", scheduled=bench.broker.now + 60_000)
+    step = bench.enter().discard(bench.queue("a"), EVERYTHING)
+    bench.run()
+    assert (step.moved, step.complete) == (3, True)
+    assert taker.taken == [first], "what a consumer holds is not looked at"
+    counters = bench.queue("a").counters
+    assert (counters.added, counters.purged) == (4, 3)
+    assert bench.restart().bodies("a") == [b"1"]

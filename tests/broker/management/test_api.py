@@ -15,7 +15,7 @@ from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.names import RETAINED
 from broker.engine.settings import AddressSettings
 from broker.engine.subscribe import Wishes
-from broker.management import api
+from broker.management import asking, queues
 from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
@@ -49,7 +49,7 @@ def test_queues_are_listed_by_name_in_pages(tmp_path: Path) -> None:
         assert (await client.get("/api/v1/queues?page=4&size=2"))["queues"] == []
         everything = await client.get("/api/v1/queues")
         assert len(everything["queues"]) == 5
-        assert everything["size"] == api.QUEUES_PER_PAGE
+        assert everything["size"] == asking.PAGE_SIZE_DEFAULT
 
     serve(tmp_path, check)
 
@@ -75,7 +75,7 @@ def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(
 
 @pytest.mark.parametrize(
     "query",
-    ["page=0", "page=-1", "page=x", "page=%31%C2%B2", "size=0", f"size={api.PAGE_SIZE_MAX + 1}", "page=99999999999"],
+    ["page=0", "page=-1", "page=x", "page=%31%C2%B2", "size=0", f"size={asking.PAGE_SIZE_MAX + 1}", "page=99999999999"],
 )
 def test_a_page_that_cannot_be_is_refused(tmp_path: Path, query: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
@@ -89,7 +89,7 @@ def test_a_page_that_cannot_be_is_refused(tmp_path: Path, query: str) -> None:
 
 def test_the_largest_page_is_allowed(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
-        assert (await client.get(f"/api/v1/queues?size={api.PAGE_SIZE_MAX}"))["size"] == api.PAGE_SIZE_MAX
+        assert (await client.get(f"/api/v1/queues?size={asking.PAGE_SIZE_MAX}"))["size"] == asking.PAGE_SIZE_MAX
 
     serve(tmp_path, check)
 
@@ -266,8 +266,8 @@ def test_browsing_goes_by_pages_of_the_setting_and_by_filter(tmp_path: Path) -> 
 
 
 def test_browsing_a_long_queue_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "LOOKED_AT_MAX", 8)
-    monkeypatch.setattr(api, "FILTERED_MAX", 4)
+    monkeypatch.setattr(queues, "LOOKED_AT_MAX", 8)
+    monkeypatch.setattr(queues, "FILTERED_MAX", 4)
 
     async def check(broker: TestBroker, client: Client) -> None:
         async def seen(query: str) -> tuple[int, bool]:

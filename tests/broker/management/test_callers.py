@@ -10,10 +10,15 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Route
 
+from broker.engine.access import UNRESTRICTED
+from broker.engine.consumer import AckMode
+from broker.engine.message import RoutingType
 from broker.engine.permissions import Permission, PermissionTable
+from broker.engine.subscribe import Wishes
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
+from tests.broker.management.test_queues import Told
 
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -32,6 +37,17 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/api/v1/queues/orders/attributes?max-consumers=5"): ("orders",),
     ("POST", "/api/v1/addresses/orders/pause"): ("orders",),
     ("POST", "/api/v1/addresses/orders/resume"): ("orders",),
+    ("PUT", "/api/v1/queues/new?address=orders"): ("orders",),
+    ("DELETE", "/api/v1/queues/orders?force=true"): ("orders",),
+    ("DELETE", "/api/v1/queues/orders/messages?after=1"): ("orders",),
+    ("GET", "/api/v1/addresses/orders"): ("orders",),
+    ("PUT", "/api/v1/addresses/new"): ("new",),
+    ("DELETE", "/api/v1/addresses/orders?force=true"): ("orders",),
+    ("POST", "/api/v1/addresses/orders/messages?text=x"): ("orders",),
+    ("POST", "/api/v1/addresses/orders::orders/messages?text=x"): ("orders",),
+    ("GET", "/api/v1/connections"): (WHOLE_BROKER,),
+    ("DELETE", "/api/v1/connections/there"): (WHOLE_BROKER,),
+    ("DELETE", "/api/v1/consumers/1"): ("other",),
     ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("orders", "other"),
     ("DELETE", "/api/v1/diverts/there"): ("orders", "other"),
 }
@@ -40,7 +56,7 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 BODIES = {"/api/v1/messages:replay?name=again": b'{"messages": []}'}
 
 #: Calls that everybody may make who is known, and that show what he manages.
-LISTS = (("GET", "/api/v1/queues"), ("GET", "/api/v1/diverts"))
+LISTS = tuple(("GET", f"/api/v1/{what}") for what in ("queues", "addresses", "consumers", "diverts"))
 
 Check = Callable[[TestBroker, Client], Awaitable[None]]
 
@@ -66,9 +82,11 @@ async def call(client: Client, method: str, path: str, headers: dict[str, str]) 
 
 
 async def prepare(broker: TestBroker, client: Client) -> None:
-    """Two queues, one of them with a message, and a divert from one to the other."""
+    """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection."""
     broker.send("orders", [b"secret"])
     broker.queue("other")
+    broker.engine.subscribe(Told(), Wishes("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.engine.connections.came("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
     made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
     assert made.status == 201
     await broker.settled()
@@ -90,7 +108,7 @@ def test_every_call_is_in_the_table(tmp_path: Path) -> None:
             assert isinstance(route, Route)
             for method in (route.methods or set()) - {"HEAD"}:
                 if route.path.startswith("/api/"):
-                    shapes = [route.path.replace("{name}", name) for name in ("orders", "there", "new")]
+                    shapes = [route.path.replace("{name}", name) for name in ("orders", "there", "new", "1")]
                     assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
 
     serve(tmp_path, check)
@@ -134,18 +152,22 @@ def test_lists_show_what_the_caller_manages(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         await prepare(broker, client)
 
-        async def seen() -> tuple[list[str], int, int]:
-            queues = (await call(client, "GET", "/api/v1/queues", ALICE)).json
-            diverts = (await call(client, "GET", "/api/v1/diverts", ALICE)).json
-            return [queue["name"] for queue in queues["queues"]], queues["total"], len(diverts["diverts"])
+        async def seen() -> tuple[list[str], int, int, int]:
+            queues, addresses, consumers, diverts = [
+                (await call(client, "GET", f"/api/v1/{what}", ALICE)).json
+                for what in ("queues", "addresses", "consumers", "diverts")
+            ]
+            names = [queue["name"] for queue in queues["queues"]]
+            assert [address["name"] for address in addresses["addresses"]] == names
+            return names, queues["total"], consumers["total"], len(diverts["diverts"])
 
-        assert await seen() == ([], 0, 0)
+        assert await seen() == ([], 0, 0, 0)
         managing(broker, "orders")
-        assert await seen() == (["orders"], 1, 0)
+        assert await seen() == (["orders"], 1, 0, 0)
         managing(broker, "orders", "other")
-        assert await seen() == (["orders", "other"], 2, 1)
+        assert await seen() == (["orders", "other"], 2, 1, 1)
         managing(broker, "#")
-        assert await seen() == (["orders", "other"], 2, 1)
+        assert await seen() == (["orders", "other"], 2, 1, 1)
 
     serve(tmp_path, check)
 

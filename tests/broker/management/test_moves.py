@@ -12,7 +12,7 @@ from broker.engine import transfer
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.subscribe import Wishes
-from broker.management import api
+from broker.management import asking
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
 RETRY = "/api/v1/queues/{}/messages:retry"
@@ -120,8 +120,8 @@ def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.
         (RETRY.format("none"), 404, "not-found"),
         (RETRY.format("a") + "?id=999999", 404, "not-found"),
         (RETRY.format("a") + "?id=0", 400, "invalid-parameter"),
-        (RETRY.format("a") + f"?id={api.ID_MAX + 1}", 400, "invalid-parameter"),
-        (RETRY.format("a") + f"?id={api.ID_MAX}", 404, "not-found"),
+        (RETRY.format("a") + f"?id={asking.ID_MAX + 1}", 400, "invalid-parameter"),
+        (RETRY.format("a") + f"?id={asking.ID_MAX}", 404, "not-found"),
         (RETRY.format("a") + "?id=1&filter=b", 400, "invalid-parameter"),
         (RETRY.format("a") + "?id=1&after=1", 400, "invalid-parameter"),
         (RETRY.format("a") + "?filter=a%20%3D", 400, "invalid-selector"),

@@ -1,0 +1,162 @@
+"""`bartleby address`: the addresses of the running broker, looked at, made, deleted, paused, sent to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from broker.cli.asking import confirm
+from broker.cli.control import say_paused
+from broker.cli.failure import PARTIAL, USAGE, Failure
+from broker.cli.output import OutputFormat, output_option, print_facts, print_json, print_table, size_shown
+from broker.cli.remote import connect, path_of, remote_options
+
+#: What of an address is a number in a list.
+_NUMBERS = ("queues", "messages", "bytes", "unrouted", "dropped")
+
+
+@click.group()
+def address() -> None:
+    """Look at the addresses of the running broker, make, delete and pause them, and send to them."""
+
+
+@address.command("list")
+@click.option("--internal", is_flag=True, help="Also those that the broker has for itself.")
+@remote_options
+@output_option
+def list_addresses(output: OutputFormat, internal: bool, **where: Any) -> None:
+    """List all addresses."""
+    addresses = list(connect(**where).listed("addresses", internal="true" if internal else ""))
+    if output == "json":
+        print_json(addresses)
+        return
+    rows = [
+        [
+            each["name"],
+            ", ".join(each["routing_types"]).lower(),
+            each["queues"],
+            each["messages"],
+            size_shown(each["bytes"]),
+            each["unrouted"],
+            each["dropped"],
+            ", ".join(state for state in ("full", "paused") if each[state]),
+        ]
+        for each in addresses
+    ]
+    print_table(["address", "type", *_NUMBERS, "state"], rows, right=_NUMBERS)
+
+
+@address.command()
+@click.argument("name")
+@remote_options
+@output_option
+def show(name: str, output: OutputFormat, **where: Any) -> None:
+    """Show the address NAME: counts, queues, diverts, and all settings that apply to it."""
+    answer = connect(**where).get(path_of("addresses", name))
+    if output == "json":
+        print_json(answer)
+        return
+    facts = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
+    for names in ("routing_types", "queue_names", "divert_names"):
+        facts[names.replace("_", " ")] = ", ".join(answer[names])
+    facts |= {f"setting {name}": value for name, value in answer["settings"].items()}
+    print_facts(facts)
+
+
+@address.command()
+@click.argument("name")
+@click.option("--anycast", is_flag=True, help="Its messages go to one of its anycast queues.")
+@click.option("--multicast", is_flag=True, help="Its messages go to all of its multicast queues.")
+@remote_options
+@output_option
+def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **where: Any) -> None:
+    """Make the address NAME; with neither --anycast nor --multicast it is of its settings' default type."""
+    types = [kind for kind, wanted in (("ANYCAST", anycast), ("MULTICAST", multicast)) if wanted]
+    answer = connect(**where).put(path_of("addresses", name), routing_type=types)
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"address {answer['name']} is made: {', '.join(answer['routing_types']).lower()}")
+
+
+@address.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also with its queues, their messages and consumers.")
+@click.option("--yes", is_flag=True, help="With --force: do not ask.")
+@remote_options
+@output_option
+def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
+    """Delete the address NAME.
+
+    One of the configuration is made again at the next reload or start.
+    """
+    remote = connect(**where)
+    if force and not yes:
+        shown = remote.get(path_of("addresses", name))
+        confirm(f"Delete address {name}, its {shown['queues']} queues and their messages for good?", "deleted")
+    answer = remote.delete(path_of("addresses", name), force="true" if force else "")
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"address {answer['name']} is deleted, with {answer['queues']} queues")
+
+
+@address.command()
+@click.argument("name")
+@remote_options
+@output_option
+def pause(name: str, output: OutputFormat, **where: Any) -> None:
+    """Stop the deliveries of all queues on the address NAME, also of those that it will have."""
+    say_paused(path_of("addresses", name), "pause", "address", output, where)
+
+
+@address.command()
+@click.argument("name")
+@remote_options
+@output_option
+def resume(name: str, output: OutputFormat, **where: Any) -> None:
+    """Let the deliveries of the queues on the address NAME go on."""
+    say_paused(path_of("addresses", name), "resume", "address", output, where)
+
+
+@address.command()
+@click.argument("name")
+@click.argument("text")
+@click.option("--non-durable", is_flag=True, help="A restart may lose it.")
+@click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True)
+@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="Only to queues of this type.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
+@remote_options
+@output_option
+def send(
+    name: str,
+    text: str,
+    non_durable: bool,
+    priority: int,
+    kind: str | None,
+    properties: tuple[str, ...],
+    output: OutputFormat,
+    **where: Any,
+) -> None:
+    """Send a message of TEXT to the address NAME, or to the queue ADDRESS::QUEUE; exit status 5 if no queue took it.
+
+    The address is made if it is missing and may be.
+    """
+    pairs = [each.partition("=") for each in properties]
+    if not all(key and separator for key, separator, _ in pairs):
+        raise Failure(USAGE, "--property: give NAME=VALUE")
+    answer = connect(**where).post(
+        f"{path_of('addresses', name)}/messages",
+        text=text,
+        durable="false" if non_durable else "true",
+        priority=priority,
+        routing_type=kind or "",
+        property=[f"{key}:{value}" for key, _, value in pairs],
+    )
+    if output == "json":
+        print_json(answer)
+    elif answer["taken"]:
+        click.echo(f"message {answer['message']} is sent to {name}")
+    if not answer["taken"]:
+        raise Failure(PARTIAL, f"no queue of address {answer['address']} took the message")
