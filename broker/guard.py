@@ -23,7 +23,7 @@ from broker.engine.core import Report
 from broker.engine.engine import Engine
 from broker.engine.notes import noting
 from broker.engine.permissions import PermissionTable
-from broker.guarding import SHIPPED_ROLE, load_policy, permission_table, users_path
+from broker.guarding import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsSettings, TlsUnusable, make_context
@@ -100,6 +100,7 @@ class Guard:
         self._prepared = prepared
         self._throttle.delay = prepared.config.security.login_failure_delay
         self.gate.change(self._with_tokens(prepared))
+        allot(prepared.config, self._engine.router.allotments)
         ended = self._engine.secure(prepared.table)
         self._report("security.changed", ended=ended)
 

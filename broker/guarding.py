@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import Config
+from broker.engine.allotments import Allotments
 from broker.engine.permissions import Permission, PermissionTable
 from broker.security.certificates import Rule
 from broker.security.gate import Policy
@@ -45,7 +46,16 @@ def policy(config: Config, users: Users | None) -> Policy:
     else:
         anonymous = named
     rules = [Rule(each.subject, each.user) for each in config.certificate_users]
-    return Policy(users, anonymous, rules, config.limits.connections_per_user_max)
+    connections = {
+        each.match: each.max_connections for each in config.resource_limit_settings if each.max_connections is not None
+    }
+    return Policy(users, anonymous, rules, config.limits.connections_per_user_max, connections)
+
+
+def allot(config: Config, allotments: Allotments) -> None:
+    """How many queues users may have made."""
+    queues = {each.match: each.max_queues for each in config.resource_limit_settings if each.max_queues is not None}
+    allotments.change(config.limits.queues_per_user_max, queues)
 
 
 def permission_table(config: Config) -> PermissionTable:

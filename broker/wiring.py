@@ -22,7 +22,7 @@ from broker.engine.limits import Limits
 from broker.engine.message import Format
 from broker.engine.restore import Restored, restore
 from broker.engine.settings_match import SettingsTable
-from broker.guarding import permission_table
+from broker.guarding import allot, permission_table
 from broker.sessions.amqp_format import AmqpFormat
 from broker.sessions.mqtt_format import MqttFormat
 from broker.sessions.stomp_format import StompFormat
@@ -111,6 +111,7 @@ def assemble(
         ),
     )
     engine.security.change(permission_table(config))
+    allot(config, engine.router.allotments)
     engine.retained.messages_max = config.limits.retained_messages_max
     engine.retained.bytes_max = config.limits.retained_bytes_max
     disk = DiskWatch(

@@ -26,7 +26,7 @@ from broker.config.sections import (
     LogSection,
     RetentionSection,
 )
-from broker.config.security import CertificateUser, SecuritySection, SecuritySetting
+from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
 
 __all__ = [
     "COMMAND_VARIABLES",
@@ -49,6 +49,7 @@ __all__ = [
     "Problem",
     "Queue",
     "Reload",
+    "ResourceLimit",
     "RetentionSection",
     "SecuritySection",
     "SecuritySetting",

@@ -3,7 +3,7 @@
 1. Two underscores separate the levels, one is a hyphen; names that users chose (acceptors, users, addresses) are found
    without regard to case, and a new one is in lower case.
 2. A variable with _FILE at its end gives the path of a file that holds the value, less one newline at the end.
-3. Entries of lists (address-settings, security-settings, certificate-users) cannot be given.
+3. Entries of lists (address-settings, security-settings, certificate-users, resource-limit-settings) cannot be given.
 4. What belongs to the command line is left to it, and so is what container platforms invent for a service of our name
    (BARTLEBY_PORT, BARTLEBY_SERVICE_HOST, ...): these have no two underscores.
 """
@@ -28,10 +28,12 @@ SECRET_BYTES_MAX: Final = 64 << 10
 """Bytes of a file named by a variable: a secret is short, and /dev/zero is not one."""
 
 #: Sections that are lists.
-LISTS: Final = ("address-settings", "certificate-users", "security-settings")
+LISTS: Final = ("address-settings", "certificate-users", "resource-limit-settings", "security-settings")
 
 #: The command line's own variables.
-COMMAND_VARIABLES: Final = frozenset({"BARTLEBY_CONFIG", "BARTLEBY_TOKEN_FILE", "BARTLEBY_URL"})
+COMMAND_VARIABLES: Final = frozenset(
+    f"BARTLEBY_{name}" for name in ("CA_FILE", "CONFIG", "PASSWORD", "TOKEN_FILE", "URL", "USER")
+)
 
 
 class Overlay:

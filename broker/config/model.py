@@ -17,7 +17,7 @@ from broker.config.sections import (
     LimitsSection,
     LogSection,
 )
-from broker.config.security import CertificateUser, SecuritySection, SecuritySetting
+from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
 from broker.engine.permissions import Permission
 
 _AMQ: Final = ["amq"]
@@ -48,7 +48,14 @@ SHIPPED: Final[dict[str, object]] = {
 
 
 #: What a reload takes over as a whole, beside [security] and the log's level.
-_RELOADED: Final = ("addresses", "diverts", "address_settings", "security_settings", "certificate_users")
+_RELOADED: Final = (
+    "addresses",
+    "diverts",
+    "address_settings",
+    "security_settings",
+    "certificate_users",
+    "resource_limit_settings",
+)
 
 #: The sections of which a reload takes something over.
 RELOADED: Final = frozenset({*map(kebab, _RELOADED), "log", "security"})
@@ -69,6 +76,7 @@ class Config(Section):
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
     security_settings: Annotated[tuple[SecuritySetting, ...], Field(strict=False)] = ()
     certificate_users: Annotated[tuple[CertificateUser, ...], Field(strict=False)] = ()
+    resource_limit_settings: Annotated[tuple[ResourceLimit, ...], Field(strict=False)] = ()
 
     @property
     def messaging_acceptors(self) -> dict[str, MessagingAcceptor]:

@@ -23,7 +23,7 @@ from broker.config.diverts import DivertSection
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
 from broker.config.section import Section, kebab
-from broker.config.security import CertificateUser, SecuritySetting
+from broker.config.security import CertificateUser, ResourceLimit, SecuritySetting
 from broker.engine.attributes import PLAIN
 from broker.engine.message import RoutingType
 
@@ -73,6 +73,7 @@ def configuration_tables() -> str:
         ("[[address-settings]]", AddressSetting),
         ("[[security-settings]]", SecuritySetting),
         ("[[certificate-users]]", CertificateUser),
+        ("[[resource-limit-settings]]", ResourceLimit),
     ]
     for title, model in models:
         rows = [_row(model, name, field) for name, field in _settings(model)]
@@ -135,6 +136,8 @@ def _tables(config: Config) -> Iterator[_Table]:
         yield _Table("[[security-settings]]", permissions)
     certified = CertificateUser.model_validate({"subject": "CN=*,OU=services,O=Example", "user": "%cn"})
     yield _Table("[[certificate-users]]", certified, active=False)
+    limited = ResourceLimit.model_validate({"match": "alice", "max-connections": 10, "max-queues": 5})
+    yield _Table("[[resource-limit-settings]]", limited, active=False)
 
 
 def _table(table: _Table) -> str:

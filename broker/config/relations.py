@@ -186,6 +186,12 @@ def _security(config: Config) -> Iterator[Clash]:
             PermissionTable([(setting.match, {})], syntax=syntax_of(config))
         except InvalidMatch as error:
             yield Clash((key,), "", f"{error}: correct it")
+    limited: set[str] = set()
+    for limit in config.resource_limit_settings:
+        if limit.match in limited:
+            key = f'resource-limit-settings["{limit.match}"].match'
+            yield Clash((key,), "", "this user is given twice: put his limits into one")
+        limited.add(limit.match)
     for at, each in enumerate(config.certificate_users):
         try:
             Rule(each.subject, each.user)

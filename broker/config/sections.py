@@ -105,6 +105,8 @@ class LimitsSection(Section):
     """Connections of all acceptors together: below the 65,536 open files that the systemd unit allows."""
     connections_per_user_max: Annotated[int, Field(ge=-1)] = -1
     """Connections of one user at once, over all acceptors; -1: only the other limits."""
+    queues_per_user_max: Annotated[int, Field(ge=-1)] = -1
+    """Queues and subscriptions that a user may have made, unless resource-limit-settings says otherwise; -1: any."""
     connections_per_origin_max: Annotated[int, Field(ge=-1)] = -1
     """Connections from one address (of IPv6, its first 64 bits) at once; -1: only the other limits."""
     subscriptions_per_connection_max: Count = 1_000

@@ -74,6 +74,17 @@ class CertificateUser(Section):
     """The user's name in the users file; %cn in it is the certificate's common name."""
 
 
+class ResourceLimit(Section):
+    """What one user may have at once, instead of what [limits] says for all."""
+
+    match: Annotated[str, Field(min_length=1)]
+    """The user's name, as it is: no characters stand for others."""
+    max_connections: Annotated[int | None, Field(ge=-1)] = None
+    """Connections, over all acceptors; -1: any number; unset: limits.connections-per-user-max."""
+    max_queues: Annotated[int | None, Field(ge=-1)] = None
+    """Queues and subscriptions made by sending or consuming; -1: any number; unset: limits.queues-per-user-max."""
+
+
 class SecuritySetting(Section):
     """What roles may do on addresses: the entry with the most specific match decides alone; none: nothing."""
 

@@ -102,9 +102,11 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
         needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
     for permission in needed:
         access.require(permission, name, named="of a temporary destination")
+    if len(needed) > 2:
+        router.allotments.check(access.user)
     address = router.create_address(name, {routing_type}, auto_created=True)
     if routing_type is RoutingType.ANYCAST:
-        router.create_queue(address, name, routing_type, durable=False)
+        router.create_queue(address, name, routing_type, durable=False, creator=access.user)
     return address
 
 

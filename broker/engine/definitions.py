@@ -41,6 +41,7 @@ class QueueDefinition:
     attributes: QueueAttributes = PLAIN
     configured: bool = False
     paused: bool = False
+    creator: str = ""
 
 
 def address_record(address: Address) -> bytes:
@@ -75,6 +76,8 @@ def queue_record(queue: Queue) -> bytes:
         definition["configured"] = True
     if queue.paused:
         definition["paused"] = True
+    if queue.creator:
+        definition["creator"] = queue.creator
     return record.queue(queue.id, definition)
 
 
@@ -108,4 +111,5 @@ def read_queue(id: int, definition: Json) -> QueueDefinition:
         attributes=from_json(attributes) if isinstance(attributes, dict) else PLAIN,
         configured=bool(definition.get("configured", False)),
         paused=bool(definition.get("paused", False)),
+        creator=str(definition.get("creator", "")),
     )

@@ -57,6 +57,12 @@ class TooManyConsumers(EngineError):
     code = "max-consumers"
 
 
+class TooManyQueues(EngineError):
+    """The user has made as many queues as he may have."""
+
+    code = "max-queues"
+
+
 class RoutingTypeMismatch(EngineError):
     """The address has no such routing type and may not get it automatically."""
 

@@ -110,6 +110,7 @@ class Queue:
         "configured",
         "consumers",
         "counters",
+        "creator",
         "deleted",
         "delivering",
         "drop_oldest",
@@ -160,6 +161,7 @@ class Queue:
         created: int = 0,
         attributes: QueueAttributes = PLAIN,
         paused: bool = False,
+        creator: str = "",
     ) -> None:
         self.id = id
         self.name = name
@@ -171,6 +173,7 @@ class Queue:
         self.auto_created = auto_created
         self.temporary = temporary  # goes with its last consumer
         self.configured = configured
+        self.creator = creator  # the user whose wish it was, if it was anybody's
         self.backlog = Backlog()
         self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
         self.landing = 0  # messages; the tick that stored them has them (`Core.landing_on`)

@@ -13,6 +13,7 @@ from uuid import UUID
 from broker.engine import names
 from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.address import Address
+from broker.engine.allotments import Allotments
 from broker.engine.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
 from broker.engine.bindings import Bindings, Targets
 from broker.engine.core import Core
@@ -58,6 +59,7 @@ class Router:
         self._internal = names.internal_prefix(self.syntax)
         self._settings = settings
         self.bindings = Bindings(self.syntax)
+        self.allotments = Allotments()
         # What queues and addresses counted that are gone: totals never go back.
         self.retired = Counters()
         self.retired_routed = 0
@@ -220,6 +222,7 @@ class Router:
                 raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
             return agreeing(queue, asked)
         access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
+        self.allotments.check(access.user)
         address = self.addresses.get(address_name)
         if address is None:
             address = self._auto_create_address(address_name, routing_type, access)
@@ -261,6 +264,8 @@ class Router:
             access.require(Permission.CREATE_DURABLE_QUEUE, name)
         elif subscribing is not None:
             access.require(subscribing, name)
+        if subscribing is not None or (and_queue and wanted is RoutingType.ANYCAST):
+            self.allotments.check(access.user)
         return self.create_address(name, {wanted}, auto_created=True)
 
     def _auto_create_queue(
@@ -269,8 +274,11 @@ class Router:
         access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
         if not address.settings.auto_create_queues:
             raise NotFound(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
+        self.allotments.check(access.user)
         attributes = self.attributes(address, name, asked)
-        return self.create_queue(address, name, routing_type, durable=True, auto_created=True, attributes=attributes)
+        return self.create_queue(
+            address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
+        )
 
     # -- addresses -------------------------------------------------------------------------------------------------
 
@@ -352,6 +360,7 @@ class Router:
         configured: bool = False,
         internal: bool = False,
         attributes: QueueAttributes | None = None,
+        creator: str = "",
     ) -> Queue:
         """Make a queue on an address; its routing type is added to the address's.
 
@@ -378,6 +387,7 @@ class Router:
             configured=configured,
             created=self.core.now,
             attributes=self.attributes(address, name) if attributes is None else attributes,
+            creator=creator,
         )
         equip(queue)
         self.bind(queue)
@@ -403,6 +413,7 @@ class Router:
         address.bound_once = True
         address.swept = False
         self.bindings.bind(queue)
+        self.allotments.add(queue.creator)
 
     def unbind(self, queue: Queue) -> None:
         """Take a queue off its address.  Its messages and consumers are the caller's."""
@@ -417,6 +428,7 @@ class Router:
         if not address.queues:
             address.unbound_since = self.core.now
         self.bindings.unbind(queue)
+        self.allotments.remove(queue.creator)
         if queue.durable:
             self.core.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))
 
@@ -456,6 +468,7 @@ class Router:
             created=self.core.now,
             attributes=definition.attributes,
             paused=definition.paused,
+            creator=definition.creator,
         )
         equip(queue)
         queue.messages_max, queue.drop_oldest = definition.messages_max, definition.drop_oldest

@@ -106,6 +106,7 @@ def _subscription(core: Core, router: Router, address: Address, filter: Filter |
         access.require(create, address.name, wishes.name)
         clearing.delete(core, router, queue)
     access.require(create, address.name, wishes.name)
+    router.allotments.check(access.user)
     attributes = router.attributes(address, name, wishes.asked)
     check_room(name, attributes, 0)
     return router.create_queue(
@@ -118,6 +119,7 @@ def _subscription(core: Core, router: Router, address: Address, filter: Filter |
         auto_created=temporary,
         temporary=temporary,
         attributes=attributes,
+        creator=access.user,
     )
 
 

@@ -11,7 +11,7 @@ from broker.importing.artemis_tables import APART, CORE, WILDCARDS
 from broker.importing.draft import Draft
 from broker.importing.report import Outcome, place
 from broker.importing.rules import Take, apply
-from broker.importing.security import security_settings
+from broker.importing.security import resource_limits, security_settings
 from broker.importing.xml import Element
 
 _UNIT_MS: Final = {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "SECONDS": 1_000, "MILLISECONDS": 1}
@@ -119,6 +119,7 @@ _APART: Final[dict[str, Callable[[Element, Draft, Element], None]]] = {
     "diverts": diverts,
     "acceptors": acceptors,
     "security-settings": security_settings,
+    "resource-limit-settings": resource_limits,
     "persist-delivery-count-before-delivery": _persist_counts,
 }
 assert _APART.keys() == APART

@@ -126,7 +126,6 @@ _LEFT: Final = leave_all(
             "authentication-cache-size",
             "authorization-cache-size",
         ),
-        "limits are set for all: connections-max and others in [limits]": ("resource-limit-settings",),
         "a stop waits for clients up to broker.shutdown-timeout": (
             "graceful-shutdown-enabled",
             "graceful-shutdown-timeout",
@@ -198,6 +197,7 @@ APART: Final = frozenset(
         "journal-retention-directory",
         "persist-delivery-count-before-delivery",
         "queues",
+        "resource-limit-settings",
         "security-enabled",
         "security-settings",
         "wildcard-addresses",

@@ -21,7 +21,7 @@ from broker.config.explain import problem, refused
 from broker.config.model import SHIPPED, Config
 from broker.config.relations import clashes
 from broker.config.schema import dotted
-from broker.importing.kinds import Key, kind_of, known, shown, value_of, written
+from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
 from broker.importing.report import Outcome, Place, Report
 
 NO_SUCH_SETTING: Final = "there is no such setting in this version of Bartleby"
@@ -216,7 +216,7 @@ class Draft:
 
 def name(key: Key) -> str:
     """The key as people write it."""
-    if key[0] in ("address-settings", "security-settings") and len(key) > 1:
+    if key[0] in LISTS and len(key) > 1:
         return ".".join([f'{key[0]}["{key[1]}"]', *key[2:]])
     return ".".join(key)
 
@@ -256,7 +256,7 @@ def _set(tables: dict[str, object], key: Key, value: object) -> None:
 
 def _listed(tables: dict[str, object]) -> dict[str, object]:
     """With the entries of lists, kept by match, as lists."""
-    for section in ("address-settings", "security-settings"):
+    for section in LISTS:
         entries = tables.get(section)
         if isinstance(entries, dict):
             tables[section] = [{"match": match} | fields for match, fields in entries.items()]

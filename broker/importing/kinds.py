@@ -23,7 +23,7 @@ Key = tuple[str, ...]
 
 _SIZE: Final = re.compile(r"([0-9]{1,18})\s*([kmg]?)i?b?", re.IGNORECASE)
 _SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_LISTS: Final = ("address-settings", "security-settings")
+LISTS: Final = ("address-settings", "resource-limit-settings", "security-settings")
 
 
 class Kind(Enum):
@@ -87,7 +87,7 @@ def shown(value: object) -> str:
 
 def _as_in_file(key: Key) -> list[str | int]:
     path: list[str | int] = list(key)
-    if len(path) > 1 and path[0] in _LISTS:
+    if len(path) > 1 and path[0] in LISTS:
         path[1] = 0
     return path
 

@@ -7,9 +7,11 @@ from typing import Final
 from broker.importing.draft import Draft
 from broker.importing.kinds import known
 from broker.importing.report import place
+from broker.importing.rules import Take, apply
 from broker.importing.xml import Element
 
 SECTION: Final = "security-settings"
+LIMITS: Final = "resource-limit-settings"
 WHO: Final = "who has which role is not in the file: give your users their roles, docs/security.md"
 
 _ELEMENTS: Final = {
@@ -44,6 +46,24 @@ def _setting(setting: Element, draft: Draft) -> None:
             draft.report.left(found, "no permission with a type")
         else:
             draft.put(found, key, [role.strip() for role in roles.split(",") if role.strip()])
+
+
+def resource_limits(element: Element, draft: Draft, _: Element) -> None:
+    """<resource-limit-settings>: what single users may have."""
+    for child in element.children:
+        user = child.attributes.get("match", "")
+        label = f'resource-limit-setting "{user}"'
+        if child.name != "resource-limit-setting" or not user:
+            draft.report.left(place(child, child.name, user), "no resource-limit-setting with a match")
+        elif draft.has((LIMITS, user)):
+            draft.report.left(place(child, label, ""), "this user was given before: the first holds")
+        else:
+            for limit in child.children:
+                found = place(limit, f"{label}: {limit.name}")
+                if known((LIMITS, "", limit.name)):
+                    apply(draft, Take((LIMITS, user, limit.name)), found, limit.text)
+                else:
+                    draft.report.left(found, "unknown to this importer")
 
 
 def permission_key(kind: str) -> str:

@@ -15,8 +15,8 @@ Unknown users cost what known ones do.  Failed logins of an origin slow it (`thr
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from broker.engine.access import Identity
@@ -53,7 +53,8 @@ class Policy:
     """Who may come in.
 
     `users`: None when there is no users file, so that everybody is anonymous.  `anonymous`: the roles of who has no
-    credentials; None: he is refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any.
+    credentials; None: he is refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any;
+    `allowed`: of users who may have other numbers.
     `tokens`: None if none are taken; `renew` gets newer keys for them, if it can, and calls then.
     """
 
@@ -61,6 +62,7 @@ class Policy:
     anonymous: frozenset[str] | None = None
     rules: Sequence[Rule] = ()
     per_user: int = -1
+    allowed: Mapping[str, int] = field(default_factory=dict)
     tokens: Tokens | None = None
     renew: Callable[[Callable[[], None]], None] | None = None
 
@@ -122,7 +124,7 @@ class UserGate:
     def _enter(self, peer: Peer, identity: Identity, then: Then, how: str) -> None:
         user = identity.user
         if user:
-            most, have = self._policy.per_user, self._per_user.get(user, 0)
+            most, have = self._policy.allowed.get(user, self._policy.per_user), self._per_user.get(user, 0)
             if peer not in self._inside:
                 if 0 <= most <= have:
                     self._report("login.too_many", remote=peer.remote, user=user, allowed=most)

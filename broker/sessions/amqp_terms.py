@@ -14,6 +14,7 @@ from broker.engine.errors import (
     NotFound,
     TooLarge,
     TooManyConsumers,
+    TooManyQueues,
     TransactionClosed,
 )
 from broker.engine.message import RoutingType
@@ -57,6 +58,7 @@ _CONDITIONS: Final[dict[type[EngineError], str]] = {
     DiskFull: RESOURCE_LIMIT_EXCEEDED,
     TooLarge: MESSAGE_SIZE_EXCEEDED,
     TooManyConsumers: RESOURCE_LIMIT_EXCEEDED,
+    TooManyQueues: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
 }
 _INVALID: Final = frozenset({"invalid-attribute", "invalid-name", "invalid-selector"})

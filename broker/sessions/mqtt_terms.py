@@ -16,6 +16,7 @@ from broker.engine.errors import (
     NotFound,
     RetainedFull,
     TooLarge,
+    TooManyQueues,
 )
 from broker.engine.names import NAME_BYTES_MAX
 from protocols.mqtt.codes import ReasonCode
@@ -65,6 +66,7 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     RetainedFull: ReasonCode.QUOTA_EXCEEDED,
     TooLarge: ReasonCode.QUOTA_EXCEEDED,
     TooMany: ReasonCode.QUOTA_EXCEEDED,
+    TooManyQueues: ReasonCode.QUOTA_EXCEEDED,
     InvalidName: ReasonCode.TOPIC_NAME_INVALID,
     NotFound: ReasonCode.TOPIC_NAME_INVALID,
 }
@@ -72,6 +74,7 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
 #: The same for a subscription: its codes are others (3.9.3).
 _SUBSCRIPTION_REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     TooMany: ReasonCode.QUOTA_EXCEEDED,
+    TooManyQueues: ReasonCode.QUOTA_EXCEEDED,
     Denied: ReasonCode.NOT_AUTHORIZED,
     DiskFull: ReasonCode.QUOTA_EXCEEDED,
     InvalidName: ReasonCode.TOPIC_FILTER_INVALID,

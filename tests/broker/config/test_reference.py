@@ -28,7 +28,7 @@ from broker.config import (
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
 from broker.config.section import Section, kebab
-from broker.config.security import JwtSection
+from broker.config.security import JwtSection, ResourceLimit
 from tests.support.reference import DOCUMENT, FILE, expected
 
 # The tables of the file, each with its model; a queue and an address as DLQ is.
@@ -48,8 +48,9 @@ TABLES: Final[dict[str, type[Section]]] = {
     "[[security-settings]]": SecuritySetting,
     "[[certificate-users]]": CertificateUser,
     "[acceptors.stomp.tls]": TlsSection,
+    "[[resource-limit-settings]]": ResourceLimit,
 }
-EXAMPLES: Final = ("[acceptors.stomp.tls]", "[[certificate-users]]")
+EXAMPLES: Final = ("[acceptors.stomp.tls]", "[[certificate-users]]", "[[resource-limit-settings]]")
 _INNER: Final = {"retention", "queues", "tls", "jwt"}  # tables of their own
 
 

@@ -12,6 +12,8 @@ STOMP = '[acceptors.a]\nprotocol = "stomp"\n'
 TLS = '[acceptors.a]\nprotocol = "stomp"\n[acceptors.a.tls]\ncertificate = "a"\nkey = "b"\n'
 SETTING = '[[address-settings]]\nmatch = "#"\n'
 PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
+RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
+JWT = '[security.jwt]\nissuer = "https://i"\n'
 CERTIFICATE = '[[certificate-users]]\nuser = "%cn"\nsubject = '
 
 
@@ -81,6 +83,12 @@ def read(directory: Path, text: str) -> Config:
             "61613",
             "acceptors.a listens there already",
         ),
+        (RESOURCES + RESOURCES, 'resource-limit-settings["alice"].match', "", "given twice"),
+        ('[security.jwt]\naudience = "x"\n', "security.jwt.issuer", "", "without an issuer"),
+        (JWT + 'keys-file = "k"\n', "security.jwt.audience", "", "give the audience"),
+        (JWT + 'audience = "x"\n', "security.jwt.keys-url", "", "give one of them"),
+        (JWT + 'audience = "x"\nkeys-file = "k"\nkeys-url = "https://x/"\n', "security.jwt.keys-url", "", "one of"),
+        (JWT + 'audience = "x"\nkeys-url = "http://x/"\n', "security.jwt.keys-url", '"http://x/"', "https://"),
         (PERMISSIONS + PERMISSIONS, 'security-settings["#"].match', "", "given twice"),
         ('[[security-settings]]\nmatch = "a.#.%u"\n', 'security-settings["a.#.%u"].match', "", "last character"),
         (CERTIFICATE + '"alice"\n', "certificate-users[0].subject", '"alice"', "is written as"),

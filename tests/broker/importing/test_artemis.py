@@ -156,6 +156,22 @@ def test_permissions(tmp_path: Path) -> None:
     assert finding(found, "role-mapping").outcome is Outcome.LEFT
 
 
+def test_limits_of_users(tmp_path: Path) -> None:
+    text = """<resource-limit-settings>
+        <resource-limit-setting match="alice"><max-connections>5</max-connections><max-queues>3</max-queues>
+        </resource-limit-setting>
+        <resource-limit-setting match="alice"><max-queues>4</max-queues></resource-limit-setting>
+        <resource-limit-setting match="bob"><max-sessions>many</max-sessions><max-queues>-1</max-queues>
+        </resource-limit-setting></resource-limit-settings>"""
+    tables, found = imported(core(text), tmp_path)
+    assert tables["resource-limit-settings"] == [
+        {"match": "alice", "max-connections": 5, "max-queues": 3},
+        {"match": "bob", "max-queues": -1},
+    ]
+    assert finding(found, 'resource-limit-setting "alice"').outcome is Outcome.LEFT
+    assert finding(found, 'resource-limit-setting "bob": max-sessions').outcome is Outcome.LEFT
+
+
 def test_security_switched_off_lets_everybody_in(tmp_path: Path) -> None:
     tables, found = imported(core("<security-enabled>false</security-enabled>"), tmp_path)
     assert tables["security"] == {"anonymous": True}

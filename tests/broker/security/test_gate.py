@@ -180,6 +180,15 @@ def test_connections_of_one_user_are_counted() -> None:
     assert bench.told[-1] is not None
 
 
+def test_a_user_with_another_number_of_connections() -> None:
+    bench = Bench(per_user=0)
+    bench.gate.change(Policy({"bob": BOB, "eve": BOB}, per_user=0, allowed={"bob": 1}))
+    for name in ("bob", "bob", "eve"):
+        bench.login(name)
+        bench.hash()
+    assert [identity is not None for identity in bench.told] == [True, False, False]
+
+
 def test_who_is_gone() -> None:
     bench = Bench()
     peer = bench.login()
