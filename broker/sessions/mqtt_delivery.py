@@ -127,6 +127,7 @@ class Deliveries:
 
     def retire(self, consumer: Consumer) -> None:
         """A consumer gets no more messages, and stays until those in flight are answered."""
+        consumer.paused = True
         self._hungry.pop(consumer, None)
         self._by_consumer.pop(consumer.id, None)
 

@@ -305,13 +305,14 @@ class MqttSessions:
         session.subscriptions.restore(subscriptions)
         session.deliveries.stored = stored if session.lasting else None
         session.deliveries.restore(stored)
+        session.subscriptions.retire_restored()
         stored.current = session.inflight
         return session
 
     def _drop_abandoned(self) -> None:
-        """Shared subscriptions whose last session was not stored."""
+        """Shared subscriptions whose last session was not stored, or has left them."""
         for queue in list(self.engine.router.queues.values()):
-            if queue.name.startswith("$share.") and queue.name not in self.shares and not queue.consumers:
+            if queue.name.startswith("$share.") and queue.name not in self.shares:
                 self.engine.delete_queue(queue)
 
 

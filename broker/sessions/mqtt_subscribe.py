@@ -67,7 +67,7 @@ class Subscriptions:
         self._shares = shares
         self._session = session
         self._by_filter: dict[str, Subscription] = {}
-        self._leaving: list[Consumer] = []  # of shared subscriptions that ended, with messages in flight
+        self._leaving: dict[Consumer, Subscription] = {}  # shared ones that ended, with messages in flight
 
     def __len__(self) -> int:
         return len(self._by_filter)
@@ -272,9 +272,7 @@ class Subscriptions:
             if ended:
                 deliveries.consume_exactly_once(consumer)
             if consumer.unacked and not ended:
-                consumer.paused = True
-                self._leaving.append(consumer)
-                deliveries.retire(consumer)
+                self._retire(consumer, subscription)
             else:
                 self._engine.close_consumer(consumer, redelivery.CLOSED)
                 deliveries.remove(consumer)
@@ -286,24 +284,27 @@ class Subscriptions:
             if queue is not None:
                 self._engine.delete_queue(queue)
 
+    def _retire(self, consumer: Consumer, subscription: Subscription) -> None:
+        """A shared subscription is over but for what is in flight."""
+        self._leaving[consumer] = subscription
+        self._session.deliveries.retire(consumer)
+
     def finish_leaving(self) -> None:
         """Something was answered: those that have left with messages in flight may be done."""
         if self._leaving:
             for consumer in [c for c in self._leaving if not c.unacked or c.closed]:
-                self._leaving.remove(consumer)
+                del self._leaving[consumer]
                 self._engine.close_consumer(consumer, redelivery.CLOSED)
 
-    def _close_leaving(self) -> None:
-        for consumer in self._leaving:
-            self._engine.close_consumer(consumer, redelivery.CLOSED)
-        self._leaving.clear()
 
     # -- the client comes and goes ---------------------------------------------------------------------------------
 
     def leave_all(self) -> None:
         """The client of a lasting session is gone for now."""
-        self._close_leaving()
         deliveries = self._session.deliveries
+        for leaving in self._leaving:
+            deliveries.give_back_at_least_once(leaving)
+        self.finish_leaving()
         for subscription in self._by_filter.values():
             consumer = subscription.consumer
             if consumer is None or consumer.closed:
@@ -312,18 +313,30 @@ class Subscriptions:
                 subscription.consumer = None
                 self._return_borrowed(consumer)
             elif not subscription.qos:
-                deliveries.remove(consumer)
-                subscription.consumer = None
-                queue = consumer.queue
-                self._engine.close_consumer(consumer, redelivery.CLOSED)
-                if not subscription.shared and not queue.deleted:  # it was of a higher QoS once
-                    self._engine.delete_queue(queue)
+                self._leave_qos_0(subscription, consumer)
             elif subscription.shared:
                 deliveries.give_back_at_least_once(consumer)
             else:
                 consumer.queue.durable_only = True
             if subscription.shared and not consumer.queue.deleted:
                 consumer.queue.durable_only = not self._anybody(consumer.queue)
+
+    def _leave_qos_0(self, subscription: Subscription, consumer: Consumer) -> None:
+        """A subscription of QoS 0 has no consumer while its client is away; it may have been of a higher QoS once."""
+        deliveries = self._session.deliveries
+        if subscription.shared:
+            deliveries.give_back_at_least_once(consumer)
+        if subscription.shared and consumer.unacked:
+            self._by_filter[subscription.filter.text] = subscription.without_consumer()
+            subscription.qos = 2  # what is in flight
+            self._retire(consumer, subscription)
+            return
+        deliveries.remove(consumer)
+        subscription.consumer = None
+        queue = consumer.queue
+        self._engine.close_consumer(consumer, redelivery.CLOSED)
+        if not subscription.shared and not queue.deleted:
+            self._engine.delete_queue(queue)
 
     def _anybody(self, queue: Queue) -> bool:
         """Whether some client of a shared subscription is here."""
@@ -363,8 +376,11 @@ class Subscriptions:
         return True
 
     def drop_all(self) -> None:
-        """The session is over."""
-        self._close_leaving()
+        """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
+        for consumer in self._leaving:
+            self._session.deliveries.consume_exactly_once(consumer)
+            self._engine.close_consumer(consumer, redelivery.CLOSED)
+        self._leaving.clear()
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
             self._drop(subscription, ended=True)
@@ -373,7 +389,8 @@ class Subscriptions:
 
     def to_json(self) -> list[object]:
         """What is stored of them."""
-        return [subscription.to_json() for subscription in self._by_filter.values()]
+        leaving = [s for consumer, s in self._leaving.items() if consumer.unacked]
+        return [*[s.to_json() for s in self], *[{**s.to_json(), "leaving": True} for s in leaving]]
 
     @property
     def durable(self) -> bool:
@@ -391,11 +408,22 @@ class Subscriptions:
             asked = Asked(filter, int(each["qos"]), bool(each["no_local"]), bool(each["retain_as_published"]))
             subscription = Subscription(filter, self._queue_name(filter))
             subscription.ask(asked, int(each["identifier"]))
+            if each.get("leaving"):
+                if subscription.queue_name in self._engine.router.queues and self._try_to_attach(subscription, ""):
+                    assert subscription.consumer is not None, "it was attached"
+                    self._leaving[subscription.consumer] = subscription
+                continue
             self._by_filter[filter.text] = subscription
             if subscription.shared:
                 self._shares.setdefault(subscription.queue_name, set()).add(self._session.client_id)
             if subscription.qos and self._try_to_attach(subscription, ""):
                 self._leave_restored(subscription)
+
+    def retire_restored(self) -> None:
+        """What was in flight is again: those that were leaving get nothing more."""
+        for consumer in self._leaving:
+            self._session.deliveries.retire(consumer)
+        self.finish_leaving()
 
     def _leave_restored(self, subscription: Subscription) -> None:
         """A subscription has its queue again, and its client is not here."""

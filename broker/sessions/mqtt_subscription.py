@@ -42,6 +42,12 @@ class Subscription:
         self.identifier = identifier
         self.lead = Properties([(SUBSCRIPTION_IDENTIFIER, identifier)]).raw if identifier else b""
 
+    def without_consumer(self) -> Subscription:
+        """The same, for another consumer."""
+        other = Subscription(self.filter, self.queue_name)
+        other.ask(Asked(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
+        return other
+
     @property
     def shared(self) -> bool:
         """Whether several sessions take turns."""

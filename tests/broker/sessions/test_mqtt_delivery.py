@@ -281,6 +281,37 @@ def test_leaving_a_share_with_messages_in_flight() -> None:
     assert queues(sim) == {}
 
 
+@pytest.mark.parametrize("leave", ["unsubscribe", "ask for QoS 0"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_leaving_a_share_and_the_broker_with_messages_in_flight(leave: str, restart: bool) -> None:
+    """What is in flight with QoS 1 is the others', what is with QoS 2 is not [MQTT-4.8.2-5]."""
+    sim = SimWorld()
+    first = sim.connect("a", expiry=100, auto=False)
+    first.subscribe("$share/g/t", qos=2)
+    publisher = sim.connect("publisher")
+    publisher.publish("t", b"1", 1)
+    publisher.publish("t", b"2", 2)
+    [_, twice] = first.take()
+    second = sim.connect("b", clean=False, expiry=100)
+    second.subscribe("$share/g/t", qos=2)
+    if leave == "unsubscribe":
+        first.unsubscribe("$share/g/t")
+    else:
+        first.subscribe("$share/g/t", qos=0)
+    first.drop()
+    assert second.payloads() == [b"1"]
+    if restart:
+        sim.restart()
+        second = sim.connect("b", clean=False, expiry=100)
+    first = sim.connect("a", clean=False, expiry=100, auto=False)
+    assert [(m.packet_id, m.payload) for m in first.take()] == [(twice.packet_id, b"2")]
+    first.ack(P.PUBREC, twice.packet_id)
+    first.ack(P.PUBCOMP, twice.packet_id)
+    assert second.payloads() == []
+    queue = queues(sim)["$share.g.t"]
+    assert (queue.message_count, len(queue.consumers)) == (0, 1 if leave == "unsubscribe" else 2)
+
+
 def test_a_share_goes_with_its_last_session_also_over_a_restart() -> None:
     sim = SimWorld()
     sim.connect("a", expiry=10).subscribe("$share/g/t", qos=1)
