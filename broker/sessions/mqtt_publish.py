@@ -1,8 +1,9 @@
 """What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
 
-The packets of one read that agree in QoS, RETAIN and properties are published together, those of a topic in their
-order; between topics the order of arrival is not kept (MQTT 5.0, 4.6: Ordered Topics).  Each topic gets one reason
-code, since what the engine refuses it refuses for an address.
+The packets of one read that agree in QoS, RETAIN and properties are published together, a topic's at once, unless some
+queue gets messages of several of the topics.  Then all go in turn: MQTT demands order for each topic only (4.6), but
+who subscribes with a wildcard counts on the order of a publisher, as Sparkplug's sequence numbers do.  Each topic gets
+one reason code, since what the engine refuses it refuses for an address.
 
 The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
 there is either both or neither, so that a repeated PUBLISH is never a second message.
@@ -10,8 +11,9 @@ there is either both or neither, so that a repeated PUBLISH is never a second me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from broker.engine.access import Access
@@ -19,6 +21,7 @@ from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.queue import Queue
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt_terms import RESERVED_TOPICS, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -84,25 +87,38 @@ class Publisher:
                 ids = _without(run.packet_ids, repeated) if repeated else run.packet_ids
                 self._publish(run, first, payloads, ids, noted, outcomes)
             return outcomes
-        if noted is None:
-            groups: dict[str, list[bytes]] = {}
-            for topic, payload in zip(topics, payloads, strict=True):
-                if topic in groups:
-                    groups[topic].append(payload)
-                else:
-                    groups[topic] = [payload]
-            for topic, some in groups.items():
-                self._publish(run, topic, some, [], None, outcomes)
-            return outcomes
-        places: dict[str, list[int]] = {}
-        left = set(repeated)
-        for at, topic in enumerate(topics):
-            if at not in left:
-                places.setdefault(topic, []).append(at)
-        for topic, ats in places.items():
-            ids = [run.packet_ids[at] for at in ats]
-            self._publish(run, topic, [payloads[at] for at in ats], ids, noted, outcomes)
+        for topic, places in self._parts(topics, set(repeated)):
+            ids = [] if noted is None else [run.packet_ids[at] for at in places]
+            self._publish(run, topic, [payloads[at] for at in places], ids, noted, outcomes)
         return outcomes
+
+    def _parts(self, topics: Sequence[str], left: set[int]) -> Iterable[tuple[str, list[int]]]:
+        """Topics with the places of their messages, but for those that are `left` out, in the order of publishing."""
+        if self._apart(dict.fromkeys(topics)):
+            places: dict[str, list[int]] = {}
+            for at, topic in enumerate(topics):
+                if at not in left:
+                    places.setdefault(topic, []).append(at)
+            return places.items()
+        told = [(topic, at) for at, topic in enumerate(topics) if at not in left]
+        return [(topic, [at for _, at in group]) for topic, group in groupby(told, itemgetter(0))]
+
+    def _apart(self, topics: Iterable[str]) -> bool:
+        """Whether no queue gets messages of two of these topics."""
+        targets = self._engine.router.bindings.targets
+        reached: set[Queue] = set()
+        count = 0
+        for topic in topics:
+            try:
+                address = self._address(topic)
+            except EngineError:
+                continue  # it gets its reason code when it is published
+            if address.handling is not None and address.handling.reach:
+                return False  # diverts lead to others
+            for queues in targets(address):
+                reached.update(queues)
+                count += len(queues)
+        return len(reached) == count
 
     def _publish(
         self,

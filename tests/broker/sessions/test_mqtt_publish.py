@@ -8,6 +8,7 @@ from websockets.frames import Frame
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from broker.config.diverts import DivertSection
 from broker.engine.message import Message
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
@@ -92,6 +93,23 @@ def test_a_read_of_several_topics(qos: int) -> None:
     if not qos:
         dropped = {report["message"] for report in sim.broker.reported("mqtt.publish_dropped")}
         assert len(dropped) == 2
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(("filter", "topics"), [("a1", ["a1"]), ("+", ["a1", "a2", "bb", "cc"]), ("cc", ["bb", "cc"])])
+def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list[str], qos: int) -> None:
+    """Over topics, as Sparkplug's hosts count on; also where a divert (from bb to cc) makes the way together."""
+    divert = DivertSection.model_validate({"address": "bb", "forwarding-address": "cc", "exclusive": True})
+    sim = SimWorld(configured(diverts={"d": divert}))
+    client = sim.connect("c")
+    client.subscribe(filter, qos=2)
+    each = ["a1", "bb", "a2", "cc"]  # a topic begins a run when it is new
+    sent = [(topic, b"%d" % at) for at, topic in enumerate([*each, "bb", "a2", "a1", "cc", "a2", "bb", "a1", "cc"])]
+    wire: list[bytes] = []
+    for number, (topic, payload) in enumerate(sent, 1):
+        PublishHead(V5, topic, qos=qos).encode(wire, [payload], [number])
+    sim.connect("publisher").raw(b"".join(wire))
+    assert client.payloads() == [payload for topic, payload in sent if topic in topics]
 
 
 def test_a_refusal_says_why() -> None:
