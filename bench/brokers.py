@@ -151,7 +151,7 @@ class Child:
 
 
 class Bartleby:
-    """`python -m broker run`, with etc/broker.toml and one address setting added."""
+    """`python -m broker run`, with etc/broker.toml and one address setting added, or more: `settings`."""
 
     name = "bartleby"
     protocols: Sequence[str] = ("stomp", "amqp", "mqtt")
@@ -162,8 +162,9 @@ class Bartleby:
     subscription_headers = ("consumer-window-size:262144",)
     STRICT: Final = '\n[[address-settings]]\nmatch = "strict.#"\ndelivery-count-persistence = "strict"\n'
 
-    def __init__(self, parent: Path | None, config: Path, python: str = sys.executable) -> None:
+    def __init__(self, parent: Path | None, config: Path, python: str = sys.executable, *, settings: str = "") -> None:
         self._child = Child(self.name, parent)
+        self._settings = settings
         self._config = config
         self._python = python
         self._ports: dict[str, int] = {}
@@ -172,7 +173,7 @@ class Bartleby:
         if not self._config.is_file():
             raise NotAvailable(f"no configuration {self._config}: run from the project's directory or give --config")
         config = self._child.directory / "broker.toml"
-        config.write_text(self._config.read_text() + self.STRICT)
+        config.write_text(self._config.read_text() + self.STRICT + self._settings)
         # The limit as shipped is the number of idle connections to measure, and somebody looks at them.
         more = "BARTLEBY_LIMITS__CONNECTIONS_MAX=50000"
         command = ["/usr/bin/env", more, self._python, "-m", "broker", "run"]

@@ -50,6 +50,10 @@ CODES: Final[dict[str, Code]] = {
     "address.deleted": Code("warning", "An operator deleted an address, with its queues."),
     "address.full.blocking": Code("warning", "An address is full; its producers wait until there is room.", True),
     "address.full.dropping": Code("warning", "An address is full; messages sent to it are dropped and counted.", True),
+    "address.full.paging": Code("info", "An address is full; what is sent to it stays on disk for now.", True),
+    "address.full.unpageable": Code(
+        "warning", "A full address cannot page, as a queue of it needs its messages in memory: producers wait.", True
+    ),
     "address.made": Code("info", "An operator made an address."),
     "address.paused": Code("info", "An operator stopped the deliveries of all queues on an address."),
     "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
@@ -107,6 +111,10 @@ CODES: Final[dict[str, Code]] = {
     "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
     "mqtt.subscription_idle": Code("warning", "A subscription of an MQTT session has no consumer any more.", True),
     "mqtt.will_refused": Code("warning", "The will of an MQTT client could not be published.", True),
+    "paging.scratch_failed": Code(
+        "error", "Paged messages that are not durable cannot be written to the disk, and stay in memory.", True
+    ),
+    "paging.unreadable": Code("error", "Paged messages cannot be read back; they stay on their queue, undelivered."),
     "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
     "queue.changed": Code("info", "An operator changed attributes of a queue."),
     "queue.deleted": Code("warning", "An operator deleted a queue, with its messages."),

@@ -30,6 +30,7 @@ from broker.sessions.turn import Turn
 from store.files import Files
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
+from store.pages import FilePages
 from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import Writer
@@ -96,6 +97,7 @@ def assemble(
     engine = Engine(
         journal,
         settings_table(config),
+        FilePages(outside.files, log.directory, log.path),
         clock=outside.wall_ms,
         random=outside.random,
         report=outside.report,

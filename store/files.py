@@ -72,6 +72,12 @@ class Files(Protocol):
     def space(self, path: str) -> tuple[int, int]:
         """Used and free bytes of the file system that has a directory; what only root may use is neither."""
 
+    def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
+        """So many bytes of a file from `offset`, fewer if it ends before."""
+
+    def will_need(self, path: str, offset: int, nbytes: int) -> None:
+        """This part of a file will soon be read: the disk may begin."""
+
     def create(self, path: str) -> File:
         """A new, empty file; an old one of that name loses its bytes."""
 
@@ -195,6 +201,22 @@ class OsFiles:
         """See Files."""
         found = os.statvfs(path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize
+
+    def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
+        """See Files."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, nbytes, offset)
+        finally:
+            os.close(fd)
+
+    def will_need(self, path: str, offset: int, nbytes: int) -> None:
+        """See Files."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(fd)
 
     def create(self, path: str) -> File:
         """See Files."""

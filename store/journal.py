@@ -199,6 +199,11 @@ class Journal:
         return self._position + self._count
 
     @property
+    def end(self) -> int:
+        """Where in `segment` the open entry's next record goes, in bytes from the segment's start."""
+        return self._used + ENTRY_HEADER_BYTES + self._nbytes
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that are not durable yet."""
         return self._submitted_bytes + self._nbytes

@@ -4,6 +4,7 @@
 
     NNNNNNNNNN.journal    segments; the newest is written
     NNNNNNNNNN.spare      the next one, allocated ahead: also the room that is left when the disk is full
+    NNNNNNNNNN.scratch    paged messages that are not durable (see `pages`): of no use to the next run
     torn/                 what was cut off torn tails
     retention/date=.../   segments no longer needed, when they are kept (see `retention`)
     lock                  pid of the owner
@@ -26,6 +27,7 @@ from store.errors import LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
 from store.retention import Extent, RetentionSettings, discard, enforce, retain
 from store.segment import (
+    SCRATCH_SUFFIX,
     SEGMENT_HEADER_BYTES,
     SPARE_SUFFIX,
     Entry,
@@ -188,12 +190,12 @@ class FileLog:
     # -- before and after ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """See Log.  Spares of an earlier run are removed: their numbers are no longer right."""
+        """See Log.  Spares of an earlier run are removed: their numbers are no longer right; and its scratch files."""
         try:
             self._files.make_dir(self.directory)
             self._lock = self._files.lock(f"{self.directory}/lock")
             for name in self._files.list_dir(self.directory):
-                if name.endswith(SPARE_SUFFIX):
+                if name.endswith((SPARE_SUFFIX, SCRATCH_SUFFIX)):
                     self._files.remove(f"{self.directory}/{name}")
         except OSError as error:
             raise self._fail("opening the journal directory", error) from error

@@ -106,6 +106,7 @@ VERSION: Final = 1
 ANYCAST: Final = 0x0002  # the sender asked for anycast ...
 MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the address has
 GROUPED: Final = 0x0008  # a property puts the message in a message group
+VOLATILE: Final = 0x0010  # the message is not durable: never in the journal, only in scratch files (see `pages`)
 
 #: Flag of an ADDRESS, QUEUE or SESSION record that repeats a definition so that the segment can be read alone.
 REPEATED: Final = 0x8000

@@ -43,6 +43,7 @@ _PADDING: Final = tuple(bytes(n) for n in range(_ALIGNMENT))
 
 SUFFIX: Final = ".journal"
 SPARE_SUFFIX: Final = ".spare"
+SCRATCH_SUFFIX: Final = ".scratch"
 
 #: Work allowed when looking for entries behind damage, in bytes checksummed (about a second).  Only bytes made to
 #: look like entries cost that much; then the damage counts as corruption, which is the safe answer.

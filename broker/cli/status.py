@@ -35,7 +35,7 @@ _REFUSALS: Final = {
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-_COUNTS: Final = ("messages", "ready", "scheduled", "delivering", "consumers")
+_COUNTS: Final = ("messages", "ready", "paged", "scheduled", "delivering", "consumers")
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section, kebab
-from broker.config.units import BytesOrUnlimited, Milliseconds, MillisecondsOrOff
+from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 from broker.engine.attributes import FIELDS, NUMBER_MAX, PROPERTY_NAME_CHARS_MAX
 from broker.engine.message import RoutingType
 from broker.engine.settings import (
@@ -18,6 +18,7 @@ from broker.engine.settings import (
     AddressSettings,
     ConfigDelete,
     DeliveryCountPersistence,
+    PageFullPolicy,
     SlowConsumerPolicy,
     SlowConsumerUnit,
 )
@@ -31,6 +32,9 @@ NOT_IN_THIS_VERSION: Final = "not in this version: remove it"
 REFUSED_SETTINGS: Final[dict[str, str]] = {
     "max-redelivery-records": "delivery counts are never forgotten, so there is nothing to set: remove it",
     "page-max-cache-size": "it has no meaning here, and none in Artemis any more: remove it",
+    "page-size-bytes": "paged messages stay in the journal, whose files have journal.segment-size: remove it",
+    "prefetch-page-messages": "what is read back is bounded by max-read-page-messages: remove it",
+    "prefetch-page-bytes": "what is read back is bounded by max-read-page-bytes: remove it",
     "queue-prefetch": "a subscription has its window, stomp-consumer-window-size of its acceptor: remove it",
     "redistribution-delay": "a broker alone has nowhere to hand messages on to: remove it",
     "message-counter-history-day-limit": "whoever scrapes /metrics keeps the history: remove it",
@@ -40,20 +44,8 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
     "auto-delete-jms-queues": "an old name: give auto-delete-queues",
     "auto-delete-jms-topics": "an old name: give auto-delete-addresses",
     "initial-queue-buffer-size": "queues here have no buffer of a fixed size: remove it",
-} | dict.fromkeys(
-    (
-        "disk-full-policy",
-        "page-size-bytes",
-        "max-read-page-messages",
-        "max-read-page-bytes",
-        "prefetch-page-messages",
-        "prefetch-page-bytes",
-        "page-limit-bytes",
-        "page-limit-messages",
-        "page-full-policy",
-    ),
-    NOT_IN_THIS_VERSION,
-)
+    "disk-full-policy": NOT_IN_THIS_VERSION,
+}
 
 
 def _routing_type(value: object) -> object:
@@ -63,9 +55,11 @@ def _routing_type(value: object) -> object:
 
 
 def _full_policy(value: object) -> object:
-    if value == "PAGE":
-        raise ValueError('paging is not in this version: give "BLOCK", "DROP" or "FAIL"')
     return _word(AddressFullPolicy, value)
+
+
+def _page_full_policy(value: object) -> object:
+    return _word(PageFullPolicy, value)
 
 
 def _persistence(value: object) -> object:
@@ -98,6 +92,7 @@ def _word(kind: type[StrEnum], value: object) -> StrEnum:
 
 Routing = Annotated[RoutingType, BeforeValidator(_routing_type)]
 FullPolicy = Annotated[AddressFullPolicy, BeforeValidator(_full_policy)]
+PageFull = Annotated[PageFullPolicy, BeforeValidator(_page_full_policy)]
 Deleting = Annotated[ConfigDelete, BeforeValidator(_config_delete)]
 SlowPolicy = Annotated[SlowConsumerPolicy, BeforeValidator(_slow_policy)]
 SlowUnit = Annotated[SlowConsumerUnit, BeforeValidator(_slow_unit)]
@@ -216,7 +211,17 @@ class AddressSetting(Section):
     max_size_bytes_reject_threshold: BytesOrUnlimited | None = None
     """Memory above which a full address with BLOCK refuses messages of senders that did not stop; -1: it never does."""
     address_full_policy: FullPolicy | None = None
-    """For senders to a full address: BLOCK stops reading from them, FAIL is an error, DROP drops and counts."""
+    """Senders to a full address: BLOCK does not read from them, FAIL is an error, DROP drops and counts, PAGE pages."""
+    max_read_page_bytes: Annotated[Bytes, Field(ge=1)] | None = None
+    """Memory for paged messages of one queue that are read back and not yet delivered."""
+    max_read_page_messages: Annotated[int, Field(ge=-1)] | None = None
+    """The same in messages; -1: no limit but that in bytes."""
+    page_limit_bytes: BytesOrUnlimited | None = None
+    """Paged messages of an address on disk above which page-full-policy holds; -1: no limit."""
+    page_limit_messages: Annotated[int, Field(ge=-1)] | None = None
+    """The same in messages; a message counts once a queue."""
+    page_full_policy: PageFull | None = None
+    """Senders to an address beyond its page limits: DROP drops and counts, FAIL is an error; OFF: no such limits."""
     default_last_value_queue: bool | None = None
     """last-value of queues that do not say."""
     last_value_queue: bool | None = None

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from broker.engine.handling import Handling
 from broker.engine.message import Message, RoutingType
 from broker.engine.queue import Queue
-from broker.engine.settings import AddressFullPolicy, AddressSettings
+from broker.engine.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 
 #: The sets of routing types that there are: each address has one of these.
 _KINDS: Final = {
@@ -41,6 +41,8 @@ class Address:
         "handling",
         "id",
         "name",
+        "paged_bytes",
+        "paged_messages",
         "paused",
         "queues",
         "routed",
@@ -55,6 +57,7 @@ class Address:
         "targets_version",
         "turn",
         "unbound_since",
+        "unpageable",
         "unrouted",
         "warned",
     )
@@ -87,6 +90,9 @@ class Address:
         self.turn = 0  # round-robin among several anycast queues
         self.size_bytes = 0
         self.size_messages = 0
+        self.paged_bytes = 0  # in the tails of its queues: on disk only
+        self.paged_messages = 0
+        self.unpageable = False  # it would page, but has a queue that cannot
         self.routed = 0
         self.unrouted = 0
         self.dropped = 0
@@ -111,7 +117,20 @@ class Address:
     @property
     def blocks(self) -> bool:
         """Whether producers have to wait until messages have left the address."""
-        return self.full and self.settings.address_full_policy is AddressFullPolicy.BLOCK
+        policy = self.settings.address_full_policy
+        return self.full and (
+            policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.PAGE and self.unpageable)
+        )
+
+    @property
+    def page_full(self) -> bool:
+        """Whether its queues have as much on disk as they may, and its settings say what is to be done then."""
+        settings = self.settings
+        if settings.page_full_policy is PageFullPolicy.OFF:
+            return False
+        return (0 <= settings.page_limit_bytes <= self.paged_bytes) or (
+            0 <= settings.page_limit_messages <= self.paged_messages
+        )
 
     def charge(self, messages: list[Message]) -> int:
         """Count messages in; returns their bytes."""

@@ -9,10 +9,12 @@ from broker.engine import alter
 from broker.engine.access import Access, delete_permission, visible
 from broker.engine.address import Address
 from broker.engine.attributes import NOTHING_ASKED, Asked
+from broker.engine.core import Core
 from broker.engine.definitions import address_record, queue_record
 from broker.engine.errors import AlreadyInUse, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView, RoutingType
+from broker.engine.paging import upkeep
 from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.router import Router
@@ -110,8 +112,8 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
     return address
 
 
-def browse(queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:
+def browse(core: Core, queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:
     """The messages of a queue that a filter lets through, with where each is: ready, scheduled or delivering."""
-    for message, place in queue.places():
+    for message, place in upkeep.places(core, queue):
         if filter is None or filter.matches(PropertyView(message)):
             yield message, place

@@ -14,6 +14,8 @@ from broker.engine.attributes import Asked, QueueAttributes, with_asked
 from broker.engine.definitions import address_record, queue_record
 from broker.engine.errors import AlreadyInUse
 from broker.engine.kinds.making import equip
+from broker.engine.paging import depage
+from broker.engine.paging.admit import may_page
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
@@ -43,6 +45,8 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
             " nobody does"
         )
     core = router.core
+    if not may_page(attributes, queue.messages_max):
+        depage.unpage(core, queue)
     kind = queue.kind
     queue.attributes = attributes
     queue.keeps = attributes.non_destructive
@@ -60,6 +64,16 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
     core.dirty[queue] = None
     _define(router, queue)
     return True
+
+
+def limit(router: Router, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
+    """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
+    if (queue.messages_max, queue.drop_oldest) == (messages_max, drop_oldest):
+        return
+    if not may_page(queue.attributes, messages_max):
+        depage.unpage(router.core, queue)
+    queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
+    _define(router, queue)
 
 
 def pause(router: Router, queue: Queue, *, paused: bool) -> bool:

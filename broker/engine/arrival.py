@@ -13,10 +13,13 @@ from broker.engine.address import Address
 from broker.engine.core import Core
 from broker.engine.errors import AddressFull, DiskFull
 from broker.engine.kinds.grouped import bucket
-from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.message import Facts, Message
+from broker.engine.paging import admit
+from broker.engine.paging.tail import Landing
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
-from broker.engine.settings import AddressFullPolicy
+from broker.engine.settings import AddressFullPolicy, PageFullPolicy
+from broker.engine.stored import encode_facts, record_flags
 from store import record
 from store.errors import JournalFull
 from store.record import RemovalReason
@@ -88,8 +91,9 @@ def publish(
     Raises AddressFull (policy FAIL) or DiskFull, before anything changed.
     """
     facts = messages[0].facts
+    full = address.full or core.usage.full
     if checked:
-        if (address.full or core.usage.full) and not _admit(core, address, facts, messages):
+        if full and not _admit(core, address, facts, messages):
             return 0
         if facts.durable:
             reserve(core, messages, essential=False)
@@ -105,7 +109,7 @@ def publish(
     routed = 0
     for queues, run in groups:
         routed += len(run)
-        _place(core, address, facts, queues, run)
+        _place(core, address, queues, run, full=full)
     if routed < len(messages):
         if facts.durable or unrouted is not None:
             taken = {message.id for _, run in groups for message in run}
@@ -151,6 +155,13 @@ def check_admitted(core: Core, address: Address) -> None:
     """Raises AddressFull when the address is full and its policy is FAIL, or it is beyond its reject threshold."""
     policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
     full = policy is AddressFullPolicy.FAIL and (address.full or core.usage.full)
+    if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
+        if address.page_full:
+            raise AddressFull(
+                f"address {address.name} is full: {address.paged_messages} messages of {address.paged_bytes} bytes wait"
+                " on disk"
+            )
+        return
     if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
         if core.usage.disk.full and not address.full:
             raise AddressFull(
@@ -163,8 +174,12 @@ def check_admitted(core: Core, address: Address) -> None:
 
 def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
     """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
-    policy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.FAIL and core.atomic:
+    policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.PAGE:
+        if not address.page_full:
+            return True
+        policy = address.settings.page_full_policy
+    if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and core.atomic:
         return True  # a commit asked for all of its sends before it began
     if not core.atomic:
         check_admitted(core, address)
@@ -184,8 +199,14 @@ def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Me
     core.journal.add(record.dropped(reason, len(messages), size, address.name))
 
 
-def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], messages: list[Message]) -> None:
+def _place(core: Core, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
     """Put a run onto its queues: through the journal where both message and queue are durable."""
+    facts = messages[0].facts
+    paged: list[Queue] = []
+    if full or core.paged:
+        full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
+        full = full and (address.full or core.usage.memory_full)
+        paged = admit.choose(core, facts, queues, full=full)
     if len(queues) > 1:
         for message in messages:
             message.refs = len(queues)
@@ -193,7 +214,7 @@ def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], mess
     core.usage.messages += len(messages)
     durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
     if durable:
-        _store(core, facts, durable, messages)
+        facts_bytes = _store(core, facts, durable, messages)
     for queue in queues:
         queue.counters.added += len(messages)
         if durable and queue.durable:
@@ -202,10 +223,12 @@ def _place(core: Core, address: Address, facts: Facts, queues: list[Queue], mess
         if not admitted:
             continue
         if durable:
+            if paged and queue in paged:
+                admit.expect(core, queue, admitted, facts_bytes)
             queue.landing += len(admitted)
             core.work.landing.append((queue, admitted))
         else:
-            land(core, queue, admitted)
+            land(core, queue, admitted, paged=queue in paged)
 
 
 def keep(core: Core, queue: Queue, message: Message) -> None:
@@ -224,45 +247,36 @@ def keep(core: Core, queue: Queue, message: Message) -> None:
     watch(core, queue, [message])
 
 
-def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> None:
+def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> int:
+    """Add messages to the journal; returns the bytes that each record has for the facts."""
     journal = core.journal
     for queue_id in queue_ids:
         journal.mention(queue_id)
-    journal.add_messages(encode_facts(facts, queue_ids), record_flags(facts), messages)
+    encoded = encode_facts(facts, queue_ids)
+    journal.add_messages(encoded, record_flags(facts), messages)
     segment = journal.segment
     for message in messages:
         message.segment = segment
     journal.space.hold(segment, len(messages))
+    return len(encoded)
 
 
-def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
-    """The part of a MESSAGE record that a run shares."""
-    return record.message_facts(
-        timestamp=facts.timestamp,
-        expiration=facts.expiration,
-        expiry_source=facts.expiry_source,
-        scheduled=facts.scheduled,
-        priority=facts.priority,
-        format=facts.format.number,
-        queue_ids=queue_ids,
-        address=facts.address,
-        user=facts.user,
-        origin=facts.origin,
-        annotations=record.encode_json(facts.annotations) if facts.annotations else b"",
-    )
+def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+    """Messages become ready, or scheduled if their time has not come.
 
-
-def record_flags(facts: Facts) -> int:
-    """The flags of a MESSAGE record."""
-    grouped = record.GROUPED if facts.group else 0
-    if facts.routing_type is None:
-        return grouped
-    return grouped | (record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST)
-
-
-def land(core: Core, queue: Queue, messages: list[Message]) -> None:
-    """Messages become ready, or scheduled if their time has not come."""
+    `paged`: they belong in the queue's tail, though the journal does not have them.
+    """
     facts = messages[0].facts
+    landing: Landing | None = None
+    if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
+        landing = queue.tail.landing.popleft()
+        paged = True
+    if paged:
+        if queue.kind is not None:
+            messages = queue.kind.arrived(core, messages)
+        if messages:
+            admit.enter(core, queue, messages, landing)
+        return
     if facts.group and not queue.grouped and queue.attributes.groups:
         queue.begin_groups()
     if facts.scheduled > core.now:

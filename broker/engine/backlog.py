@@ -27,15 +27,19 @@ _NONE: Final[deque[Message]] = deque(maxlen=0)
 
 
 class Backlog:
-    """Messages ready for delivery.  `len()` is exact; `bytes` is the sum of their sizes."""
+    """Messages ready for delivery.  `len()` is exact.
 
-    __slots__ = ("_discarded", "_high", "_levels", "_size")
+    No message of a priority below `floor` leaves by `pop` and its like: others go first, which are not here.
+    """
+
+    __slots__ = ("_discarded", "_high", "_levels", "_size", "floor")
 
     def __init__(self) -> None:
         self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
         self._discarded: dict[int, None] = {}  # a set takes more, and is nearly always empty
         self._size = 0
         self._high = -1  # no level above this one holds anything
+        self.floor = 0
 
     def __len__(self) -> int:
         return self._size
@@ -47,6 +51,13 @@ class Backlog:
             for message in level:
                 if message.id not in discarded:
                     yield message
+
+    def has(self, priority: int) -> bool:
+        """Whether there is anything of this priority or a higher one."""
+        if not self._discarded:
+            return any(self._levels[priority:])
+        discarded = self._discarded
+        return any(message.id not in discarded for level in self._levels[priority:] for message in level)
 
     def unordered(self) -> Iterator[Message]:
         """All messages, in no order that means anything."""
@@ -97,7 +108,7 @@ class Backlog:
 
     def pop(self) -> Message | None:
         """The next message, or None."""
-        while self._high >= 0:
+        while self._high >= self.floor:
             level = self._levels[self._high]
             while level:
                 message = level.popleft()
@@ -112,7 +123,7 @@ class Backlog:
     def pop_run(self, count: int, size: int) -> list[Message]:
         """Up to `count` messages and, once `size` bytes are reached, no more; at least one if there is any."""
         run: list[Message] = []
-        while self._high >= 0 and count > 0 and size > 0:
+        while self._high >= self.floor and count > 0 and size > 0:
             level = self._levels[self._high]
             if not level:
                 self._high -= 1

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.engine.arrival import encode_facts, record_flags
 from broker.engine.core import Core
 from broker.engine.message import Facts, Message
+from broker.engine.paging import carry
+from broker.engine.paging.tail import Chunk
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.stored import encode_facts, record_flags
 from store import record
 from store.errors import JournalFull
 
@@ -61,7 +63,8 @@ class _Round:
         self.segment = segment
         self.bound = bound
         self.queues = queues  # still to be looked at, the next one last
-        self.found: dict[int, _Found] = {}
+        self.found: dict[int, _Found] = {}  # by the message's id(): queues that paged it have a message each
+        self.paged: list[tuple[Queue, Chunk, list[int]]] = []  # rows of tails, still to be copied
         self.order: list[_Found] | None = None  # still to be copied, the next one last
         self.copied = 0
 
@@ -118,10 +121,10 @@ class Cleaner:
         round = _Round(segment, core.journal.space.bound(segment), list(self._router.queues.values()))
         while round.order is None:
             self._look(round)
-        while round.order:
+        while round.order or round.paged:
             self._copy_slice(round, round.order)
-        for carry in self.forward:
-            carry(segment)
+        for forward in self.forward:
+            forward(segment)
         return round.copied
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -135,16 +138,18 @@ class Cleaner:
             older = queue.older(round.bound)
             for message in older:
                 if message.segment == round.segment:
-                    found = round.found.get(message.id)
+                    found = round.found.get(id(message))
                     if found is None:
-                        found = round.found[message.id] = _Found(message)
+                        found = round.found[id(message)] = _Found(message)
                     found.queues.append(queue)
-            seen += len(older)
+            paged = carry.rows_in(queue, round.segment)
+            round.paged += [(queue, chunk, rows) for chunk, rows in paged]
+            seen += len(older) + len(paged)
             if seen >= SLICE_MESSAGES:
                 break
         if not round.queues:
             # The youngest first in the list: the oldest are taken from its end, and copied in their order.
-            round.order = [round.found[id] for id in sorted(round.found, reverse=True)]
+            round.order = sorted(round.found.values(), key=lambda found: found.message.id, reverse=True)
             round.found = {}
 
     # -- copying ---------------------------------------------------------------------------------------------------
@@ -155,11 +160,14 @@ class Cleaner:
         except JournalFull:
             self._next = self._core.now + FULL_RETRY_MS
             return
-        if not order:
+        if not order and not round.paged:
             self._end(round)
 
     def _copy_slice(self, round: _Round, order: list[_Found]) -> None:
         """Copy the oldest of those that are left.  Raises JournalFull before anything changed."""
+        if not order:
+            self._carry_slice(round)
+            return
         slice, size = order[-SLICE_MESSAGES:], 0
         slice.reverse()
         for count, found in enumerate(slice, 1):
@@ -171,6 +179,21 @@ class Cleaner:
         del order[len(order) - len(slice) :]
         for facts, queues, messages in _runs(slice, round.segment):
             self._copy_run(round, facts, queues, messages)
+
+    def _carry_slice(self, round: _Round) -> None:
+        """The same for paged messages, a chunk of them or several."""
+        size = 0
+        while round.paged and size < SLICE_BYTES:
+            queue, chunk, rows = round.paged[-1]
+            size += carry.size_of(chunk, rows)
+            self._core.journal.reserve(size)
+            del round.paged[-1]
+            round.copied += carry.carry(self._core, queue, chunk, rows, round.segment, self._tell)
+
+    def _tell(self, queue: Queue, messages: list[Message]) -> None:
+        self._restate(queue, messages)
+        for tell in self.copied:
+            tell(queue, messages)
 
     def _copy_run(self, round: _Round, facts: Facts, queues: list[Queue], messages: list[Message]) -> None:
         journal = self._core.journal
@@ -187,9 +210,7 @@ class Cleaner:
         for message in messages:
             message.segment = journal.segment
         for queue in durable:
-            self._restate(queue, messages)
-            for tell in self.copied:
-                tell(queue, messages)
+            self._tell(queue, messages)
         round.copied += len(messages)
 
     def _restate(self, queue: Queue, messages: list[Message]) -> None:

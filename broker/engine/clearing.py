@@ -8,6 +8,7 @@ from typing import Final
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.message import Message
+from broker.engine.paging import depage, upkeep
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
@@ -21,18 +22,18 @@ REMOVE_RUN_MAX: Final = 8192
 def purge(core: Core, queue: Queue) -> int:
     """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
     queue.check_public()
-    messages = _empty(core, queue)
-    queue.counters.purged += len(messages)
-    _remove(core, queue, messages, RemovalReason.PURGED)
-    core.report("queue.purged", queue=queue.name, messages=len(messages))
-    return len(messages)
+    purged = leave_nothing(core, queue)
+    core.report("queue.purged", queue=queue.name, messages=purged)
+    return purged
 
 
-def leave_nothing(core: Core, queue: Queue) -> None:
-    """Nobody consumes any more a queue that keeps nothing then (purge-on-no-consumers)."""
+def leave_nothing(core: Core, queue: Queue) -> int:
+    """Purge a queue, or what nobody consumes any more and keeps nothing then (purge-on-no-consumers); how many."""
     messages = _empty(core, queue)
-    queue.counters.purged += len(messages)
     _remove(core, queue, messages, RemovalReason.PURGED)
+    purged = len(messages) + upkeep.clear(core, queue, RemovalReason.PURGED)
+    queue.counters.purged += purged
+    return purged
 
 
 def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
@@ -54,6 +55,9 @@ def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
         queue.detach(consumer, core.now)
         core.notes.consumer("CONSUMER_CLOSED", consumer)
     _remove(core, queue, messages, RemovalReason.DELETED)
+    upkeep.clear(core, queue, RemovalReason.DELETED)
+    if queue.tail is not None:
+        depage.drop(core, queue)
     router.unbind(queue)
     core.dirty.pop(queue, None)
     core.dirty_later.pop(queue, None)

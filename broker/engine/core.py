@@ -1,9 +1,10 @@
 """What the rooms of the engine share: the journal, the time, chance, the timers, and the work of the open tick.
 
 A tick is one turn of whoever drives the engine.  Within it verbs change state and add records to the open journal
-entry; at its end the entry is sealed.  Three things wait for more than that:
+entry; at its end the entry is sealed.  Four things wait for more than that:
 
     landing     messages stored in the entry: they become ready on their queues once the entry is durable
+    carried     paged messages copied in the entry (cleaning): they can be read there once it is durable
     held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
     waiters     whoever asked to be told (confirmations)
 
@@ -22,10 +23,13 @@ from broker.engine.consumer import Consumer
 from broker.engine.duplicates import Duplicates
 from broker.engine.message import Format, Message
 from broker.engine.notes import Notes
+from broker.engine.paging.tail import Chunk
 from broker.engine.queue import Queue
+from broker.engine.stored import MessageReader
 from broker.engine.timetable import Timetable
 from broker.engine.usage import Usage
 from store.journal import Journal
+from store.pages import Pages
 
 #: Due messages handled in one tick: bounds a tick when a million messages expire in the same second.
 DUE_PER_TICK_MAX: Final = 2048
@@ -50,12 +54,13 @@ class Work:
     `number` counts ticks; `ticket` is the last journal entry of the tick, known when it is sealed.
     """
 
-    __slots__ = ("held", "landing", "number", "ticket", "waiters")
+    __slots__ = ("carried", "held", "landing", "number", "ticket", "waiters")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.ticket = 0
         self.landing: list[tuple[Queue, list[Message]]] = []
+        self.carried: list[tuple[Chunk, list[int]]] = []
         self.held: list[tuple[Consumer, list[Message]]] = []
         self.waiters: dict[Waiter, None] = {}
 
@@ -77,9 +82,14 @@ class Core:
         "journal",
         "notes",
         "now",
+        "paged",
+        "paged_expiries",
+        "pages",
+        "paging",
         "random",
         "report",
         "schedule",
+        "stored",
         "usage",
         "waiting",
         "work",
@@ -88,6 +98,7 @@ class Core:
     def __init__(
         self,
         journal: Journal,
+        pages: Pages,
         *,
         clock: Callable[[], int],
         random: Random,
@@ -96,12 +107,14 @@ class Core:
         global_size_max: int = -1,
     ) -> None:
         self.journal = journal
+        self.pages = pages
         self.duplicates = Duplicates(journal)
         self.notes = Notes()
         self.clock = clock
         self.random = random
         self.report = report
         self.formats = formats
+        self.stored = MessageReader(formats)
         self.now = clock()
         self.usage = Usage(global_size_max)
         self.acknowledged: dict[Consumer, list[Message]] = {}  # settled as consumed, not yet removed
@@ -114,6 +127,10 @@ class Core:
         self.dirty_later: dict[Queue, None] = {}
         self.schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
         self.expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
+        #: Queues that have a tail, addresses (by name) that were reported to page, chunks with messages that expire.
+        self.paged: dict[Queue, None] = {}
+        self.paging: dict[str, None] = {}
+        self.paged_expiries: Timetable[int, tuple[Queue, Chunk]] = Timetable()
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
 

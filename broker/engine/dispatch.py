@@ -13,6 +13,7 @@ from broker.engine import arrival, dead_letter
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.message import Message
+from broker.engine.paging import depage
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 from store import record
@@ -35,12 +36,16 @@ def dispatch(core: Core, router: Router) -> None:
 
 
 def _serve(core: Core, router: Router, queue: Queue) -> None:
-    if queue.consumers and queue.ready and not queue.stopped:
+    if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
         if queue.kind is not None:
             takers = queue.kind.takers(core)
         else:
             takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+        if queue.tail is not None:
+            depage.refill(core, queue, takers)
         _hand_out(core, router, queue, takers)
+        if queue.tail is not None and depage.more(queue, takers):
+            core.dirty_later[queue] = None
     if queue.kind is not None:
         queue.kind.cut(core)
 

@@ -38,6 +38,7 @@ from broker.engine.errors import AlreadyInUse, UnknownDelivery
 from broker.engine.limits import Limits
 from broker.engine.message import Format, Message, RoutingType
 from broker.engine.notes import noting
+from broker.engine.paging import carry, upkeep
 from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
@@ -45,12 +46,12 @@ from broker.engine.removal import settle_acknowledged
 from broker.engine.retained import Retained
 from broker.engine.router import Router
 from broker.engine.sessions import StoredSessions
-from broker.engine.settings import AddressFullPolicy
 from broker.engine.settings_match import SettingsTable
 from broker.engine.subscribe import Wishes, parse_selector
 from broker.engine.transaction import Send, Settlement, Transaction
 from broker.engine.transfer import Selection, Step
 from store.journal import Journal
+from store.pages import Pages
 from store.record import DeadLetterReason
 
 
@@ -61,6 +62,7 @@ class Engine:
         self,
         journal: Journal,
         settings: SettingsTable,
+        pages: Pages,
         *,
         clock: Callable[[], int],
         random: Random,
@@ -70,6 +72,7 @@ class Engine:
     ) -> None:
         self.core = Core(
             journal,
+            pages,
             clock=clock,
             random=random,
             report=report,
@@ -129,6 +132,8 @@ class Engine:
             more = redelivery.release_due(core, DUE_PER_TICK_MAX)
         if self.limits.expiry_scan_period > 0 and _is_due(core.expiries.next_due(), core.now):
             more |= dead_letter.expire_due(core, self.router, DUE_PER_TICK_MAX)
+        if self.limits.expiry_scan_period > 0 and _is_due(core.paged_expiries.next_due(), core.now):
+            more |= upkeep.expire_due(core, self.router, DUE_PER_TICK_MAX)
         more |= self.alarms.run(core.now, DUE_PER_TICK_MAX)
         if self.limits.reaper_period > 0 and core.now >= self._next_reap:
             self._next_reap = core.now + self.limits.reaper_period
@@ -145,9 +150,7 @@ class Engine:
         core = self.core
         times = [t for t in (core.schedule.next_due(), self.alarms.next_due()) if t is not None]
         if self.limits.expiry_scan_period > 0:
-            expiry = core.expiries.next_due()
-            if expiry is not None:
-                times.append(expiry)
+            times += [t for t in (core.expiries.next_due(), core.paged_expiries.next_due()) if t is not None]
         if self.limits.reaper_period > 0:
             times.append(self._next_reap)
         times += [t.deadline for t in self._transactions]
@@ -158,7 +161,7 @@ class Engine:
 
     def _seal(self) -> None:
         core = self.core
-        if core.journal.empty and not (core.work.landing or core.work.held or core.work.waiters):
+        if core.journal.empty and not (core.work.landing or core.work.held or core.work.waiters or core.work.carried):
             return
         work = core.work
         work.ticket = core.journal.commit()
@@ -175,6 +178,8 @@ class Engine:
                 if not queue.deleted:
                     queue.landing -= len(messages)
                     arrival.land(core, queue, messages)
+            for chunk, rows in work.carried:
+                carry.settled(chunk, rows)
             for consumer, messages in work.held:
                 consumer.held -= len(messages)
                 run = [m for m in messages if m.id in consumer.unacked]
@@ -211,15 +216,7 @@ class Engine:
 
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
-        if address.settings.address_full_policy is not AddressFullPolicy.BLOCK:
-            return False
-        if not address.full and not self.core.usage.full:
-            return False
-        if not address.blocked and not self.core.usage.disk.full:  # which has been told
-            self.core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
-        address.blocked[producer] = None
-        self.core.blocking[address] = None
-        return True
+        return sending.block_if_full(self.core, self.router, address, producer)
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -487,7 +484,7 @@ class Engine:
         access.require(Permission.BROWSE, queue.address.name, queue.name)
         filter = parse_selector(selector)
         settle_acknowledged(self.core)
-        return administration.browse(queue, filter)
+        return administration.browse(self.core, queue, filter)
 
 
 def _is_due(due: int | None, now: int) -> bool:

@@ -4,6 +4,7 @@ A message on a queue is in exactly one of these places, and each has its contain
 
     landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it
     backlog      ready for delivery
+    tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
     delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction
 
@@ -30,6 +31,7 @@ from broker.engine.selective import SelectiveBacklog
 if TYPE_CHECKING:
     from broker.engine.address import Address
     from broker.engine.kinds.kind import Kind
+    from broker.engine.paging.tail import Tail
     from broker.engine.sessions import StoredSession
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
@@ -140,6 +142,7 @@ class Queue:
         "stopped",
         "stored",
         "swept",
+        "tail",
         "temporary",
         "unused_since",
         "used",
@@ -178,6 +181,7 @@ class Queue:
         self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
         self.landing = 0  # messages; the tick that stored them has them (`Core.landing_on`)
         self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
+        self.tail: Tail | None = None
         self.expiring = 0  # messages in the backlog that have an expiration
         self.delivering = 0
         self.consumers: list[Consumer] = []
@@ -216,13 +220,18 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        """Messages that a consumer could get now."""
+        """Messages in memory that a consumer could get now."""
         return len(self.backlog) if self.selective is None else len(self.selective)
+
+    @property
+    def paged(self) -> int:
+        """Messages that are ready too, and only on disk."""
+        return 0 if self.tail is None else self.tail.messages
 
     @property
     def message_count(self) -> int:
         """All messages on the queue, wherever they are."""
-        return self.ready + self.landing + len(self.scheduled) + self.delivering
+        return self.ready + self.paged + self.landing + len(self.scheduled) + self.delivering
 
     @property
     def internal(self) -> bool:
@@ -297,13 +306,11 @@ class Queue:
             self.selective.attach(consumer.id, consumer.predicate)
 
     def waiting(self) -> Iterator[Message]:
-        """The ready messages in the order of delivery."""
+        """The ready messages in memory, in the order of delivery."""
         return iter(self.backlog if self.selective is None else self.selective)
 
-    def places(self) -> Iterator[tuple[Message, str]]:
-        """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering."""
-        for message in self.waiting():
-            yield message, "ready"
+    def elsewhere(self) -> Iterator[tuple[Message, str]]:
+        """All messages that landed, are in no transaction and not ready, and where: scheduled or delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
         for consumer in () if self.keeps else self.consumers:
@@ -311,7 +318,7 @@ class Queue:
                 yield message, "delivering"
 
     def older(self, bound: int) -> list[Message]:
-        """All messages that landed and are in no transaction, with identities below `bound`."""
+        """All messages in memory that landed and are in no transaction, with identities below `bound`."""
         found = list((self.backlog if self.selective is None else self.selective).older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
         for consumer in () if self.keeps else self.consumers:
@@ -319,7 +326,10 @@ class Queue:
         return found
 
     def between(self, after: int, below: int) -> list[Message]:
-        """The ready and scheduled messages with identities between these two, oldest first.  Looks at all of them."""
+        """The ready and scheduled messages in memory with identities between these two, oldest first.
+
+        Looks at all of them.
+        """
         ready = self.backlog if self.selective is None else self.selective
         found = [m for m in ready.unordered() if after < m.id < below]
         found += [m for _, m in self.scheduled.values() if after < m.id < below]
@@ -327,7 +337,7 @@ class Queue:
         return found
 
     def clear(self) -> list[Message]:
-        """Take all ready messages out of the line."""
+        """Take all ready messages in memory out of the line."""
         self.expiring = 0
         return self.backlog.clear() if self.selective is None else self.selective.clear()
 

@@ -76,17 +76,18 @@ def _forget(core: Core, messages: list[Message]) -> None:
             released += 1
         if message.facts.address != name:
             if count:
-                _discharge(core, name, size, count)
+                discharge(core, name, size, count)
             name, size, count = message.facts.address, 0, 0
         size += message.size
         count += 1
     if released:
         space.release(segment, released)
     if count:
-        _discharge(core, name, size, count)
+        discharge(core, name, size, count)
 
 
-def _discharge(core: Core, name: str, size: int, count: int) -> None:
+def discharge(core: Core, name: str, size: int, count: int) -> None:
+    """So many messages of an address, of together `size` bytes, are no longer in memory."""
     core.usage.bytes -= size
     core.usage.messages -= count
     address = core.addresses.get(name)

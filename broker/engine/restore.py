@@ -1,27 +1,32 @@
 """The engine's state from the journal: what was stored, less what was removed.
 
 The records are folded in the order of their positions.  While that goes on only identities move about; messages are
-put onto their queues at the end, in their old order, with their delivery counts, schedules and expirations.
+put onto their queues at the end, in their old order, with their delivery counts, schedules and expirations.  Of a queue
+whose address pages, the places of ready messages are noted instead, which become its tail.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import arrival, definitions, duplicates
+from broker.engine import arrival, definitions, duplicates, names
 from broker.engine.address import Address
 from broker.engine.core import Core
 from broker.engine.diverts import Divert, read_divert
 from broker.engine.filter import compile_filter
-from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.message import Format, Message
+from broker.engine.paging import revive
+from broker.engine.paging.admit import may_page, pageable
+from broker.engine.paging.fold import Places, Row
 from broker.engine.queue import DeliveryState, Queue
 from broker.engine.router import Router
 from broker.engine.session_fold import SessionFold
 from broker.engine.sessions import StoredSessions
-from store import decode, record
+from broker.engine.settings import AddressFullPolicy
+from broker.engine.stored import MessageReader
+from store import decode
 from store.record import RecordType
 from store.recovery import RawRecord
 from store.space import Space
@@ -38,16 +43,29 @@ class Restored:
     sessions: int = 0
 
 
-class UnknownFormat(Exception):
-    """The journal holds messages of a protocol that this version does not speak."""
+def _never(definition: definitions.QueueDefinition) -> bool:
+    return False
+
+
+#: What is known of a queue that no message has named yet.
+_UNKNOWN: Final = Places()
 
 
 class Fold:
     """The state while the records are read: definitions, and by queue the messages that are still there."""
 
-    def __init__(self, formats: dict[int, Format], space: Space) -> None:
-        self.formats = formats
+    def __init__(
+        self,
+        formats: dict[int, Format],
+        space: Space,
+        pages: Callable[[definitions.QueueDefinition], bool] = _never,
+        *,
+        now: int = 0,
+    ) -> None:
         self.space = space
+        self.now = now
+        self.pages = pages  # which queues are not read into memory
+        self.places: dict[int, Places | None] = {}  # of the messages of such queues, by id; None: it is another one
         self.addresses: dict[int, definitions.AddressDefinition] = {}
         self.queues: dict[int, definitions.QueueDefinition] = {}
         self.held: dict[int, dict[int, Message]] = {}
@@ -57,98 +75,70 @@ class Fold:
         self.diverts: dict[int, Divert] = {}
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
-        self._groups: dict[tuple[str, bool], Facts] = {}  # of the messages with the same facts
-        self._stored_facts: decode.MessageFacts | None = None
-        self._facts: Facts | None = None
-        self._flags = 0
-        self._decoder = decode.MessageDecoder()
-        self._decode = self._decoder.decode
+        self._stored = MessageReader(formats)
 
     def read(self, records: Iterable[RawRecord]) -> None:
         """Fold all records."""
+        decode_message = self._stored.decode
         for segment, _, _, kind, buffer, offset in records:
             if kind == RecordType.MESSAGE:
-                self._message(self._decode(buffer, offset), segment)
+                self._message(decode_message(buffer, offset), segment, offset, buffer)
                 continue
             read = _READERS.get(kind)
             if read is not None:
                 read(self, segment, buffer, offset)
 
-    def message(self, stored: decode.Message | decode.Copied) -> Message:
-        """A message as its record has it.  Raises UnknownFormat."""
-        facts = self._facts
-        if stored.facts is not self._stored_facts or facts is None or stored.flags != self._flags:
-            self._stored_facts = stored.facts
-            self._flags = stored.flags
-            facts = self._facts = self._read_facts(stored)
-            self._groups.clear()
-        message = Message(facts, stored.head, stored.body)
-        if stored.flags & record.GROUPED:
-            message.facts = self._in_group(message)
-        message.id = stored.id
-        return message
-
-    def _message(self, stored: decode.Message | decode.Copied, segment: int) -> None:
-        message = self.message(stored)
-        message.refs = 0  # counted as its queues are filled
-        message.segment = segment
+    def _message(
+        self, stored: decode.Message | decode.Copied, segment: int, offset: int, buffer: bytes, *, again: bool = False
+    ) -> None:
+        message: Message | None = None
         for queue_id in stored.facts.queue_ids:
+            places = self.places.get(queue_id, _UNKNOWN)
+            if places is _UNKNOWN:
+                places = self._places_of(queue_id)
+            if places is not None and stored.facts.scheduled <= self.now:
+                facts = self._stored.facts(stored)
+                size = int.from_bytes(buffer[offset : offset + 4], "little")
+                row = Row(stored.id, facts.priority, segment, offset, size, facts.expiration)
+                if again:
+                    places.put_again(row)
+                else:
+                    places.put(row)
+                continue
+            if message is None:
+                message = self._stored.message(stored, segment)
             held = self.held.get(queue_id)
             if held is None:
                 held = self.held[queue_id] = {}
             held[stored.id] = message
 
+    def _places_of(self, queue_id: int) -> Places | None:
+        definition = self.queues.get(queue_id)
+        places = Places() if definition is not None and self.pages(definition) else None
+        self.places[queue_id] = places
+        return places
+
     def _copied(self, segment: int, buffer: bytes, offset: int) -> None:
         """A message was written anew, with what else is known of it: the earlier record may be gone, or still there."""
-        copied = self._decoder.decode_copied(buffer, offset)
+        copied = self._stored.decode_copied(buffer, offset)
         self.space.refer(segment, copied.previous)
         for queue_id in copied.facts.queue_ids:
             for tables in (self.counts, self.due, self.sessions.inflight):
                 tables.get(queue_id, {}).pop(copied.id, None)
-        self._message(copied, segment)
+        self._message(copied, segment, offset, buffer, again=True)
         self.disordered.update(copied.facts.queue_ids)
-
-    def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:
-        facts = stored.facts
-        format = self.formats.get(facts.format)
-        if format is None:
-            raise UnknownFormat(
-                f"message {stored.id} is in format {facts.format}, which this version of the broker does not know"
-            )
-        routing_type = None
-        if stored.flags & (record.ANYCAST | record.MULTICAST):
-            routing_type = RoutingType.ANYCAST if stored.flags & record.ANYCAST else RoutingType.MULTICAST
-        annotations: Annotations | None = json.loads(facts.annotations) if facts.annotations else None
-        return Facts(
-            facts.address,
-            format,
-            durable=True,
-            priority=facts.priority,
-            timestamp=facts.timestamp,
-            expiration=facts.expiration,
-            expiry_source=facts.expiry_source,
-            scheduled=facts.scheduled,
-            routing_type=routing_type,
-            user=facts.user,
-            origin=facts.origin,
-            annotations=annotations,
-        )
-
-    def _in_group(self, message: Message) -> Facts:
-        """The facts of a message with its group, which stands among its properties."""
-        group = group_of(PropertyView(message))
-        facts = self._groups.get(group)
-        if facts is None:
-            facts = self._groups[group] = message.facts.in_group(group[0], closes=group[1])
-        return facts
 
     def _about(self, queue_id: int, ids: Iterable[int], segment: int) -> None:
         """A record in `segment` speaks about these messages: it is needed as long as theirs."""
         held = self.held.get(queue_id, {})
+        places = self.places.get(queue_id)
         for id in ids:
             message = held.get(id)
-            if message is not None and message.segment != segment:
-                self.space.refer(segment, message.segment)
+            if message is not None:
+                if message.segment != segment:
+                    self.space.refer(segment, message.segment)
+            elif places is not None and (other := places.segment_of(id)):
+                self.space.refer(segment, other)
 
     def _removed(self, segment: int, buffer: bytes, offset: int) -> None:
         removed = decode.decode_removed(buffer, offset)
@@ -158,6 +148,10 @@ class Fold:
             if table:
                 for id in removed.ids:
                     table.pop(id, None)
+        places = self.places.get(removed.queue_id)
+        if places is not None:
+            for id in removed.ids:
+                places.remove(id)
 
     def _counted(self, segment: int, buffer: bytes, offset: int) -> None:
         counted = decode.decode_counts(buffer, offset)
@@ -192,6 +186,7 @@ class Fold:
         id = decode.decode_definition(buffer, offset).id
         for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
             table.pop(id, None)
+        self.places.pop(id, None)
 
     def _divert(self, segment: int, buffer: bytes, offset: int) -> None:
         definition = decode.decode_definition(buffer, offset)
@@ -248,7 +243,7 @@ _READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
 
 def restore(core: Core, router: Router, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
     """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and whatever reading the journal raises."""
-    fold = Fold(core.formats, core.journal.space)
+    fold = Fold(core.formats, core.journal.space, lambda definition: _pages(router, definition), now=core.now)
     fold.read(records)
     restored = Restored()
     for address_definition in fold.addresses.values():
@@ -262,20 +257,41 @@ def restore(core: Core, router: Router, sessions: StoredSessions, records: Itera
     for queue_definition in fold.queues.values():
         queue = router.restore_queue(queue_definition, compile_filter(queue_definition.filter))
         restored.queues += 1
-        held = fold.held.get(queue.id, {})
-        if queue.id in fold.disordered:
-            held = dict(sorted(held.items()))
-        counts = fold.counts.get(queue.id, {})
-        _fill(core, queue, held, counts, fold.due.get(queue.id, {}))
-        restored.redelivered += sum(1 for id, count in counts.items() if count and id in held)
+        restored.redelivered += _restore_messages(core, fold, queue)
     fold.sessions.finish(sessions, router.queues_by_id, fold.held)
     restored.sessions = len(sessions)
-    restored.messages = core.usage.messages
+    restored.messages = core.usage.messages + sum([queue.paged for queue in core.paged])
     return restored
 
 
+def _pages(router: Router, definition: definitions.QueueDefinition) -> bool:
+    """Whether a queue's ready messages need not come to memory."""
+    if definition.name == names.RETAINED or not may_page(definition.attributes, definition.messages_max):
+        return False
+    return router.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
+
+
+def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
+    """Put the messages of one queue where they belong; returns how many of them have been delivered before."""
+    held = fold.held.setdefault(queue.id, {})
+    counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
+    places = fold.places.get(queue.id) or Places()
+    redelivered = sum(1 for id, count in counts.items() if count and (id in held or places.segment_of(id)))
+    if pageable(queue):
+        held |= revive.pull(core, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
+        for id, timestamp in revive.timestamps(core, places, [id for id, count in counts.items() if count]).items():
+            queue.states[id] = DeliveryState(counts[id], timestamp)
+    else:  # it has changed since its first messages
+        held |= revive.pull_all(core, places)
+    if queue.id in fold.disordered or queue.id in fold.places:
+        held = fold.held[queue.id] = dict(sorted(held.items()))
+    _fill(core, queue, held, counts, due)
+    queue.stored += revive.revive(core, queue, places)
+    return redelivered
+
+
 def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
-    """Put the messages of one queue where they belong."""
+    """Put the messages of one queue in memory."""
     for id, count in counts.items():
         if count and id in held:
             queue.states[id] = DeliveryState(count, held[id].facts.timestamp)

@@ -397,13 +397,6 @@ class Router:
             watcher.queue_made(queue)
         return queue
 
-    def limit_queue(self, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
-        """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
-        if (queue.messages_max, queue.drop_oldest) != (messages_max, drop_oldest):
-            queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
-            if queue.durable:
-                self.core.journal.define(queue.id, queue_record(queue))
-
     def bind(self, queue: Queue) -> None:
         """Hang a queue on its address, so that messages reach it."""
         address = queue.address

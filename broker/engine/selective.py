@@ -26,14 +26,15 @@ STALE_MAX: Final = 1024
 
 
 class _View:
-    """What one consumer may take: identities by priority."""
+    """What one consumer may take: identities by priority; nothing leaves below `floor`, see Backlog."""
 
-    __slots__ = ("count", "levels", "predicate")
+    __slots__ = ("count", "floor", "levels", "predicate")
 
     def __init__(self, predicate: Predicate | None) -> None:
         self.predicate = predicate
         self.levels: list[deque[int]] = [deque() for _ in range(PRIORITIES)]
         self.count = 0
+        self.floor = 0
 
     def add(self, messages: Iterable[Message]) -> None:
         predicate = self.predicate
@@ -54,7 +55,7 @@ class _View:
         self.count += 1
 
     def pop(self, ready: dict[int, Message]) -> Message | None:
-        for level in reversed(self.levels):
+        for level in reversed(self.levels[self.floor :] if self.floor else self.levels):
             while level:
                 self.count -= 1
                 message = ready.pop(level.popleft(), None)
@@ -71,6 +72,16 @@ class _View:
                 if message is not None:
                     return message
         return None
+
+    def has(self, ready: dict[int, Message], priority: int) -> bool:
+        """Whether it has a message of this priority or a higher one; passes what is not ready any more."""
+        for level in reversed(self.levels[priority:]):
+            while level:
+                if level[0] in ready:
+                    return True
+                level.popleft()
+                self.count -= 1
+        return False
 
     def rebuild(self, ready: dict[int, Message]) -> None:
         self.levels = [deque(i for i in dict.fromkeys(level) if i in ready) for level in self.levels]
@@ -142,6 +153,14 @@ class SelectiveBacklog:
     def pop_for(self, key: Hashable) -> Message | None:
         """The next message that this consumer may take, or None."""
         return self._views[key].pop(self._ready)
+
+    def has_for(self, key: Hashable, priority: int) -> bool:
+        """Whether this consumer may take a message of this priority or a higher one."""
+        return self._views[key].has(self._ready, priority)
+
+    def set_floor(self, key: Hashable, floor: int) -> None:
+        """This consumer gets no message of a priority below that."""
+        self._views[key].floor = floor
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
         """A consumer takes other messages than before: match everything that is ready, once."""

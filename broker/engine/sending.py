@@ -19,14 +19,16 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine import arrival, duplicates, letters, move
-from broker.engine.address import Address
+from broker.engine.address import Address, Producer
 from broker.engine.core import Core
 from broker.engine.diverts import Divert
 from broker.engine.errors import DuplicateMessage, EngineError
 from broker.engine.handling import Handling
 from broker.engine.message import INGRESS_TIMESTAMP, Annotations, Message, RoutingType
+from broker.engine.paging import admit
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.settings import AddressFullPolicy
 from store.record import DeadLetterReason
 
 #: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
@@ -258,3 +260,20 @@ def _bury(core: Core, router: Router, address: Address, message: Message) -> Non
         arrival.unroutable(core, address, [message])
         return
     core.report("message.no_route", message=message.id, address=address.name, target=target.name)
+
+
+def block_if_full(core: Core, router: Router, address: Address, producer: Producer) -> bool:
+    """Whether a producer must stop sending to a full address; then it waits among the address's blocked ones."""
+    if not address.full and not core.usage.full:
+        return False
+    policy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.PAGE:
+        if not admit.cannot(core, address, router.bindings.targets(address)):
+            return False
+    elif policy is not AddressFullPolicy.BLOCK:
+        return False
+    if not address.blocked and not core.usage.disk.full:  # which has been told
+        core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+    address.blocked[producer] = None
+    core.blocking[address] = None
+    return True

@@ -22,6 +22,15 @@ class AddressFullPolicy(StrEnum):
     BLOCK = "BLOCK"
     DROP = "DROP"
     FAIL = "FAIL"
+    PAGE = "PAGE"
+
+
+class PageFullPolicy(StrEnum):
+    """What happens to a sender when an address has as much on disk as it may; OFF: it may have any amount."""
+
+    OFF = "OFF"
+    DROP = "DROP"
+    FAIL = "FAIL"
 
 
 class DeliveryCountPersistence(StrEnum):
@@ -102,8 +111,12 @@ class AddressSettings:
     default_group_buckets: int = -1
     default_group_first_key: str = ""
     max_size_bytes_reject_threshold: int = -1
-    # Artemis's PAGE needs paging; until then a full address stops its producers, which loses nothing either.
     address_full_policy: AddressFullPolicy = AddressFullPolicy.BLOCK
+    max_read_page_bytes: int = 20 << 20
+    max_read_page_messages: int = -1
+    page_limit_bytes: int = -1
+    page_limit_messages: int = -1
+    page_full_policy: PageFullPolicy = PageFullPolicy.OFF
     default_queue_routing_type: RoutingType = RoutingType.MULTICAST
     default_address_routing_type: RoutingType = RoutingType.MULTICAST
     auto_create_queues: bool = True

@@ -38,6 +38,7 @@ from broker.engine.message import (
     PropertyView,
     RoutingType,
 )
+from broker.engine.paging import upkeep
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
@@ -121,7 +122,7 @@ def discard(core: Core, queue: Queue, selection: Selection) -> Step:
     """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
     step, run = _begin(core, queue, selection)
     for message in run:
-        arrival.take_out(core, queue, message)
+        _take_out(core, queue, message)
     queue.counters.purged += len(run)
     remove(core, queue, run, RemovalReason.PURGED)
     step.moved = len(run)
@@ -135,9 +136,9 @@ def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[M
     """What the step looks at, and the messages among it that are to be moved."""
     queue.check_public()
     if selection.id:
-        return _one(queue, selection.id)
+        return _one(core, queue, selection.id)
     below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
-    run = queue.between(selection.after, below)[:LOOKED_AT_MAX]
+    run = upkeep.between(core, queue, selection.after, below, LOOKED_AT_MAX)
     complete = len(run) < LOOKED_AT_MAX
     step = Step(below, max(below - 1, 0) if complete else run[-1].id, complete)
     filter = selection.filter
@@ -146,8 +147,8 @@ def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[M
     return step, run
 
 
-def _one(queue: Queue, id: int) -> tuple[Step, list[Message]]:
-    run = queue.between(id - 1, id + 1)
+def _one(core: Core, queue: Queue, id: int) -> tuple[Step, list[Message]]:
+    run = upkeep.between(core, queue, id - 1, id + 1, 1)
     if not run:
         if any(id in consumer.unacked for consumer in queue.consumers):
             raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
@@ -225,10 +226,15 @@ def _move(core: Core, queue: Queue, message: Message, destination: Destination) 
         except DiskFull:
             return DISK_FULL
     arrival.publish(core, destination.address, [copy], targets, checked=False)
-    arrival.take_out(core, queue, message)
+    _take_out(core, queue, message)
     queue.counters.moved += 1
     remove(core, queue, [message], RemovalReason.MOVED)
     return ""
+
+
+def _take_out(core: Core, queue: Queue, message: Message) -> None:
+    if not upkeep.take(core, queue, message):
+        arrival.take_out(core, queue, message)
 
 
 def _annotations(message: Message, queue: Queue, destination: Destination) -> Annotations:

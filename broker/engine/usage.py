@@ -38,6 +38,11 @@ class Usage:
         self.disk = Disk()
 
     @property
+    def memory_full(self) -> bool:
+        """Whether the limit of memory is reached."""
+        return 0 <= self.bytes_max <= self.bytes
+
+    @property
     def full(self) -> bool:
         """Whether a limit is reached."""
         return 0 <= self.bytes_max <= self.bytes or self.disk.full

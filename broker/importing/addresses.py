@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.importing.draft import Draft, Instead
+from broker.importing.draft import Draft
 from broker.importing.kinds import Key, Kind, kind_of, known
 from broker.importing.report import Outcome, Place, place
 from broker.importing.xml import Element
@@ -18,13 +18,6 @@ _RENAMED: Final = {
     "auto-create-jms-topics": "auto-create-addresses",
     "auto-delete-jms-topics": "auto-delete-addresses",
     "last-value-queue": "default-last-value-queue",
-}
-
-#: Second choices for values that this version may not have.
-_INSTEAD: Final = {
-    ("address-full-policy", "PAGE"): Instead(
-        "BLOCK", "paging is not in this version: the producers of a full address wait, so that nothing is lost either"
-    ),
 }
 
 #: Factors of what Artemis has in seconds where Bartleby has a duration.
@@ -70,9 +63,7 @@ def address_settings(element: Element, draft: Draft, _: Element) -> None:
             change = f"{child.name} is an older name" if name != child.name else ""
             key = (SETTINGS, match, name)
             factor = 1000 if name in _SECONDS and kind_of(key) is Kind.DURATION else 1
-            draft.put_text(
-                found, key, child.text, change=change, instead=_INSTEAD.get((name, child.text.upper())), factor=factor
-            )
+            draft.put_text(found, key, child.text, change=change, factor=factor)
         if not setting.children:
             draft.report.left(place(setting, label, ""), "it sets nothing")
 

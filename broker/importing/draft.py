@@ -27,14 +27,6 @@ from broker.importing.report import Outcome, Place, Report
 NO_SUCH_SETTING: Final = "there is no such setting in this version of Bartleby"
 
 
-@dataclass(frozen=True, slots=True)
-class Instead:
-    """The second choice for a value."""
-
-    value: object
-    why: str
-
-
 @dataclass(slots=True)
 class _Claim:
     """Who put a value, and what is to be said of it."""
@@ -42,7 +34,6 @@ class _Claim:
     place: Place
     value: object
     change: str = ""
-    instead: Instead | None = None
     quiet: bool = False
     vital: bool = False
 
@@ -66,7 +57,6 @@ class Draft:
         text: str,
         *,
         change: str = "",
-        instead: Instead | None = None,
         factor: int = 1,
         vital: bool = False,
     ) -> None:
@@ -78,7 +68,7 @@ class Draft:
             return
         if factor != 1 and isinstance(value, int) and value > 0:
             value *= factor
-        self.put(place, key, value, change=change, instead=instead, vital=vital)
+        self.put(place, key, value, change=change, vital=vital)
 
     def put(
         self,
@@ -87,7 +77,6 @@ class Draft:
         value: object,
         *,
         change: str = "",
-        instead: Instead | None = None,
         quiet: bool = False,
         vital: bool = False,
     ) -> None:
@@ -107,7 +96,7 @@ class Draft:
             else:
                 self.report.left(place, f"{first}, as {shown(taken.value)}, which stays")
             return
-        self._claims[key] = _Claim(place, value, change, instead, quiet, vital)
+        self._claims[key] = _Claim(place, value, change, quiet, vital)
         for end in range(1, len(key) + 1):
             self._tables.setdefault(key[:end], {})[key] = None
 
@@ -180,10 +169,6 @@ class Draft:
         for other in found:
             claim = self._claims.get(other)
             if claim is None:  # gone with something vital
-                continue
-            if claim.instead is not None:
-                change = "; ".join(part for part in (claim.change, claim.instead.why) if part)
-                self._claims[other] = _Claim(claim.place, claim.instead.value, change)
                 continue
             self._remove(other)
             if not claim.quiet:

@@ -19,6 +19,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from broker.engine.core import Core
+from broker.engine.paging import upkeep
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 from broker.management.ports import Broker
@@ -95,7 +97,13 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
         refused = self._broker.engine.core.duplicates.refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
-        yield GaugeMetricFamily("broker_messages", "Messages held, each once.", value=usage.messages)
+        yield GaugeMetricFamily("broker_messages", "Messages held in memory, each once.", value=usage.messages)
+        paged = self._broker.engine.core.paged
+        yield GaugeMetricFamily(
+            "broker_paged_messages", "Messages on disk only, each once a queue.", value=sum([q.paged for q in paged])
+        )
+        size = sum([queue.tail.bytes for queue in paged if queue.tail is not None])
+        yield GaugeMetricFamily("broker_paged_bytes", "Their bytes on disk.", value=size)
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
         yield memory
@@ -114,14 +122,15 @@ class BrokerCollector(Collector):
             "Age of the message that is next in line; 0 when none is, absent while a consumer has a selector.",
             labels=["queue"],
         )
-        now = self._broker.engine.core.clock()
+        core = self._broker.engine.core
+        now = core.clock()
         every = self._broker.engine.router.queues.values()
         told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
         named = list(islice(told, QUEUES_MAX))
         for queue in named:
             _add_queue(messages, consumers, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
-                age.add_metric([queue.name], _age(queue, now))
+                age.add_metric([queue.name], _age(core, queue, now))
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, age))
@@ -168,14 +177,15 @@ class BrokerCollector(Collector):
 
 def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:
     messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
+    messages.add_metric([label, "paged"], sum([queue.paged for queue in queues]))
     messages.add_metric([label, "scheduled"], sum(map(len, map(attrgetter("scheduled"), queues))))
     messages.add_metric([label, "delivering"], sum(map(attrgetter("delivering"), queues)))
     messages.add_metric([label, "landing"], sum(map(attrgetter("landing"), queues)))
     consumers.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))))
 
 
-def _age(queue: Queue, now: int) -> float:
-    first = next(queue.waiting(), None)
+def _age(core: Core, queue: Queue, now: int) -> float:
+    first = upkeep.first(core, queue)
     return 0.0 if first is None else max(now - first.facts.timestamp, 0) / 1000
 
 

@@ -14,7 +14,8 @@ from typing import Final
 from broker import __version__
 from broker.clock import wall_ms
 from broker.engine.message import Facts, Format, Message
-from broker.engine.restore import Fold, UnknownFormat
+from broker.engine.restore import Fold
+from broker.engine.stored import UnknownFormat
 from broker.offline.parts import Unusable
 from broker.wiring import formats
 from store import decode

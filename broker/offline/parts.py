@@ -9,7 +9,7 @@ from typing import Final
 from broker.config import Config
 from broker.engine.core import Report
 from broker.engine.errors import EngineError
-from broker.engine.restore import UnknownFormat
+from broker.engine.stored import UnknownFormat
 from broker.machine import this_machine
 from broker.wiring import Parts, assemble, recover
 from store.errors import DirectoryLocked, JournalError

@@ -18,7 +18,7 @@ from typing import Any, Final
 from broker.engine.errors import InvalidSelector
 from broker.engine.filter import Filter
 from broker.engine.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
-from broker.engine.restore import Fold, UnknownFormat
+from broker.engine.stored import MessageReader, UnknownFormat
 from broker.engine.subscribe import parse_selector
 from broker.offline.exporting import Line, message_line
 from broker.offline.parts import Unusable
@@ -27,7 +27,6 @@ from store import decode
 from store.files import Files
 from store.reading import Segments
 from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
-from store.space import Space
 
 #: Reasons by which a message may have left its queue and be brought back; of those that were dropped or unroutable the
 #: journal has no more than a count.
@@ -112,7 +111,7 @@ class Replaying:
         self.found = Found()
         self._wanted = wanted
         self._source = Segments(files, directory)
-        self._fold = Fold({format.number: format for format in formats()}, Space())
+        self._stored = MessageReader({format.number: format for format in formats()})
         self._decoder = decode.MessageDecoder()
         self._progress = progress
         self._queues: dict[int, tuple[str, str]] = {}
@@ -186,7 +185,7 @@ class Replaying:
         copied = HEAD.unpack_from(buffer, offset)[1] == RecordType.COPIED
         read = self._decoder.decode_copied if copied else self._decoder.decode
         try:
-            return self._fold.message(read(buffer, offset))
+            return self._stored.message(read(buffer, offset), 0)
         except UnknownFormat as unknown:
             raise Unusable(str(unknown)) from unknown
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from broker.engine import redelivery
@@ -267,6 +268,10 @@ class OutgoingLink:
             self._owner.engine.close_consumer(self.consumer, how)
 
 
+#: Messages that a browser is sent at a time: those of a long queue do not all come to memory.
+BROWSED_MAX: Final = 1_000
+
+
 class BrowsingLink:
     """A browser: copies of what is on the queue when it first asks, in the order of delivery, each once."""
 
@@ -274,7 +279,8 @@ class BrowsingLink:
         self.link = link
         self._owner = owner
         self._source = messages
-        self._messages: deque[Message] | None = None
+        self._messages: Iterator[Message] | None = None
+        self._next: Message | None = None
         self._encoder = Encoder()
         self._paused = False
 
@@ -287,9 +293,11 @@ class BrowsingLink:
     def more_room(self) -> None:
         """See Outgoing."""
         if self._messages is None:
-            self._messages = deque(message for message, place in self._source if place != "scheduled")
-        while self._messages and self.link.room and not self._paused:
-            batch = [self._messages.popleft() for _ in range(min(self.link.room, len(self._messages)))]
+            self._messages = (message for message, place in self._source if place != "scheduled")
+            self._next = next(self._messages, None)
+        while self._next is not None and self.link.room and not self._paused:
+            batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
+            self._next = next(self._messages, None)
             payloads, _ = self._encoder.encode(batch, {}, self._owner.engine.now, self.link.message_bytes_max)
             if payloads:
                 self._owner.sent(self, sum([message.size for message in batch]))
@@ -297,7 +305,7 @@ class BrowsingLink:
 
     def finish_drain(self) -> bool:
         """See Outgoing."""
-        if self._messages or self._paused:
+        if self._next is not None or self._paused:
             return False
         if self.link.drain:
             self.link.send_drained()
@@ -317,7 +325,7 @@ class BrowsingLink:
 
     def close(self, how: Return) -> None:
         """See Outgoing."""
-        self._messages = deque()
+        self._messages, self._next = iter(()), None
 
 
 def _text(error: Error | None) -> str:

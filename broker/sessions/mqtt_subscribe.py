@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine import redelivery
+from broker.engine import alter, redelivery
 from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.definitions import queue_record
@@ -182,7 +182,7 @@ class Subscriptions:
         )
         consumer = engine.subscribe(session.deliveries, wishes)
         if existing is None:
-            engine.router.limit_queue(consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
+            alter.limit(engine.router, consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
         consumer.queue.durable_only = False
         session.deliveries.add(subscription, consumer)
 

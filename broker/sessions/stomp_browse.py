@@ -6,7 +6,6 @@ A browser gets what is on the queue when it comes, in the order of delivery, eac
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from broker.engine.consumer import AckMode
@@ -26,7 +25,7 @@ from protocols.stomp.headers import escape
 class Browser(Rendering):
     """A SUBSCRIBE that only looks.  With `acknowledged` the peer may say that it has a message, which means nothing."""
 
-    __slots__ = ("_messages",)
+    __slots__ = ("_messages", "_next")
 
     def __init__(
         self,
@@ -40,7 +39,8 @@ class Browser(Rendering):
         acknowledged: bool,
     ) -> None:
         super().__init__(id, number, queue, prefix, version, acknowledged=acknowledged)
-        self._messages = deque(messages)
+        self._messages = iter(messages)
+        self._next = next(self._messages, None)
 
     def more(self, out: list[bytes], bytes_max: int) -> tuple[int, bool]:
         """Append frames to `out` until they have so many bytes, the last may exceed them; how many, and if all came.
@@ -48,11 +48,11 @@ class Browser(Rendering):
         What STOMP has no words for is left out.
         """
         taken = 0
-        while self._messages and taken < bytes_max:
-            message = self._messages.popleft()
-            taken += message.size
-            self.encode(out, [message])
-        if self._messages:
+        while self._next is not None and taken < bytes_max:
+            taken += self._next.size
+            self.encode(out, [self._next])
+            self._next = next(self._messages, None)
+        if self._next is not None:
             return taken, False
         destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
         headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", self.number + b",0")]
@@ -64,7 +64,7 @@ class Browser(Rendering):
 
     def close(self, engine: Engine, how: Return) -> None:
         """The end: nothing has been taken."""
-        self._messages.clear()
+        self._messages, self._next = iter(()), None
 
 
 class Browsers:
@@ -88,7 +88,7 @@ class Browsers:
         if not isinstance(queue, Queue):
             raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
         found = self._engine.browse(queue, wishes.selector, access=wishes.access)
-        messages = [message for message, place in found if place != "scheduled"]
+        messages = (message for message, place in found if place != "scheduled")
         self._made += 1
         number = b"b%d" % self._made  # no consumer's
         acknowledged = wishes.ack_mode is not AckMode.AUTO

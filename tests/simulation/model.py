@@ -33,6 +33,7 @@ class Place(Enum):
 class Copy:
     """A message on a queue.  Times in ms; `by` is who has it, `tx` in which transaction it was settled.
 
+    `moved`: it was with a consumer, or waited for its time; where pages are, it goes before what was not.
     `asked` is the time for which its producer scheduled it, `origin` the queue from which it was moved here.
     """
 
@@ -50,6 +51,7 @@ class Copy:
     asked: int = 0
     origin: str = ""
     died: bool = False
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Model:
         self._seq += 1
         copy.seq = self._seq
         copy.place = Place.SCHEDULED if copy.due > self.now else Place.READY
+        copy.moved = copy.due > self.now
         queue.copies[copy.key] = copy
 
     # -- deliveries ------------------------------------------------------------------------------------------------
@@ -148,7 +151,7 @@ class Model:
         assert not 0 < copy.expires <= self.now, f"{key} came after its time"
         assert redelivered == (copy.failures > 0), f"{key}: redelivered:{redelivered} after {copy.failures} failures"
         assert not (taking.single and taking.has), f"{key} came to {sub}, which has one and wants no more"
-        copy.place, copy.by = Place.HELD, sub
+        copy.place, copy.by, copy.moved = Place.HELD, sub, True
         taking.has.append(key)
         if taking.mode == "auto":
             self.settle(sub, key, "ack")

@@ -59,22 +59,15 @@ _ACTIONS: Final[dict[str, float]] = {
 class Sim:
     """The broker, its clients, and the model beside it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, settings: dict[str, object] | None = None) -> None:
         self.random = Random(seed)
         self.strict = seed % 3 == 0
         mode = "strict" if self.strict else "on-return"
-        others: list[dict[str, object]] = [
-            {"match": name, "delivery-count-persistence": mode} for name in ("plain", "news", DLQ, EXPIRY)
-        ]
+        every = {"delivery-count-persistence": mode, **(settings or {})}
         config = small(
-            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3, "delivery-count-persistence": mode},
-            {
-                "match": "deadly",
-                "dead-letter-address": "",
-                "max-delivery-attempts": 2,
-                "delivery-count-persistence": mode,
-            },
-            *others,
+            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3, **every},
+            {"match": "deadly", "dead-letter-address": "", "max-delivery-attempts": 2, **every},
+            *({"match": name, **every} for name in ("plain", "news", DLQ, EXPIRY)),
         )
         self.broker = SimBroker(config, seed=seed)
         self.model = Model()
@@ -83,6 +76,8 @@ class Sim:
         self.deliveries: dict[tuple[Sub, Key], ServerFrame] = {}
         self.aliases: dict[str, str] = {}  # what the model calls the queues of temporary subscriptions
         self.numbers = 0
+        self.pages = bool(settings)
+        self.selected: set[str] = set()  # queues of which selectors may have brought back some of what is paged
         for name in _QUEUES:
             self.model.queues[name] = QueueModel(name, self.rules(name))
         # Every queue exists from the start, so that the model need not know what is made when.
@@ -154,8 +149,9 @@ class Sim:
             c = real.counters
             gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
-        sizes = self.broker.engine.core.usage
-        assert (sizes.messages == 0) == (not any(queue.copies for queue in self.model.queues.values()))
+        core = self.broker.engine.core
+        empty = not any(queue.copies for queue in self.model.queues.values())
+        assert (core.usage.messages + sum(queue.paged for queue in core.paged) == 0) == empty
 
     def key_of(self, body: bytes, annotations: dict[str, str | int] | None, queue: str) -> Key:
         return body, self.known_as(str((annotations or {}).get("_AMQ_DL_FIRST_QUEUE", queue)))
@@ -223,6 +219,8 @@ class Sim:
 
     def subscribed(self, sub: Sub, taking: Taking, headers: dict[str, str]) -> None:
         window = "0" if taking.single else "-1"
+        if taking.selector:
+            self.selected.add(taking.queue)
         self.model.subs[sub] = taking
         ready = [c for c in self.model.queues[taking.queue].copies.values() if c.place is Place.READY]
         self.done(sub[0], "SUBSCRIBE", {**headers, "id": sub[1], "ack": taking.mode, "consumer-window-size": window})
@@ -236,6 +234,10 @@ class Sim:
             return
         expected = [c for c in sorted(ready, key=lambda c: (-c.priority, c.seq)) if wants(taking.selector, c)]
         assert {f.body for f in got} == {c.key[0] for c in expected}
+        if self.pages:  # what was in memory goes before what was not
+            expected = [] if taking.queue in self.selected else [c for c in expected if not c.moved]
+            unmoved = {c.key[0] for c in expected}
+            got = [f for f in got if f.body in unmoved]
         for durable in (False, True):  # those that wait for the disk do not hold up the others
             ordered = [f.body for f in got if f.headers["persistent"] == str(durable).lower()]
             assert ordered == [c.key[0] for c in expected if c.durable is durable], "by priority, first in, first out"
@@ -387,6 +389,7 @@ class Sim:
         self.aliases = {r: n for r, n in self.aliases.items() if n not in self.model.queues}
         self.observe()
         self.compare()
+        self.selected.clear()
         check_accounts(self.broker)
 
 

@@ -269,6 +269,14 @@ class SimFiles:
             raise self.error(Fault.EIO)
         return self.used(), ENDLESS if self.capacity is None else max(self.capacity - self.used(), 0)
 
+    def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
+        self._read_step("read_range", path)
+        return bytes(self._node(path).current[offset : offset + nbytes])
+
+    def will_need(self, path: str, offset: int, nbytes: int) -> None:
+        self._read_step("will_need", path)
+        self._node(path)
+
     def _read_step(self, operation: str, path: str) -> None:
         if self.step(operation, path) is Fault.CRASH:
             raise Crash

@@ -65,6 +65,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "store.decode",
         "store.errors",
         "store.journal",
+        "store.pages",
         "store.record",
         "store.recovery",
         "store.space",

@@ -66,11 +66,12 @@ def test_queue_list_shows_all_queues_over_several_calls(tmp_path: Path, monkeypa
             "type",
             "messages",
             "ready",
+            "paged",
             "scheduled",
             "delivering",
             "consumers",
         ]
-        assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0"]
+        assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0", "0"]
         assert len(lines) == 6
 
     operate(tmp_path, check)

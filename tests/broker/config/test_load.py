@@ -248,16 +248,16 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
         ("[[address-settings]]\n", "address-settings[0].match", "", "this key is needed: add it"),
         ("[address-settings]\n", "address-settings", "", "give a list"),
         (
-            '[[address-settings]]\nmatch = "#"\naddress-full-policy = "PAGE"\n',
-            'address-settings["#"].address-full-policy',
+            '[[address-settings]]\nmatch = "#"\npage-full-policy = "PAGE"\n',
+            'address-settings["#"].page-full-policy',
             '"PAGE"',
-            "paging is not in this version",
+            'give one of "OFF", "DROP", "FAIL"',
         ),
         (
             '[[address-settings]]\nmatch = "#"\naddress-full-policy = "STOP"\n',
             'address-settings["#"].address-full-policy',
             '"STOP"',
-            'give one of "BLOCK", "DROP", "FAIL"',
+            'give one of "BLOCK", "DROP", "FAIL", "PAGE"',
         ),
         (
             '[[address-settings]]\nmatch = "#"\ndelivery-count-persistence = true\n',
@@ -278,10 +278,10 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
             "did you mean max-size-bytes?",
         ),
         (
-            '[[address-settings]]\nmatch = "#"\npage-limit-messages = 10\n',
-            'address-settings["#"].page-limit-messages',
+            '[[address-settings]]\nmatch = "#"\npage-size-bytes = 10\n',
+            'address-settings["#"].page-size-bytes',
             "10",
-            "not in this version: remove it",
+            "paged messages stay in the journal",
         ),
         (
             '[[security-settings]]\nmatch = "#"\nview = ["admin"]\n',

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.engine import cleaning
 from broker.engine.message import RoutingType
+from broker.engine.paging import upkeep
 from broker.engine.redelivery import rejected
 from store import decode
 from tests.broker.engine.bench import Bench
@@ -113,7 +114,7 @@ def known(bench: Bench) -> dict[bytes, tuple[int, int, str, int, int]]:
     found = {}
     for name in ("a", "b"):
         queue = bench.queue(name)
-        for message, place in queue.places():
+        for message, place in upkeep.places(bench.engine.core, queue):
             due = queue.scheduled.get(message.id, (0, message))[0]
             count = queue.delivery_count(message.id)
             found[message.body] = (message.id, count, place, due, message.facts.expiration)

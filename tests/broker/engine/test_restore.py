@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine import redelivery, restore
 from broker.engine.message import Facts, RoutingType
-from broker.engine.restore import UnknownFormat
+from broker.engine.stored import UnknownFormat
 from store import decode
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records
@@ -156,4 +156,4 @@ def test_a_format_that_this_version_does_not_know() -> None:
     fold = restore.Fold({}, bench.engine.core.journal.space)
     stored = next(r for r in journal_records(bench.broker) if isinstance(r, decode.Message))
     with pytest.raises(UnknownFormat, match="format 1"):
-        fold._message(stored, 1)
+        fold._message(stored, 1, 0, b"")

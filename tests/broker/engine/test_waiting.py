@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine import alter
 from broker.engine.message import RoutingType
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench, Taker
@@ -19,7 +20,7 @@ def limited(messages_max: int, *, drop_oldest: bool, durable: bool = True) -> Be
     for name in ("q", "other"):
         queue = engine.router.create_queue(address, name, MULTICAST, durable=durable)
         if name == "q":
-            engine.router.limit_queue(queue, messages_max, drop_oldest=drop_oldest)
+            alter.limit(engine.router, queue, messages_max, drop_oldest=drop_oldest)
     bench.run()
     return bench
 
@@ -141,7 +142,7 @@ def test_the_limit_is_part_of_the_queue() -> None:
     bench = limited(2, drop_oldest=True).restart()
     queue = bench.queue("q")
     assert (queue.messages_max, queue.drop_oldest) == (2, True)
-    bench.enter().router.limit_queue(queue, -1, drop_oldest=False)
+    alter.limit(bench.enter().router, queue, -1, drop_oldest=False)
     bench.run()
     queue = bench.restart().queue("q")
     assert (queue.messages_max, queue.drop_oldest) == (-1, False)

@@ -73,12 +73,15 @@ def test_address_settings(tmp_path: Path) -> None:
     assert "older name" in finding(found, 'address-setting "orders.#": auto-create-jms-queues').why
 
 
-def test_paging_is_taken_or_its_place_is_told(tmp_path: Path) -> None:
-    settings = '<address-setting match="a"><address-full-policy>PAGE</address-full-policy></address-setting>'
+def test_paging_is_taken(tmp_path: Path) -> None:
+    settings = (
+        '<address-setting match="a"><address-full-policy>PAGE</address-full-policy>'
+        "<page-limit-messages>5</page-limit-messages><page-size-bytes>1M</page-size-bytes></address-setting>"
+    )
     tables, found = imported(core(f"<address-settings>{settings}</address-settings>"), tmp_path)
-    told = finding(found, 'address-setting "a": address-full-policy')
-    expected = {"PAGE": Outcome.TAKEN, "BLOCK": Outcome.CHANGED}
-    assert told.outcome is expected[setting(tables, "a")["address-full-policy"]]
+    assert setting(tables, "a") == {"match": "a", "address-full-policy": "PAGE", "page-limit-messages": 5}
+    assert finding(found, 'address-setting "a": address-full-policy').outcome is Outcome.TAKEN
+    assert "paged messages stay in the journal" in finding(found, 'address-setting "a": page-size-bytes').why
 
 
 def test_seconds_of_artemis_are_durations(tmp_path: Path) -> None:

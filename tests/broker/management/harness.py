@@ -30,6 +30,7 @@ from broker.sessions.turn import Turn
 from store.files import OsFiles
 from store.journal import Journal
 from store.log import Counters, FileLog, LogSettings
+from store.pages import FilePages
 from store.writer import InlineWriter
 from tests.support.sim_gate import InlineRunner, cheap_user
 
@@ -74,6 +75,7 @@ class TestBroker:
         self.engine = Engine(
             journal,
             SettingsTable(SETTINGS, asdict(AddressSettings())),
+            FilePages(OsFiles(), log.directory, log.path),
             clock=self.clock,
             random=Random(1),
             report=ignore,

@@ -56,6 +56,8 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_start_time_seconds",
             "broker_ready",
             "broker_messages",
+            "broker_paged_messages",
+            "broker_paged_bytes",
             "broker_messages_duplicate_total",
             "broker_queues",
             "broker_addresses",

@@ -11,6 +11,7 @@ import pytest
 
 from broker.config import Config, load
 from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.paging import upkeep
 from broker.engine.redelivery import rejected
 from broker.engine.subscribe import Wishes
 from broker.offline.compacting import compact
@@ -92,7 +93,7 @@ def everything(broker: Stopped) -> dict[str, list[tuple[Any, ...]]]:
     for name, queue in broker.parts.engine.router.queues.items():
         found[name] = sorted(
             (*told(m), queue.delivery_count(m.id), queue.scheduled.get(m.id, (0, m))[0], place)
-            for m, place in queue.places()
+            for m, place in upkeep.places(broker.parts.engine.core, queue)
         )
     return found
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from broker.cli.main import cli
+from broker.engine import alter
 from broker.engine.message import Message
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.expiry import expiry
@@ -43,7 +44,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         router = bench.enter().router
         address = router.create_address(f"limited.{name}", {MULTICAST})
         queue = router.create_queue(address, name, MULTICAST, durable=True)
-        router.limit_queue(queue, 2, drop_oldest=drop_oldest)
+        alter.limit(router, queue, 2, drop_oldest=drop_oldest)
         bench.sent(address.name, *[b"%d" % n for n in range(5)], routing_type=MULTICAST)
     address, _ = bench.enter().router.destination("brief", MULTICAST)
     facts = bench.facts("brief", expiration=bench.broker.now + 1000)

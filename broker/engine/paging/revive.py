@@ -1,0 +1,69 @@
+"""The end of a restart: the places that the journal gave become tails.
+
+What has to be in memory is read now: messages that wait for their redelivery or were in flight to a stored session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.engine.core import Core
+from broker.engine.message import Message
+from broker.engine.paging.admit import tail_of
+from broker.engine.paging.fold import Places, Row
+from broker.engine.paging.rows import watch
+from broker.engine.queue import Queue
+
+
+def pull(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
+    """Messages that are to be in memory, by id; what cannot be read stays where it is."""
+    pulled = _read(core, places, ids)
+    for id in pulled:
+        places.remove(id)
+    return pulled
+
+
+def pull_all(core: Core, places: Places) -> dict[int, Message]:
+    """All messages, for a queue that cannot have a tail any more."""
+    return pull(core, places, places.ids())
+
+
+def timestamps(core: Core, places: Places, ids: Iterable[int]) -> dict[int, int]:
+    """When these messages were sent, by id, in ms; 0 for what cannot be read."""
+    wanted = [id for id in ids if places.segment_of(id)]
+    found = _read(core, places, wanted)
+    return {id: found[id].facts.timestamp if id in found else 0 for id in wanted}
+
+
+def _read(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
+    rows = [row for id in ids if (row := places.get(id)) is not None]
+    rows.sort(key=_place)
+    buffers = core.pages.read([r.segment for r in rows], [r.offset for r in rows], [r.size for r in rows])
+    found: dict[int, Message] = {}
+    for row, buffer in zip(rows, buffers, strict=True):
+        if buffer is not None:
+            message = core.stored.read(*buffer, id=row.id, size=row.size, segment=row.segment)
+            if message is not None:
+                found[row.id] = message
+    return found
+
+
+def _place(row: Row) -> tuple[int, int]:
+    return row.segment, row.offset
+
+
+def revive(core: Core, queue: Queue, places: Places) -> int:
+    """Make the queue's tail; returns how many messages it has."""
+    if not len(places):
+        return 0
+    tail = tail_of(core, queue)
+    by_segment: dict[int, int] = {}
+    for row in places.take_all():
+        chunk = tail.add(row.priority, row.id, row.segment, row.offset, row.size, row.expiration)
+        if row.expiration:
+            watch(core, queue, chunk, row.expiration)
+        by_segment[row.segment] = by_segment.get(row.segment, 0) + 1
+    for segment, count in by_segment.items():
+        core.journal.space.hold(segment, count)
+    queue.counters.added += tail.messages
+    return tail.messages

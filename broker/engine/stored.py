@@ -1,0 +1,123 @@
+"""Messages as records say them, both ways: the engine's facts to bytes, and back.
+
+What a run of messages shares stands in each of their records, and is made into one `Facts` object again.
+"""
+
+from __future__ import annotations
+
+import json
+
+from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
+from store import decode, record
+from store.record import HEAD, RecordError, RecordType
+
+
+class UnknownFormat(Exception):
+    """The journal holds messages of a protocol that this version does not speak."""
+
+
+def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
+    """The part of a MESSAGE record that a run shares."""
+    return record.message_facts(
+        timestamp=facts.timestamp,
+        expiration=facts.expiration,
+        expiry_source=facts.expiry_source,
+        scheduled=facts.scheduled,
+        priority=facts.priority,
+        format=facts.format.number,
+        queue_ids=queue_ids,
+        address=facts.address,
+        user=facts.user,
+        origin=facts.origin,
+        annotations=record.encode_json(facts.annotations) if facts.annotations else b"",
+    )
+
+
+def record_flags(facts: Facts) -> int:
+    """The flags of a MESSAGE record."""
+    flags = record.GROUPED if facts.group else 0
+    if not facts.durable:
+        flags |= record.VOLATILE
+    if facts.routing_type is None:
+        return flags
+    return flags | (record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST)
+
+
+class MessageReader:
+    """Makes messages of records.  Those that follow each other with equal facts share them."""
+
+    def __init__(self, formats: dict[int, Format]) -> None:
+        self.formats = formats
+        self._decoder = decode.MessageDecoder()
+        self._groups: dict[tuple[str, bool], Facts] = {}  # of the messages with the same facts
+        self._stored_facts: decode.MessageFacts | None = None
+        self._facts: Facts | None = None
+        self._flags = 0
+        self.decode = self._decoder.decode
+        self.decode_copied = self._decoder.decode_copied
+
+    def facts(self, stored: decode.Message | decode.Copied) -> Facts:
+        """The facts of a message but for its group.  Raises UnknownFormat."""
+        facts = self._facts
+        if stored.facts is not self._stored_facts or facts is None or stored.flags != self._flags:
+            self._stored_facts = stored.facts
+            self._flags = stored.flags
+            facts = self._facts = self._read_facts(stored)
+            self._groups.clear()
+        return facts
+
+    def message(self, stored: decode.Message | decode.Copied, segment: int) -> Message:
+        """The message, which no queue holds yet (`refs` is 0).  Raises UnknownFormat."""
+        message = Message(self.facts(stored), stored.head, stored.body)
+        if stored.flags & record.GROUPED:
+            message.facts = self._in_group(message)
+        message.id = stored.id
+        message.refs = 0
+        message.segment = segment
+        return message
+
+    def read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int) -> Message | None:
+        """The message `id`, whose record of `size` bytes is here; None if it is not that."""
+        length, type, version, _ = HEAD.unpack_from(buffer, offset)
+        if length != size or version != record.VERSION or type not in (RecordType.MESSAGE, RecordType.COPIED):
+            return None
+        try:
+            stored: decode.Message | decode.Copied
+            stored = self.decode(buffer, offset) if type == RecordType.MESSAGE else self.decode_copied(buffer, offset)
+            return self.message(stored, segment) if stored.id == id else None
+        except (RecordError, UnknownFormat, ValueError):
+            return None
+
+    def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:
+        facts = stored.facts
+        format = self.formats.get(facts.format)
+        if format is None:
+            raise UnknownFormat(
+                f"message {stored.id} is in format {facts.format}, which this version of the broker does not know"
+            )
+        routing_type = None
+        if stored.flags & (record.ANYCAST | record.MULTICAST):
+            routing_type = RoutingType.ANYCAST if stored.flags & record.ANYCAST else RoutingType.MULTICAST
+        annotations: Annotations | None = json.loads(facts.annotations) if facts.annotations else None
+        return Facts(
+            facts.address,
+            format,
+            durable=not stored.flags & record.VOLATILE,
+            priority=facts.priority,
+            timestamp=facts.timestamp,
+            expiration=facts.expiration,
+            expiry_source=facts.expiry_source,
+            scheduled=facts.scheduled,
+            routing_type=routing_type,
+            user=facts.user,
+            origin=facts.origin,
+            annotations=annotations,
+        )
+
+    def _in_group(self, message: Message) -> Facts:
+        """The facts of a message with its group, which stands among its properties."""
+        group = group_of(PropertyView(message))
+        facts = self._groups.get(group)
+        if facts is None:
+            facts = self._groups[group] = message.facts.in_group(group[0], closes=group[1])
+        return facts

@@ -1,0 +1,183 @@
+"""Messages read back one by one: what paging needs of the disk.
+
+A message that waits beyond the memory limit is known by its place: segment, offset and length of its record.  Durable
+messages lie in the journal's segments.  Others are written to scratch files beside them, one behind the other, as
+MESSAGE records; their segments have numbers from SCRATCH_FIRST on.  A scratch file goes when nothing in it is needed,
+and the next run of the broker removes what is left.
+
+Nothing here changes the journal.  What cannot be read is told (None), and lies where it lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from store.files import File, Files, write_all
+from store.segment import SCRATCH_SUFFIX
+
+#: The first number of a scratch segment; the journal's would reach it after 128 PiB.
+SCRATCH_FIRST: Final = 1 << 31
+
+#: Bytes of a scratch file: as a segment, so that one message that stays does not keep much.
+SCRATCH_BYTES: Final = 64 << 20
+
+#: Bytes between two records that are read and thrown away rather than read around: as much as a disk's read-ahead.
+GAP_BYTES_MAX: Final = 32 << 10
+
+#: Bytes of one read at most, unless a record is larger: two such buffers are in memory at a time.
+READ_BYTES_MAX: Final = 4 << 20
+
+#: A record in a buffer: the buffer, and its offset in it.
+Found = tuple[bytes, int]
+
+
+class Pages(Protocol):
+    """What the engine needs.  `full`: the last attempt to write failed, most likely for want of room."""
+
+    full: bool
+
+    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found | None]:
+        """The records at these places, each whole; None for what cannot be read."""
+
+    def will_need(self, segment: int, offset: int, nbytes: int) -> None:
+        """Records in this part of a segment are read soon."""
+
+    def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
+        """Keep `count` records, one behind the other, in a scratch file; its segment and the first one's offset.
+
+        None if that failed.
+        """
+
+    def release(self, segment: int, count: int) -> None:
+        """So many records in a scratch file are no longer needed."""
+
+
+class FilePages:
+    """Pages in the directory of a journal; `path` tells where a segment of it is."""
+
+    def __init__(
+        self, files: Files, directory: str, path: Callable[[int], str], *, scratch_bytes: int = SCRATCH_BYTES
+    ) -> None:
+        self.full = False
+        self._files = files
+        self._directory = directory
+        self._path = path
+        self._scratch_bytes = scratch_bytes
+        self._scratch = SCRATCH_FIRST - 1  # the newest
+        self._file: File | None = None
+        self._end = 0
+        self._needed: dict[int, int] = {}
+
+    def _where(self, segment: int) -> str:
+        if segment < SCRATCH_FIRST:
+            return self._path(segment)
+        return f"{self._directory}/{segment - SCRATCH_FIRST:010d}{SCRATCH_SUFFIX}"
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found | None]:
+        """See Pages.  Neighbours are read together; if that fails, one by one."""
+        found: list[Found | None] = []
+        start, count = 0, len(segments)
+        while start < count:
+            stop = self._together(segments, offsets, sizes, start)
+            first = offsets[start]
+            data = self._range(segments[start], first, offsets[stop - 1] + sizes[stop - 1] - first)
+            for at in range(start, stop):
+                if data is not None:
+                    found.append((data, offsets[at] - first))
+                    continue
+                alone = self._range(segments[at], offsets[at], sizes[at]) if stop - start > 1 else None
+                found.append(None if alone is None else (alone, 0))
+            start = stop
+        return found
+
+    def _together(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], start: int) -> int:
+        """The end of the records that are read with the one at `start`."""
+        segment, first = segments[start], offsets[start]
+        end = first + sizes[start]
+        for at in range(start + 1, len(segments)):
+            offset = offsets[at]
+            if segments[at] != segment or not end <= offset <= end + GAP_BYTES_MAX:
+                return at
+            end = offset + sizes[at]
+            if end - first > READ_BYTES_MAX:
+                return at
+        return len(segments)
+
+    def _range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
+        try:
+            data = self._files.read_range(self._where(segment), offset, nbytes)
+        except OSError:
+            return None
+        return data if len(data) == nbytes else None
+
+    def will_need(self, segment: int, offset: int, nbytes: int) -> None:
+        """See Pages.  Whatever is wrong there, reading will find out."""
+        try:
+            self._files.will_need(self._where(segment), offset, nbytes)
+        except OSError:
+            return
+
+    # -- scratch files ---------------------------------------------------------------------------------------------
+
+    def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
+        """See Pages.  What a failed write left is overwritten by the next."""
+        data = b"".join(parts)
+        try:
+            if self._file is None or self._end >= self._scratch_bytes:
+                self._begin()
+            assert self._file is not None
+            write_all(self._file, data, self._end)
+        except OSError:
+            self.full = True
+            return None
+        self.full = False
+        place = (self._scratch, self._end)
+        self._end += len(data)
+        self._needed[self._scratch] += count
+        return place
+
+    def _begin(self) -> None:
+        """Go on in another file."""
+        file = self._files.create(self._where(self._scratch + 1))
+        if self._file is not None:
+            self._file.close()
+            self._drop_if_unneeded(self._scratch, current=False)
+        self._file = file
+        self._scratch += 1
+        self._end = 0
+        self._needed[self._scratch] = 0
+
+    def release(self, segment: int, count: int) -> None:
+        """See Pages."""
+        left = self._needed[segment] - count
+        assert left >= 0, "more records released than written"
+        self._needed[segment] = left
+        self._drop_if_unneeded(segment, current=segment == self._scratch)
+
+    def _drop_if_unneeded(self, segment: int, *, current: bool) -> None:
+        """A file that nothing needs goes; the one that is written begins anew instead."""
+        if self._needed[segment]:
+            return
+        if current:
+            self._end = 0
+            return
+        del self._needed[segment]
+        try:
+            self._files.remove(self._where(segment))
+        except OSError:  # the next run of the broker removes it
+            return
+
+    def close(self) -> None:
+        """Remove the scratch files."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        for segment in self._needed:
+            try:
+                self._files.remove(self._where(segment))
+            except OSError:  # the next run of the broker removes it
+                continue
+        self._needed.clear()

@@ -1,0 +1,45 @@
+"""What the tests of paging share: a broker that pages early, a backlog, and the state after it."""
+
+from __future__ import annotations
+
+from tests.broker.engine.bench import Bench
+from tests.simulation.world import check_accounts, check_counters
+
+
+def paging(*more: dict[str, object], **settings: object) -> Bench:
+    """A broker whose addresses `q...` page beyond two messages, and read back one at a time."""
+    rules: dict[str, object] = {
+        "match": "q.#",
+        "address-full-policy": "PAGE",
+        "max-size-messages": 2,
+        "max-read-page-messages": 8,
+        "dead-letter-address": "DLQ",
+        "expiry-address": "ExpiryQueue",
+    }
+    return Bench(rules | settings, *more)
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    return [b"%d" % n for n in numbers]
+
+
+def filled(bench: Bench, count: int = 10, **more: object) -> None:
+    """Messages 0, 1, 2 ... in `q`, each in a tick of its own."""
+    for n in range(count):
+        bench.sent("q", b"%d" % n, **more)
+
+
+def settled(bench: Bench) -> None:
+    """Nothing is left of what was paged."""
+    core = bench.engine.core
+    queue = bench.queue("q")
+    assert queue.message_count == queue.paged == 0
+    assert (core.usage.bytes, core.usage.messages) == (0, 0)
+    assert (queue.address.paged_messages, queue.address.paged_bytes) == (0, 0)
+    assert (queue.address.size_messages, queue.address.size_bytes) == (0, 0)
+    assert len(core.paged_expiries) == len(core.expiries) == 0
+    space = core.journal.space
+    assert all(space.live(segment) == 0 for segment in space.segments)
+    assert sum(path.endswith(".scratch") for path in bench.broker.files.paths()) <= 1
+    check_accounts(bench.broker)
+    check_counters(bench.broker)

@@ -1,0 +1,89 @@
+"""The random workload, and the one that crashes at every disk operation, with addresses that page early."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from broker.config import Config
+from tests.simulation.test_crash import attempt, restarted
+from tests.simulation.test_random import STEPS, Sim
+from tests.simulation.world import SCALE, small
+from tests.support.sim_files import Fault, SimFiles
+
+SEEDS: Final = range(12 * SCALE)
+
+#: Of the disk operations, each so-manieth fails in a test of its own; all of them in longer runs.
+STRIDE: Final = max(1, 5 // SCALE)
+
+PAGING: Final[dict[str, object]] = {
+    "address-full-policy": "PAGE",
+    "max-size-messages": 2,
+    "max-read-page-messages": 24,
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_workload_that_pages(seed: int) -> None:
+    sim = Sim(seed, PAGING)
+    done = 0
+    try:
+        while done < STEPS:
+            sim.step()
+            done += 1
+            if done % 10 == 0:
+                sim.compare()
+        sim.do_restart()
+    except BaseException:
+        print(f"seed {seed}, step {done}")
+        raise
+
+
+def crashing(*, retained: bool = True) -> Config:
+    """Everything goes through the tails."""
+    paging = {**PAGING, "max-size-messages": 0}
+    return small(
+        {"match": "orders", "max-delivery-attempts": 2, "redelivery-delay": 100, **paging},
+        {"match": "strict", "delivery-count-persistence": "strict", **paging},
+        {"match": "lost", "dead-letter-address": "attic", **paging},
+        *({"match": name, **paging} for name in ("later", "news", "attic", "again", "DLQ", "ExpiryQueue")),
+        segment_bytes=8 << 10,
+        retained=retained,
+    )
+
+
+def operations() -> int:
+    """How many disk operations the workload needs."""
+    files = SimFiles(1)
+    oracle = attempt(files, crashing())
+    assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
+    assert any(line.startswith("read_range") for line in files.history), "it reads back what it paged"
+    return files.operations
+
+
+def test_a_crash_at_every_operation_of_paging() -> None:
+    for at in range(1, operations() + 1, STRIDE):
+        files = SimFiles(at)
+        files.plan(at, Fault.CRASH)
+        oracle = attempt(files, crashing())
+        assert files.faults == 1
+        files.crash()
+        broker = restarted(files, crashing(), oracle)
+        client = broker.connect()
+        client.confirmed("/queue/orders", b"after")
+        oracle.must(b"after", "orders")
+        oracle.check(broker.restart())
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+def test_a_disk_that_fails_at_every_operation_of_paging(fault: Fault, sticky: bool) -> None:
+    settings = crashing(retained=False)
+    for at in range(1, operations() + 1, STRIDE):
+        files = SimFiles(at)
+        files.plan(at, fault, sticky=sticky)
+        oracle = attempt(files, settings)
+        files.heal()
+        files.crash()
+        restarted(files, settings, oracle)

@@ -1,0 +1,111 @@
+"""Records read one by one, and scratch files: what they keep, when they go, and what a disk can do to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, FilePages, Found
+from store.segment import segment_name
+from tests.support.sim_files import Fault, SimFiles
+
+
+def pages(files: SimFiles, **more: int) -> FilePages:
+    files.make_dir("j")
+    return FilePages(files, "j", lambda segment: f"j/{segment_name(segment)}", **more)
+
+
+def texts(found: list[Found | None], sizes: list[int]) -> list[bytes | None]:
+    return [None if f is None else f[0][f[1] : f[1] + size] for f, size in zip(found, sizes, strict=True)]
+
+
+def is_full(pages: FilePages) -> bool:
+    return pages.full
+
+
+def scratch_files(files: SimFiles) -> list[str]:
+    return [path for path in files.paths() if path.endswith(".scratch")]
+
+
+def test_neighbours_are_read_at_once() -> None:
+    files = SimFiles()
+    files.put(f"j/{segment_name(1)}", bytes(range(100)) * 1000)
+    files.put(f"j/{segment_name(2)}", b"other")
+    found = pages(files).read([1, 1, 2, 1, 1], [0, 10, 1, 20, 30 + GAP_BYTES_MAX + 5], [3, 2, 4, 5, 1])
+    assert texts(found, [3, 2, 4, 5, 1])[:4] == [b"\0\1\2", b"\12\13", b"ther", bytes(range(20, 25))]
+    assert sum(step.startswith("read_range") for step in files.history) == 4
+
+
+def test_a_read_has_a_limit() -> None:
+    files = SimFiles()
+    half = READ_BYTES_MAX // 2
+    files.put(f"j/{segment_name(1)}", bytes(4 * half))
+    found = pages(files).read([1] * 4, [0, half, 2 * half, 3 * half], [half] * 4)
+    assert [len(f[0]) for f in found if f is not None] == [READ_BYTES_MAX] * 4
+    assert sum(step.startswith("read_range") for step in files.history) == 2
+
+
+def test_what_cannot_be_read_is_none_and_its_neighbours_are_not() -> None:
+    files = SimFiles()
+    files.put(f"j/{segment_name(1)}", b"0123456789")
+    reader = pages(files)
+    assert texts(reader.read([1, 1, 3], [0, 8, 0], [2, 4, 1]), [2, 4, 1]) == [b"01", None, None]
+    files.plan(1, Fault.EIO)
+    assert texts(reader.read([1, 1], [0, 4], [2, 2]), [2, 2]) == [b"01", b"45"], "the second try is one by one"
+    files.plan(1, Fault.EIO, sticky=True)
+    assert reader.read([1, 1], [0, 4], [2, 2]) == [None, None]
+    reader.will_need(1, 0, 10)
+
+
+def test_scratch_records_come_back_until_they_are_released() -> None:
+    files = SimFiles()
+    scratch = pages(files, scratch_bytes=10)
+    assert scratch.write([b"ab", b"cde"], 2) == (SCRATCH_FIRST, 0)
+    assert scratch.write([b"fghijk"], 1) == (SCRATCH_FIRST, 5)
+    assert scratch.write([b"lm"], 1) == (SCRATCH_FIRST + 1, 0), "a file that is full is followed by another"
+    segments = [SCRATCH_FIRST, SCRATCH_FIRST, SCRATCH_FIRST, SCRATCH_FIRST + 1]
+    found = texts(scratch.read(segments, [0, 2, 5, 0], [2, 3, 6, 2]), [2, 3, 6, 2])
+    assert found == [b"ab", b"cde", b"fghijk", b"lm"]
+    scratch.release(SCRATCH_FIRST, 2)
+    assert len(scratch_files(files)) == 2
+    scratch.release(SCRATCH_FIRST, 1)
+    assert len(scratch_files(files)) == 1
+    scratch.release(SCRATCH_FIRST + 1, 1)
+    assert scratch.write([b"no"], 1) == (SCRATCH_FIRST + 1, 0), "the file that is written begins anew"
+    scratch.close()
+    assert scratch_files(files) == []
+
+
+def test_a_file_that_was_empty_when_the_next_began_goes() -> None:
+    files = SimFiles()
+    scratch = pages(files, scratch_bytes=4)
+    scratch.write([b"long enough"], 1)
+    scratch.write([b"x"], 1)
+    scratch.release(SCRATCH_FIRST, 1)
+    scratch.write([b"long enough"], 1)
+    scratch.write([b"y"], 1)
+    assert scratch_files(files) == [f"j/{n:010d}.scratch" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EIO])
+def test_a_disk_without_room(fault: Fault) -> None:
+    files = SimFiles()
+    scratch = pages(files)
+    assert scratch.write([b"ab"], 1) == (SCRATCH_FIRST, 0)
+    files.plan(1, fault)
+    assert scratch.write([b"cd"], 1) is None
+    assert is_full(scratch)
+    assert scratch.write([b"ef"], 1) == (SCRATCH_FIRST, 2), "over what the failed write left"
+    assert not is_full(scratch)
+    assert texts(scratch.read([SCRATCH_FIRST] * 2, [0, 2], [2, 2]), [2, 2]) == [b"ab", b"ef"]
+    files.plan(1, fault, sticky=True)
+    scratch.close()
+
+
+def test_files_that_cannot_be_removed_stay_for_the_next_run() -> None:
+    files = SimFiles()
+    scratch = pages(files, scratch_bytes=1)
+    scratch.write([b"ab"], 1)
+    scratch.write([b"cd"], 1)
+    files.plan(1, Fault.EIO)
+    scratch.release(SCRATCH_FIRST, 1)
+    assert len(scratch_files(files)) == 2
