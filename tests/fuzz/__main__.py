@@ -45,7 +45,7 @@ def _table(name: str, figures: Figures, seconds: float) -> Table:
     table.add_row("minutes", f"{seconds / 60:.1f}")
     table.add_row("inputs a second of the processor", f"{figures.inputs / figures.seconds:,.0f}")
     table.add_row("slowest input, ms", f"{figures.slowest_ms:.1f} ({len(figures.slowest)} bytes)")
-    table.add_row("growth after a tenth of them, KiB", f"{figures.grown_bytes >> 10:,}")
+    table.add_row("growth since caches were full, KiB", f"{figures.grown_bytes >> 10:,}")
     return table
 
 

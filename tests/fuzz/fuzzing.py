@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -16,7 +17,10 @@ from tests.fuzz.targets import Target
 #: Milliseconds of the processor that an input may take.  Not of the clock: others use the machine too.
 INPUT_MS_MAX: Final = 100.0
 
-#: Bytes that the process may grow by after its first tenth of the inputs.
+#: Inputs after which caches are full: the memory counts from there on, or from the first tenth.
+SETTLED_INPUTS_MAX: Final = 200_000
+
+#: Bytes that the process may grow by after that.
 GROWTH_BYTES_MAX: Final = 32 << 20
 
 
@@ -79,11 +83,12 @@ def resident_bytes() -> int:
 
 
 def fuzz(target: Target, *, inputs: int, seed: int) -> Figures:
-    """So many inputs by chance.  Raises Failed."""
-    watch = Watch(target, inputs // 10)
-    for data in target.seeds:
-        watch.feed(data)
-    mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
-    while watch.figures.inputs < inputs:
-        watch.feed(mutator.next())
+    """So many inputs by chance, or until it is interrupted (SIGINT).  Raises Failed."""
+    watch = Watch(target, min(inputs // 10, SETTLED_INPUTS_MAX))
+    with suppress(KeyboardInterrupt):
+        for data in target.seeds:
+            watch.feed(data)
+        mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
+        while watch.figures.inputs < inputs:
+            watch.feed(mutator.next())
     return watch.finish()
