@@ -40,13 +40,19 @@ class NotReady(Exception):
 class DaemonProcess:
     """A broker in a directory of its own; `settings` is its whole configuration file, in TOML.
 
-    With `users` (name and password, each in the role `amq`) nobody else comes in.
+    With `users` (name and password, each in the role `amq`), or `stored`, nobody else comes in.
 
     `ports` holds the port of each acceptor once it runs; they are others after a restart.
     """
 
     def __init__(
-        self, directory: Path, settings: str = "", *, wrapper: Wrapper = (), users: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        settings: str = "",
+        *,
+        wrapper: Wrapper = (),
+        users: Mapping[str, str] | None = None,
+        stored: Mapping[str, StoredUser] | None = None,
     ) -> None:
         self.directory = directory
         self.data = directory / "data"
@@ -55,6 +61,8 @@ class DaemonProcess:
         self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "mqtt", "http")))
         if users is not None:
             self.set_users({name: cheap_user(password, "amq") for name, password in users.items()})
+        if stored is not None:
+            self.set_users(stored)
         self.ports: dict[str, int] = {}
         self.starts = 0
         self._wrapper = tuple(wrapper)
@@ -236,10 +244,15 @@ class DaemonProcess:
 
 @contextmanager
 def running(
-    directory: Path, settings: str = "", *, wrapper: Wrapper = (), users: Mapping[str, str] | None = None
+    directory: Path,
+    settings: str = "",
+    *,
+    wrapper: Wrapper = (),
+    users: Mapping[str, str] | None = None,
+    stored: Mapping[str, StoredUser] | None = None,
 ) -> Iterator[DaemonProcess]:
     """A broker that runs; whatever becomes of it, it has ended afterwards."""
-    broker = DaemonProcess(directory, settings, wrapper=wrapper, users=users)
+    broker = DaemonProcess(directory, settings, wrapper=wrapper, users=users, stored=stored)
     try:
         yield broker.start()
     except BaseException:
