@@ -59,6 +59,9 @@ CODES: Final[dict[str, Code]] = {
     "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
     "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
     "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
+    "clock.jumped": Code(
+        "warning", "The system's clock was set; delays and timeouts last as long as they were meant to."
+    ),
     "config.deleted": Code("warning", "What the configuration had and has no more was deleted, with its messages."),
     "connection.closed": Code("debug", "A connection ended, from whichever side."),
     "connection.dismissed": Code("warning", "An operator sent a client away."),

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
 from broker import __version__
 from broker.config import Config
-from broker.engine import alter
+from broker.engine import alter, jumps
 from broker.engine.address import Address
 from broker.engine.configured import declare_divert, delete_undeclared
 from broker.engine.core import Report
@@ -94,11 +95,12 @@ def assemble(
         limits=JournalLimits(reserve_bytes=config.journal.reserve, retry_ms=config.journal.full_retry_interval),
         about={"software": f"bartleby/{__version__}"},
     )
+    steady = jumps.Steady(outside.wall_ms, outside.monotonic)
     engine = Engine(
         journal,
         settings_table(config),
         FilePages(outside.files, log.directory, log.path),
-        clock=outside.wall_ms,
+        clock=steady,
         random=outside.random,
         report=outside.report,
         formats=formats(),
@@ -112,6 +114,7 @@ def assemble(
             compact_percentage=config.journal.compact_percentage,
         ),
     )
+    steady.follow = partial(jumps.follow, engine)
     engine.security.change(permission_table(config))
     allot(config, engine.router.allotments)
     engine.retained.messages_max = config.limits.retained_messages_max

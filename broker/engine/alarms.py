@@ -46,6 +46,14 @@ class Alarms:
         self._times.remove(alarm.due, key)
         return True
 
+    def move(self, by_ms: int) -> None:
+        """Make all calls so much later, or earlier: the clock has jumped."""
+        alarms = list(self._set.values())
+        self._times = Timetable()
+        for alarm in alarms:
+            alarm.due += by_ms
+            self._times.add(alarm.due, alarm.key, alarm)
+
     def next_due(self) -> int | None:
         """When the next call is due, or None."""
         return self._times.next_due()

@@ -91,6 +91,10 @@ class Cleaner:
         """When `step` is to be called next (ms since the epoch), None if nothing is to be done."""
         return None if self._round is None else self._next
 
+    def clock_jumped(self, by_ms: int) -> None:
+        """The next slice comes when it would have."""
+        self._next += by_ms
+
     def step(self) -> None:
         """Do a slice if one is due.  Call within a tick, outside of transactions."""
         core = self._core

@@ -95,8 +95,8 @@ class Engine:
         self.companions = Companions(
             self.core, self.router, self.alarms, close_consumer=self.close_consumer, delete_queue=self.delete_queue
         )
-        self._transactions: dict[Transaction, None] = {}
-        self._next_reap = self.core.now + limits.reaper_period
+        self.transactions: dict[Transaction, None] = {}
+        self.next_reap = self.core.now + limits.reaper_period
         self._consumers = 0
 
     # -- the tick --------------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class Engine:
         if self.limits.expiry_scan_period > 0 and _is_due(core.paged_expiries.next_due(), core.now):
             more |= upkeep.expire_due(core, self.router, DUE_PER_TICK_MAX)
         more |= self.alarms.run(core.now, DUE_PER_TICK_MAX)
-        if self.limits.reaper_period > 0 and core.now >= self._next_reap:
-            self._next_reap = core.now + self.limits.reaper_period
+        if self.limits.reaper_period > 0 and core.now >= self.next_reap:
+            self.next_reap = core.now + self.limits.reaper_period
             reaper.scan(core, self.router, self.delete_queue)
         self.cleaner.step()
-        for open_transaction in list(self._transactions):
+        for open_transaction in list(self.transactions):
             if core.now >= open_transaction.deadline:
                 core.report("transaction.timed_out")
                 self.rollback(open_transaction)
@@ -152,8 +152,8 @@ class Engine:
         if self.limits.expiry_scan_period > 0:
             times += [t for t in (core.expiries.next_due(), core.paged_expiries.next_due()) if t is not None]
         if self.limits.reaper_period > 0:
-            times.append(self._next_reap)
-        times += [t.deadline for t in self._transactions]
+            times.append(self.next_reap)
+        times += [t.deadline for t in self.transactions]
         cleaning = self.cleaner.next_due()
         if cleaning is not None:
             times.append(cleaning)
@@ -360,7 +360,7 @@ class Engine:
     def begin(self) -> Transaction:
         """Open a transaction."""
         tx = Transaction(self.core.now + self.limits.transaction_timeout, self.limits.transaction_bytes_max)
-        self._transactions[tx] = None
+        self.transactions[tx] = None
         return tx
 
     def send_in(
@@ -379,13 +379,13 @@ class Engine:
         """Do what the transaction holds, at once.  Raises TransactionClosed, NotFound, AddressFull, DiskFull."""
         settle_acknowledged(self.core)
         transaction.commit(self.core, self.router, tx)
-        self._transactions.pop(tx, None)
+        self.transactions.pop(tx, None)
 
     def rollback(self, tx: Transaction) -> None:
         """Undo a transaction; harmless on one that is closed."""
-        if tx not in self._transactions:
+        if tx not in self.transactions:
             return
-        del self._transactions[tx]
+        del self.transactions[tx]
         settle_acknowledged(self.core)
         transaction.rollback(self.core, self.router, tx)
 

@@ -297,11 +297,14 @@ def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, 
             queue.states[id] = DeliveryState(count, held[id].facts.timestamp)
     ready: dict[int, list[Message]] = {}
     now = core.now
+    longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
     for id, message in held.items():
         _charge(core, message)
         if message.facts.group and not queue.grouped and queue.attributes.groups:
             queue.begin_groups()
         at = due.get(id, 0) or message.facts.scheduled
+        if at != message.facts.scheduled:
+            at = min(at, now + longest)
         if at > now:
             arrival.schedule(core, queue, message, at)
         else:

@@ -190,6 +190,11 @@ class AddressSettings:
             return now + self.max_expiry_delay, ExpirySource.MAX_EXPIRY_DELAY
         return own, ExpirySource.OWN
 
+    @property
+    def redelivery_delay_max(self) -> int:
+        """No message waits longer for its redelivery, in ms."""
+        return self.max_redelivery_delay if self.max_redelivery_delay >= 0 else 10 * self.redelivery_delay
+
     def delay_before_redelivery(self, count: int, random: Random) -> int:
         """How long a message waits after its `count`-th failed delivery, in ms.
 
@@ -197,7 +202,7 @@ class AddressSettings:
         """
         if self.redelivery_delay <= 0:
             return 0
-        cap = self.max_redelivery_delay if self.max_redelivery_delay >= 0 else 10 * self.redelivery_delay
+        cap = self.redelivery_delay_max
         try:
             delay = int(self.redelivery_delay * self.redelivery_delay_multiplier ** (max(count, 1) - 1))
         except OverflowError:  # a large multiplier and a message that has failed hundreds of times

@@ -67,6 +67,10 @@ class SlowConsumers:
             due = self._core.now + period
             self._alarms.at(("slow-consumers", period), due, lambda: self._check(period))
 
+    def clock_jumped(self) -> None:
+        """Nobody was slow between two looks of which one was at another time."""
+        self._looks.clear()
+
     def _check(self, period: int) -> None:
         watched = False
         for address in list(self._router.addresses.values()):

@@ -223,12 +223,13 @@ class MqttSessions:
     def _set_alarms(self, session: ClientSession) -> None:
         """When the will is published, and when the session ends."""
         client_id = session.client_id
+        since = min(session.disconnected, self.engine.now)  # the clock may have been set back meanwhile
         if session.expiry != NEVER:
-            due = session.disconnected + session.expiry * _SECOND
+            due = since + session.expiry * _SECOND
             self.engine.alarms.at(("mqtt session", client_id), due, self._ending(session))
         will = session.will
         if will is not None and (session.expiry == NEVER or will.delay < session.expiry):
-            due = session.disconnected + will.delay * _SECOND
+            due = since + will.delay * _SECOND
             self.engine.alarms.at(("mqtt will", client_id), due, self._willing(session))
 
     def _ending(self, session: ClientSession) -> Callable[[], None]:

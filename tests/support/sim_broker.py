@@ -59,6 +59,7 @@ class SimBroker:
         self.files = files if files is not None else SimFiles(seed)
         self.seed = seed
         self.now = now
+        self.jumped = 0
         self.reports: list[tuple[str, dict[str, str | int]]] = []
         self.failure: Exception | None = None
         self._lazy = lazy_disk
@@ -68,7 +69,7 @@ class SimBroker:
         outside = Surroundings(
             files=self.files,
             wall_ms=lambda: self.now,
-            monotonic=lambda: self.now / 1000,
+            monotonic=lambda: (self.now - self.jumped) / 1000,
             random=Random(seed),
             report=self._report,
             memory_bytes=1 << 30,
@@ -163,6 +164,13 @@ class SimBroker:
             self.parts.turn.enter()
             self.run()
         self.now = end
+
+    def jump(self, ms: int) -> None:
+        """The wall clock is set, while no time passes."""
+        self.now += ms
+        self.jumped += ms
+        self.parts.turn.enter()
+        self.run()
 
     # -- beginning and ending --------------------------------------------------------------------------------------
 

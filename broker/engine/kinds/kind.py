@@ -182,6 +182,11 @@ class Kind:
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
+    def clock_jumped(self, by_ms: int) -> None:
+        """The clock was set: what waits for so long goes on waiting for as long."""
+        if self._gate is not None:
+            self._gate.clock_jumped(by_ms)
+
     def attached(self, now: int) -> int | None:
         """A consumer has come; returns when the queue has to be looked at again, None: when something happens."""
         queue = self._queue

@@ -474,4 +474,4 @@ def test_every_end_may_come_twice_and_in_any_order(end: str) -> None:
         client.session.unblock()
         broker.run()
     assert not broker.engine.queue("a").consumers
-    assert not broker.engine._transactions
+    assert not broker.engine.transactions
