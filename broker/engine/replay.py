@@ -5,7 +5,7 @@ is moved: a new id, no failed deliveries, no time to live but what its new addre
 it comes from and by which replay (`_AMQ_REPLAY`, a name; `_AMQ_REPLAY_TIME`).  These are in the journal with it, so
 that whoever looks there knows what a replay that broke off had done.
 
-A full address takes no replay, whatever its policy: whoever replays can come again, other than a producer.
+A full address takes no replay unless it pages: whoever replays can come again, other than a producer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from broker.engine.core import Core
 from broker.engine.errors import AddressFull
 from broker.engine.message import ORIG_ROUTING_TYPE, REPLAY, REPLAY_TIME, Message
 from broker.engine.router import Router
+from broker.engine.settings import AddressFullPolicy
 
 #: Characters of a replay's name: it is in every message.
 NAME_CHARS_MAX: Final = 100
@@ -92,7 +93,8 @@ def _check_room(core: Core, address: Address) -> None:
     disk = core.usage.disk
     if disk.full:
         raise AddressFull(f"{disk.percent} % of the disk is used: no messages are brought back before it has room")
-    if address.full or core.usage.full:
+    pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
+    if not pages and (address.full or core.usage.full):
         raise AddressFull(
             f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
         )
