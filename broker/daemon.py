@@ -292,6 +292,7 @@ class Daemon:
 
     async def _open_acceptors(self) -> bool:
         config = self.config
+        opening: dict[str, str] = {}  # what is being opened, for the log
         try:
             accepting = Accepting(config, self.turn, self._guard.gate)
             origins: dict[str, int] = {}
@@ -315,6 +316,7 @@ class Daemon:
                     left=self._guard.gate.left,
                 )
                 self.listeners[name] = listener
+                opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
@@ -322,9 +324,10 @@ class Daemon:
                     self, token, context=self._guard.context(name), open_metrics=http_acceptor.open_metrics
                 )
                 self._http[name] = server
+                opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
         except OSError as error:
-            self._log("start.listen", error=str(error))
+            self._log("start.listen", **opening, error=str(error))
             return False
         return True
 

@@ -198,7 +198,7 @@ class FileLog:
                 if name.endswith((SPARE_SUFFIX, SCRATCH_SUFFIX)):
                     self._files.remove(f"{self.directory}/{name}")
         except OSError as error:
-            raise self._fail("opening the journal directory", error) from error
+            raise self._fail(f"opening the journal directory {self.directory}", error) from error
 
     def segments(self) -> list[int]:
         """See Log."""

@@ -82,8 +82,10 @@ def add(
     )
     if output == "json":
         print_json(answer)
-    else:
-        click.echo(f"divert {answer['name']} is in force: {answer['address']} to {', '.join(forwarding)}")
+        return
+    click.echo(f"divert {answer['name']} is in force: {answer['address']} to {', '.join(forwarding)}")
+    for lacking in answer["without-queue"]:
+        click.echo(f"address {lacking} has no queue yet: until it has one, its copies are lost", err=True)
 
 
 @divert.command()

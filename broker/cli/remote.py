@@ -83,7 +83,9 @@ def queue_path(name: str) -> str:
 
 
 def path_of(what: str, name: str) -> str:
-    """The path of a queue, address, divert and so on, whatever its name holds."""
+    """The path of a queue, address, divert and so on, whatever its name holds.  Raises Failure without one."""
+    if not name:
+        raise Failure(USAGE, "the name is empty")
     return f"/api/v1/{what}/{quote(name, safe='')}"
 
 

@@ -82,7 +82,7 @@ def make_queue(router: Router, wanted: NewQueue) -> Queue:
     name = wanted.address or wanted.name
     address = router.addresses.get(name)
     if address is None and not wanted.make_address:
-        raise NotFound(f"address {name} does not exist: make it first, or with the queue")
+        raise NotFound(f"address {name} does not exist: make it first, or ask for it with make-address")
     types = frozenset[RoutingType]() if address is None else address.routing_types
     routing_type = wanted.routing_type
     if routing_type is None:

@@ -50,7 +50,7 @@ from broker.management.callers import (
     require_whole,
     shown_caller,
 )
-from broker.management.diverts import divert_view, make_divert, places
+from broker.management.diverts import divert_view, lacking_queues, make_divert, places
 from broker.management.durable import durable
 from broker.management.metrics import Metrics, render
 from broker.management.names import Names
@@ -192,7 +192,8 @@ class Api:
         divert = make_divert(self._broker.engine.router, name_of(request), request)
         report("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
         await durable(self._broker.engine)
-        return JSONResponse(divert_view(divert), 201)
+        router = self._broker.engine.router
+        return JSONResponse(divert_view(divert) | {"without-queue": lacking_queues(router, divert)}, 201)
 
     async def delete_divert(self, request: Request) -> Response:
         """Delete a divert; answered when that is on disk."""

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from broker.engine.configured import add_divert
 from broker.engine.diverts import Divert, DivertRouting
 from broker.engine.errors import InvalidName
+from broker.engine.message import RoutingType
 from broker.engine.names import check_name, check_sendable
 from broker.engine.router import Router
 from broker.engine.subscribe import parse_selector
@@ -78,3 +79,16 @@ def make_divert(router: Router, name: str, request: Request) -> Divert:
     )
     add_divert(router, divert)
     return divert
+
+
+def lacking_queues(router: Router, divert: Divert) -> list[str]:
+    """Those of a divert's forwarding addresses where no queue takes a copy."""
+    return [name for name in divert.forwarding if not _has_queue(router, name)]
+
+
+def _has_queue(router: Router, name: str) -> bool:
+    address = router.addresses.get(name)
+    if address is None:  # made with the first copy, and its queue if it is anycast
+        settings = router.settings(name)
+        return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
+    return any(router.bindings.targets(address))

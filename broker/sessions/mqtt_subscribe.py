@@ -296,7 +296,6 @@ class Subscriptions:
                 del self._leaving[consumer]
                 self._engine.close_consumer(consumer, redelivery.CLOSED)
 
-
     # -- the client comes and goes ---------------------------------------------------------------------------------
 
     def leave_all(self) -> None:

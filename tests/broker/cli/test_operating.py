@@ -23,7 +23,7 @@ async def says(operator: Operator, *arguments: str, status: int = 0) -> str:
 def test_queues(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         missing = await says(operator, "queue", "create", "prices", status=1)
-        assert missing == "bartleby: address prices does not exist: make it first, or with the queue"
+        assert missing == "bartleby: address prices does not exist: make it first, or ask for it with make-address"
         made = await says(operator, "queue", "create", "prices", "--make-address", "--type", "anycast", "ring-size=5")
         assert made == "queue prices is made: anycast, on address prices"
         assert broker.engine.queue("prices").attributes.ring_size == 5
@@ -105,8 +105,10 @@ def test_diverts(tmp_path: Path) -> None:
         broker.queue("orders")
         options = ("--filter", "region = 'eu'", "--exclusive", "--type", "anycast")
         headers = ("--add-header", "via:audit", "--add-header", "a:b", "--remove-header", "secret")
-        added = await says(operator, "divert", "add", "audit", "orders", "x", "y", *options, *headers)
-        assert added == "divert audit is in force: orders to x, y"
+        broker.queue("x")
+        added = await operator.run("divert", "add", "audit", "orders", "x", "y", *options, *headers)
+        assert added.stdout == "divert audit is in force: orders to x, y\n"
+        assert added.stderr == "address y has no queue yet: until it has one, its copies are lost\n"
         (shown,) = await operator.json("divert", "list")
         assert shown["forwarding-addresses"] == ["x", "y"]
         assert (shown["filter"], shown["exclusive"], shown["routing-type"]) == ("region = 'eu'", True, "ANYCAST")
@@ -115,6 +117,7 @@ def test_diverts(tmp_path: Path) -> None:
         assert "exists" in await says(operator, "divert", "add", "audit", "orders", "x", status=1)
         assert await says(operator, "divert", "remove", "audit") == "divert audit is removed"
         assert "audit" in await says(operator, "divert", "remove", "audit", status=1)
+        assert await says(operator, "divert", "remove", "", status=2) == "bartleby: the name is empty"
 
     operate(tmp_path, check)
 

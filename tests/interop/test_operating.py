@@ -1,0 +1,109 @@
+"""What an operator does with a real broker, and meets when it does not start."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tests.broker.cli.harness import invoke
+from tests.interop.client import connected
+from tests.support.daemon import DaemonProcess, running
+
+#: How long a broker may take to give up, in seconds.
+PATIENCE_S: Final = 60
+
+#: The tests' own, without what is meant for brokers.
+CLEAN_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
+
+
+class Console:
+    """The command line beside a broker."""
+
+    def __init__(self, broker: DaemonProcess) -> None:
+        self._broker = broker
+
+    def run(self, *arguments: str) -> str:
+        """A command that must succeed."""
+        result = invoke(*arguments, "--data", str(self._broker.data))
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """What it answers."""
+        return json.loads(self.run(*arguments, "-o", "json"))
+
+
+def test_what_an_operator_makes_survives_a_crash_and_what_he_deletes_stays_away(tmp_path: Path) -> None:
+    with running(tmp_path) as broker:
+        console = Console(broker)
+        console.run("address", "create", "orders", "--anycast")
+        console.run("queue", "create", "orders", "ring-size=2")
+        console.run("queue", "create", "eu", "--address", "orders", "--filter", "region = 'eu'")
+        console.run("queue", "create", "kept", "--make-address", "--type", "anycast")
+        console.run("queue", "create", "gone", "--make-address", "--type", "anycast")
+        console.run("divert", "add", "audit", "orders", "kept", "--filter", "region = 'eu'")
+        console.run("queue", "delete", "gone")
+        for number in range(3):
+            console.run("address", "send", "orders::orders", str(number))
+        console.run("address", "send", "orders", "hello", "--property", "region=eu")
+        broker.restart()
+        counts = {each["name"]: each["messages"] for each in console.json("queue", "list")}
+        assert (counts["orders"], counts["kept"]) == (2, 1), "a ring of two; what the divert copied"
+        assert "gone" not in counts
+        assert [each["name"] for each in console.json("divert", "list")] == ["audit"]
+        assert console.json("queue", "show", "eu")["filter"] == "region = 'eu'"
+        console.run("queue", "purge", "kept", "--filter", "region = 'eu'", "--yes")
+        console.run("divert", "remove", "audit")
+        console.run("address", "delete", "orders", "--force", "--yes")
+        broker.restart()
+        assert {each["name"]: each["messages"] for each in console.json("queue", "list")}["kept"] == 0
+        assert "orders" not in {each["name"] for each in console.json("address", "list")}
+        assert console.json("divert", "list") == []
+
+
+def test_a_client_is_sent_away(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, connected(broker.port) as client:
+        client.subscribe("/queue/a", "client-individual")
+        console = Console(broker)
+        console.run("address", "send", "a", "hello", "--type", "anycast")
+        assert client.take().text == "hello"
+        (consumer,) = console.json("consumer", "list")
+        (connection,) = console.json("connection", "list")
+        assert (consumer["queue"], consumer["unacknowledged"], consumer["remote"]) == ("a", 1, connection["remote"])
+        console.run("connection", "close", connection["id"], "--reason", "it is late")
+        assert "it is late" in client.error().text
+        shown = console.json("queue", "show", "a")
+        assert (shown["ready"], shown["consumers"], shown["counters"]["redelivered"]) == (1, 0, 0)
+
+
+def fails(directory: Path, settings: str, data: Path) -> tuple[int, str]:
+    """A start that must fail: the exit status, and the log."""
+    config = directory / "broker.toml"
+    config.write_text(settings)
+    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=CLEAN_ENVIRONMENT)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings = f'[acceptors.mine]\nprotocol = "stomp"\nport = {port}\n'
+        status, log = fails(tmp_path, settings, tmp_path / "data")
+    assert status == 1
+    assert f"start.listen acceptor=mine address=127.0.0.1:{port} " in log
+    assert "address already in use" in log
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    status, log = fails(tmp_path, "", Path("/proc/nothing"))
+    assert status == 74
+    assert "opening the journal directory /proc/nothing/journal" in log
