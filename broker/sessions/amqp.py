@@ -15,12 +15,12 @@ from broker.engine.access import NOBODY
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.redelivery import Return
-from broker.sessions import sasl
+from broker.sessions import amqp_containers, sasl
 from broker.sessions.amqp_answers import Answers
 from broker.sessions.amqp_attach import Attacher
 from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.amqp_incoming import Gathered, IncomingLink
+from broker.sessions.amqp_incoming import Gathered, IncomingLink, rejects
 from broker.sessions.amqp_login import Login
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
@@ -37,6 +37,7 @@ from protocols.amqp.errors import (
     AmqpError,
     Scope,
     connection_error,
+    link_error,
 )
 from protocols.amqp.events import (
     Aborted,
@@ -283,12 +284,11 @@ class AmqpSession:
         if SOLE_CONNECTION in event.desired_capabilities:
             self._sole = self._containers.take(event.container_id)
             if not self._sole:
-                self._send_open({"amqp:connection-establishment-failed": True})
-                clash = Error(INVALID_FIELD, "container-id is in use", {"invalid-field": "container-id"})
-                self._codec.send_close(clash)
+                self._send_open(amqp_containers.REFUSED)
+                self._codec.send_close(Error(INVALID_FIELD, "container-id is in use", amqp_containers.CLASH))
                 self._end(redelivery.CLOSED)
                 return
-        self._send_open({})
+        self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.established = True
         self.engine.connections.came(self._id, "AMQP", self.remote, self.access, self.shut_down)
 
@@ -404,12 +404,11 @@ class AmqpSession:
     def _on_transfers(self, event: Transfers) -> None:
         incoming = self._incoming.get(event.link)
         if incoming is not None:
+            self._gathered.add(incoming)
             try:
                 incoming.add(event)
             except AmqpError as error:
                 self._on_link_failed(LinkFailed(event.link, error))
-            else:
-                self._gathered.add(incoming)
         elif event.link in self._coordinators:
             self._coordinate(event)
 
@@ -430,8 +429,10 @@ class AmqpSession:
                 self._gathered.publish()
                 error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
             except AmqpError as wrong:
-                self.answer(session, RECEIVER, [id], Rejected(Error(wrong.condition, wrong.description)))
-                continue
+                error, unsettled = Error(wrong.condition, wrong.description), []
+            if error is not None and not rejects(event.link):
+                self._on_link_failed(LinkFailed(event.link, link_error(error.condition, error.description or "")))
+                return
             for of, ids, outcome in unsettled:
                 self.answer(of, SENDER, ids, outcome)
             state = Accepted() if error is None else Rejected(error)

@@ -1,5 +1,8 @@
 """A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
 
+What the relay cannot deliver is rejected; the link ends if the sender could not hear that, because it has settled the
+delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).
+
 What arrives is gathered and published together, as runs that agree in header and address, when the read has been
 looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
 """
@@ -17,9 +20,9 @@ from broker.engine.message import Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.sessions.amqp_message import Special, make_facts, take_apart
-from broker.sessions.amqp_terms import AmqpOptions, refused
+from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
-from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError
+from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error
 from protocols.amqp.events import Transfers
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import (
@@ -28,6 +31,7 @@ from protocols.amqp.performatives import (
     DeliveryState,
     Error,
     Rejected,
+    Source,
     TransactionalState,
 )
 from protocols.amqp.receiver import Receiver
@@ -103,7 +107,7 @@ class IncomingLink:
     # -- gathering -------------------------------------------------------------------------------------------------
 
     def add(self, event: Transfers) -> None:
-        """Gather messages.  Raises AmqpError for a transaction that is not known."""
+        """Gather messages.  Raises AmqpError for a transaction that is not known, and for what the relay cannot say."""
         tx = None
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
@@ -125,7 +129,7 @@ class IncomingLink:
                 if run is not None:
                     run.ids += ids[begun:at]
                 run, begun = None, at + 1
-                self._refuse(error, event, ids[at], tx)
+                self._refuse(error, event, at, tx)
                 continue
             run.messages.append(Message(run.facts, head, body))
             if special is not None:
@@ -165,16 +169,24 @@ class IncomingLink:
         self._runs.append(run)
         return run
 
-    def _refuse(self, error: Exception, event: Transfers, id: int, tx: OpenTransaction | None) -> None:
+    def _refuse(self, error: Exception, event: Transfers, at: int, tx: OpenTransaction | None) -> None:
         if isinstance(error, EngineError):
             why = refused(error)
         else:
             assert isinstance(error, AmqpError)
             why = Error(error.condition, error.description)
+        relay = self._address is None
+        if relay:
+            why.info = {"delivery-tag": event.tags[at]}
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
+        heard = tx is not None if event.settled else rejects(self.link)
+        if relay and not heard:
+            raise link_error(why.condition, why.description or "", why.info)
         if not event.settled:
-            self._owner.answer(self.link.session, RECEIVER, [id], Rejected(why))
+            rejected = Rejected(why)
+            state = rejected if tx is None else TransactionalState(tx.id, rejected)
+            self._owner.answer(self.link.session, RECEIVER, [event.ids[at]], state)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -193,9 +205,10 @@ class IncomingLink:
                     engine.publish(run.address, run.queue, run.routing_type, run.messages)
             except EngineError as refusal:
                 why = refused(refusal)
-                state = Rejected(why)
+                rejected = state = Rejected(why)
                 if run.tx is not None:
                     run.tx.refused = run.tx.refused or rollback_only(why)
+                    state = TransactionalState(run.tx.id, rejected)
             else:
                 blocked |= engine.block_if_full(run.address, self)
             if not run.settled:
@@ -257,6 +270,13 @@ class Gathered:
             links, self._links = self._links, {}
             for link in links.values():
                 link.publish()
+
+
+def rejects(link: Receiver) -> bool:
+    """Whether a message that comes on a link can be rejected: its source has this outcome, or says nothing of any."""
+    source = link.attach.source if link.attach is not None else None
+    outcomes = source.outcomes if isinstance(source, Source) else ()
+    return not outcomes or REJECTED in outcomes
 
 
 def _to(payload: bytes) -> str:

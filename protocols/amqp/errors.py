@@ -58,13 +58,23 @@ class Scope(Enum):
 
 
 class AmqpError(Exception):
-    """The peer's fault: its condition, what it ends, and a sentence that names the frame, the field and the rule."""
+    """The peer's fault: its condition, what it ends, and a sentence that names the frame, the field and the rule.
 
-    def __init__(self, condition: str, description: str, scope: Scope = Scope.CONNECTION) -> None:
+    `info` is what else is sent of it (part 2, 2.8.14).
+    """
+
+    def __init__(
+        self,
+        condition: str,
+        description: str,
+        scope: Scope = Scope.CONNECTION,
+        info: dict[str, object] | None = None,
+    ) -> None:
         super().__init__(f"{condition}: {description}")
         self.condition = condition
         self.description = description
         self.scope = scope
+        self.info = info
 
 
 class DecodeError(AmqpError):
@@ -86,9 +96,9 @@ def session_error(condition: str, description: str) -> AmqpError:
     return AmqpError(condition, description, Scope.SESSION)
 
 
-def link_error(condition: str, description: str) -> AmqpError:
+def link_error(condition: str, description: str, info: dict[str, object] | None = None) -> AmqpError:
     """The link ends."""
-    return AmqpError(condition, description, Scope.LINK)
+    return AmqpError(condition, description, Scope.LINK, info)
 
 
 def shown(value: object) -> str:

@@ -45,7 +45,7 @@ _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkSta
 
 def error_of(error: AmqpError | Error | None) -> Error | None:
     """What is sent of an error."""
-    return Error(error.condition, error.description) if isinstance(error, AmqpError) else error
+    return Error(error.condition, error.description, error.info) if isinstance(error, AmqpError) else error
 
 
 class Link(ABC):

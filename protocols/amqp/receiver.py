@@ -140,6 +140,8 @@ class Receiver(Link):
             raise session_error(INVALID_FIELD, text)
         if self._settled and transfer.settled is False:
             raise link_error(INVALID_FIELD, "transfer: a delivery that is settled stays so.")
+        if transfer.message_format not in (None, first.message_format or 0):
+            raise link_error(INVALID_FIELD, "transfer: a delivery has one message-format.")
         if transfer.state is not None:
             first.state = transfer.state
 

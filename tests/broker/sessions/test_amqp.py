@@ -15,6 +15,7 @@ from protocols.amqp.performatives import (
     Released,
     SenderSettleMode,
     Source,
+    Target,
 )
 from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.simulation.world import counts, held, small
@@ -96,10 +97,15 @@ def test_the_broker_says_goodbye() -> None:
 def test_one_connection_a_container_if_that_is_asked_for() -> None:
     broker = SimBroker(small())
     first = AmqpSim(broker, desired=("sole-connection-for-container",))
+    assert first.open is not None
+    assert first.open.properties is not None
+    assert first.open.properties["sole-connection-detection-policy"] == 1, "weak"
     second = AmqpSim(broker, desired=("sole-connection-for-container",))
     error = second.closed_with
     assert error is not None
     assert (error.condition, error.info) == ("amqp:invalid-field", {"invalid-field": "container-id"})
+    assert isinstance(error.info, dict)
+    assert isinstance(error.info["invalid-field"], Symbol)
     first.drop()
     assert AmqpSim(broker, desired=("sole-connection-for-container",)).open is not None
     assert AmqpSim(broker).open is not None, "whoever does not ask need not be alone"
@@ -217,8 +223,35 @@ def test_the_anonymous_relay_goes_where_each_message_says() -> None:
     rejected = states[1]
     assert isinstance(rejected, Rejected)
     assert rejected.error is not None
-    assert rejected.error.condition == "amqp:invalid-field"
+    assert (rejected.error.condition, rejected.error.info) == ("amqp:invalid-field", {"delivery-tag": b"\0\0\0\1"})
     assert (len(held(broker, "a")), len(held(broker, "b"))) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "settled", "ends"),
+    [
+        ((), False, False),
+        (("amqp:accepted:list", "amqp:rejected:list"), False, False),
+        (("amqp:accepted:list",), False, True),
+        (("amqp:accepted:list", "amqp:rejected:list"), True, True),
+    ],
+)
+def test_the_relay_ends_a_link_that_could_not_hear_of_a_rejection(
+    outcomes: tuple[str, ...], settled: bool, ends: bool
+) -> None:
+    """What came before the message is kept, what came after it is not."""
+    broker, client = started()
+    link = client.ses.new_sender("relay")
+    link.send_attach(source=Source("me", outcomes=outcomes), target=Target(None))
+    client.say()
+    payloads = [message(str(n), properties=Properties(to=to)) for n, to in enumerate(["queue://a", "a.#", "queue://b"])]
+    client.send(link, *payloads, settled=settled)
+    if ends:
+        error = client.refused(link)
+        assert error.info is not None
+        assert error.info["delivery-tag"] == b"\0\0\0\1"
+    assert len(held(broker, "a")) == 1
+    assert ("b" in broker.engine.router.queues) is not ends
 
 
 def test_a_full_address_rejects_or_gives_no_credit() -> None:

@@ -10,6 +10,7 @@ from protocols.amqp.performatives import (
     Coordinator,
     Discharge,
     Modified,
+    Properties,
     Rejected,
     Released,
     SenderSettleMode,
@@ -160,6 +161,32 @@ def test_an_unknown_transaction() -> None:
     link = client.sender("b", "queue")
     client.send(link, message("1"), tx=b"none")
     assert client.refused(link).condition == "amqp:transaction:unknown-id"
+
+
+@pytest.mark.parametrize(("outcomes", "ends"), [((), False), (("amqp:accepted:list",), True)])
+def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(outcomes: tuple[str, ...], ends: bool) -> None:
+    """Part 4, 4.3: the error then comes with the detach."""
+    _, client = started()
+    coordinator = client.ses.new_sender("tx")
+    coordinator.send_attach(source=Source("me", outcomes=outcomes), target=Coordinator())
+    client.say()
+    assert isinstance(client.discharge(coordinator, b"none"), Rejected) is not ends
+    if ends:
+        assert client.refused(coordinator).condition == "amqp:transaction:unknown-id"
+
+
+def test_what_the_relay_refuses_in_a_transaction() -> None:
+    broker, client = started()
+    coordinator, relay = client.coordinator(), client.sender(None)
+    tx = client.declare(coordinator)
+    [outcome] = client.send(relay, message("1", properties=Properties(to="a.#")), tx=tx)
+    assert isinstance(outcome.state, TransactionalState)
+    assert isinstance(outcome.state.outcome, Rejected)
+    client.send(relay, message("2", properties=Properties(to="queue://b")), tx=tx, settled=True)
+    client.send(relay, message("3", properties=Properties(to="a.#")), tx=tx, settled=True)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert held(broker, "b") == []
 
 
 def test_a_message_that_asks_for_nothing() -> None:

@@ -131,6 +131,16 @@ def test_continuations_may_repeat_their_id_and_no_other() -> None:
     assert error.description == f"transfer: delivery {FIRST_ID} has not ended, {FIRST_ID + 1} cannot begin."
 
 
+def test_a_delivery_has_one_message_format() -> None:
+    codec, _ = receiving_server()
+    raw = transfer(0, b"a", more=True) + frame(0, Transfer(0, message_format=0).encode() + b"b")
+    assert told(receive(codec, raw)) == [(0, b"0", b"ab")]
+    codec, _ = receiving_server()
+    raw = transfer(0, b"a", more=True) + frame(0, Transfer(0, message_format=1).encode() + b"b")
+    error = of(receive(codec, raw), LinkFailed)[0].error
+    assert (error.condition, error.description) == (INVALID_FIELD, "transfer: a delivery has one message-format.")
+
+
 def test_aborted_messages() -> None:
     codec, link = receiving_server()
     raw = transfer(0, b"kept") + parts(1, b"a", b"b")[: -len(frame(0, Transfer(0).encode() + b"b"))]
