@@ -84,12 +84,14 @@ class FilePages:
             stop = self._together(segments, offsets, sizes, start)
             first = offsets[start]
             data = self._range(segments[start], first, offsets[stop - 1] + sizes[stop - 1] - first)
-            for at in range(start, stop):
-                if data is not None:
-                    found.append((data, offsets[at] - first))
-                    continue
-                alone = self._range(segments[at], offsets[at], sizes[at]) if stop - start > 1 else None
-                found.append(None if alone is None else (alone, 0))
+            if data is not None:
+                found += [(data, offset - first) for offset in offsets[start:stop]]
+            elif stop - start == 1:
+                found.append(None)
+            else:
+                for at in range(start, stop):
+                    alone = self._range(segments[at], offsets[at], sizes[at])
+                    found.append(None if alone is None else (alone, 0))
             start = stop
         return found
 

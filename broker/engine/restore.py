@@ -19,7 +19,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.message import Format, Message
 from broker.engine.paging import revive
 from broker.engine.paging.admit import may_page, pageable
-from broker.engine.paging.fold import Places, Row
+from broker.engine.paging.fold import Places
 from broker.engine.queue import DeliveryState, Queue
 from broker.engine.router import Router
 from broker.engine.session_fold import SessionFold
@@ -27,7 +27,7 @@ from broker.engine.sessions import StoredSessions
 from broker.engine.settings import AddressFullPolicy
 from broker.engine.stored import MessageReader
 from store import decode
-from store.record import RecordType
+from store.record import MESSAGE_FIXED, RecordType
 from store.recovery import RawRecord
 from store.space import Space
 
@@ -76,13 +76,25 @@ class Fold:
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
         self._stored = MessageReader(formats)
+        # Of the message before, if its queues are all such that pages: its facts as they are written, and where to go.
+        self._placed_facts = b""
+        self._placed: list[tuple[Callable[[int, int, int, int, int, int], None], int, int]] = []
 
     def read(self, records: Iterable[RawRecord]) -> None:
         """Fold all records."""
         decode_message = self._stored.decode
+        unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
         for segment, _, _, kind, buffer, offset in records:
             if kind == RecordType.MESSAGE:
-                self._message(decode_message(buffer, offset), segment, offset, buffer)
+                length, _, _, _, id, head_bytes, body_bytes = unpack(buffer, offset)
+                facts = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
+                if facts != self._placed_facts:
+                    stored = decode_message(buffer, offset)
+                    self._message(stored, segment, offset, buffer)
+                    self._learn_placed(stored.facts, facts)
+                    continue
+                for put, priority, expiration in self._placed:
+                    put(id, priority, segment, offset, length, expiration)
                 continue
             read = _READERS.get(kind)
             if read is not None:
@@ -99,11 +111,8 @@ class Fold:
             if places is not None and stored.facts.scheduled <= self.now:
                 facts = self._stored.facts(stored)
                 size = int.from_bytes(buffer[offset : offset + 4], "little")
-                row = Row(stored.id, facts.priority, segment, offset, size, facts.expiration)
-                if again:
-                    places.put_again(row)
-                else:
-                    places.put(row)
+                put = places.put_again if again else places.put
+                put(stored.id, facts.priority, segment, offset, size, facts.expiration)
                 continue
             if message is None:
                 message = self._stored.message(stored, segment)
@@ -111,6 +120,13 @@ class Fold:
             if held is None:
                 held = self.held[queue_id] = {}
             held[stored.id] = message
+
+    def _learn_placed(self, facts: decode.MessageFacts, encoded: bytes) -> None:
+        """Whether messages with the same facts need not be decoded: only their places are noted."""
+        places = [self.places.get(queue_id) for queue_id in facts.queue_ids]
+        self._placed = [(each.put, facts.priority, facts.expiration) for each in places if each is not None]
+        placed = len(self._placed) == len(places) and facts.scheduled <= self.now
+        self._placed_facts = encoded if placed else b""
 
     def _places_of(self, queue_id: int) -> Places | None:
         definition = self.queues.get(queue_id)
@@ -187,6 +203,7 @@ class Fold:
         for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
             table.pop(id, None)
         self.places.pop(id, None)
+        self._placed_facts = b""
 
     def _divert(self, segment: int, buffer: bytes, offset: int) -> None:
         definition = decode.decode_definition(buffer, offset)

@@ -6,10 +6,12 @@ What a run of messages shares stands in each of their records, and is made into 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
 from store import decode, record
-from store.record import HEAD, RecordError, RecordType
+from store.pages import Found
+from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 
 
 class UnknownFormat(Exception):
@@ -87,6 +89,36 @@ class MessageReader:
             return self.message(stored, segment) if stored.id == id else None
         except (RecordError, UnknownFormat, ValueError):
             return None
+
+    def read_all(
+        self, found: Sequence[Found | None], *, ids: Sequence[int], sizes: Sequence[int], segment: int
+    ) -> list[Message | None]:
+        """The same for many of one segment (0: of none), each held once.  This is what draining a paged queue costs."""
+        unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
+        messages: list[Message | None] = []
+        encoded, flags, facts = b"", -1, None  # of the message before
+        for place, id, size in zip(found, ids, sizes, strict=True):
+            message: Message | None = None
+            if place is not None:
+                buffer, offset = place
+                length, type, version, its_flags, its_id, head_bytes, body_bytes = unpack(buffer, offset)
+                end = offset + length
+                body_at = end - body_bytes
+                head_at = body_at - head_bytes
+                same = its_flags == flags and buffer[offset + fixed : head_at] == encoded
+                if same and facts is not None and (length, its_id, type, version) == (size, id, 1, 1):
+                    message = Message(facts, buffer[head_at:body_at], buffer[body_at:end])
+                    message.id = id
+                    message.segment = segment
+                else:
+                    message = self.read(buffer, offset, id=id, size=size, segment=segment)
+                    facts = None
+                    if message is not None:
+                        message.refs = 1
+                        if type == RecordType.MESSAGE and not its_flags & record.GROUPED:
+                            encoded, flags, facts = buffer[offset + fixed : head_at], its_flags, message.facts
+            messages.append(message)
+        return messages
 
     def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:
         facts = stored.facts

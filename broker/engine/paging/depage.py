@@ -122,15 +122,16 @@ def load(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
     """A whole chunk becomes ready in memory, behind what is there."""
     messages = claim(core, queue, chunk, read(core, queue, chunk, chunk.rows()))
     if messages:
-        _append(core, queue, messages, chunk.priority)
+        _append(core, queue, messages, chunk)
     return messages
 
 
-def _append(core: Core, queue: Queue, messages: list[Message], priority: int) -> None:
+def _append(core: Core, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
     if not queue.grouped and queue.attributes.groups and any(message.facts.group for message in messages):
         queue.begin_groups()
-    queue.append(messages, priority)
-    arrival.watch(core, queue, messages)
+    queue.append(messages, chunk.priority)
+    if chunk.expirations is not None:
+        arrival.watch(core, queue, messages)
 
 
 # -- by selectors ------------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def _search(core: Core, queue: Queue, tail: Tail, consumer: Consumer, budget: in
         found = read(core, queue, chunk, [row for row in chunk.rows() if row >= start])
         wanted = [(row, message) for row, message in found if consumer.predicate(message)]
         if wanted:
-            _append(core, queue, claim(core, queue, chunk, wanted), priority)
+            _append(core, queue, claim(core, queue, chunk, wanted), chunk)
     return budget
 
 

@@ -65,19 +65,19 @@ class _Run:
         self.firsts: list[int] = []
         self.last = 0
 
-    def append(self, row: Row) -> None:
+    def append(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row with an id above all others."""
         if not self.blocks or len(self.blocks[-1].ids) >= BLOCK_ROWS:
             self.blocks.append(_Block())
-            self.firsts.append(row.id)
+            self.firsts.append(id)
         block = self.blocks[-1]
-        block.ids.append(row.id)
-        block.segments.append(row.segment)
-        block.offsets.append(row.offset)
-        block.sizes.append(row.size)
-        block.priorities.append(row.priority)
-        block.expirations.append(row.expiration)
-        self.last = row.id
+        block.ids.append(id)
+        block.segments.append(segment)
+        block.offsets.append(offset)
+        block.sizes.append(size)
+        block.priorities.append(priority)
+        block.expirations.append(expiration)
+        self.last = id
 
     def find(self, id: int) -> tuple[_Block, int] | None:
         """Where a message is, if it is here."""
@@ -114,25 +114,25 @@ class Places:
     def __len__(self) -> int:
         return self._count
 
-    def put(self, row: Row) -> None:
+    def put(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """A message that was not there."""
         self._count += 1
         for run in self._runs:
-            if run.last < row.id:
-                run.append(row)
+            if run.last < id:
+                run.append(id, priority, segment, offset, size, expiration)
                 return
         run = _Run()
-        run.append(row)
+        run.append(id, priority, segment, offset, size, expiration)
         self._runs.append(run)
 
-    def put_again(self, row: Row) -> None:
+    def put_again(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """A message was written anew, whether its earlier place is known or not."""
-        found = self._find(row.id)
+        found = self._find(id)
         if found is None:
-            self.put(row)
+            self.put(id, priority, segment, offset, size, expiration)
             return
         block, at = found
-        block.segments[at], block.offsets[at], block.sizes[at] = row.segment, row.offset, row.size
+        block.segments[at], block.offsets[at], block.sizes[at] = segment, offset, size
 
     def get(self, id: int) -> Row | None:
         """A message, if it is there."""

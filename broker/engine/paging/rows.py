@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker.engine.core import Core
 from broker.engine.message import Message
@@ -18,30 +18,36 @@ def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
     """The messages of rows, which stay where they are; those that cannot be read are set aside, and reported."""
     kept = chunk.kept or {}
     wanted = [row for row in rows if row not in kept] if kept else rows
-    segments, sizes = chunk.segments, chunk.sizes
-    buffers = core.pages.read(
-        [segments[row] for row in wanted], [chunk.offsets[row] for row in wanted], [sizes[row] for row in wanted]
-    )
-    message_at = core.stored.read
-    found: list[Row] = [(row, kept[row]) for row in rows if row in kept] if kept else []
-    lost: list[int] = []
-    for row, buffer in zip(wanted, buffers, strict=True):
-        message = None
-        if buffer is not None:
-            segment = segments[row]
-            message = message_at(
-                *buffer, id=chunk.ids[row], size=sizes[row], segment=segment if segment < SCRATCH_FIRST else 0
-            )
-        if message is None:
-            lost.append(row)
-            continue
-        message.refs = 1
-        found.append((row, message))
+    ids: Sequence[int] = chunk.ids
+    segments: Sequence[int] = chunk.segments
+    offsets: Sequence[int] = chunk.offsets
+    sizes: Sequence[int] = chunk.sizes
+    if len(wanted) < len(ids):
+        ids, segments = [ids[row] for row in wanted], [segments[row] for row in wanted]
+        offsets, sizes = [offsets[row] for row in wanted], [sizes[row] for row in wanted]
+    buffers = core.pages.read(segments, offsets, sizes)
+    messages: list[Message | None] = []
+    for start, stop in _by_segment(segments):
+        segment = segments[start] if segments[start] < SCRATCH_FIRST else 0
+        messages += core.stored.read_all(
+            buffers[start:stop], ids=ids[start:stop], sizes=sizes[start:stop], segment=segment
+        )
+    found: list[Row] = [(row, message) for row, message in zip(wanted, messages, strict=True) if message is not None]
+    if len(found) < len(wanted):
+        _set_aside(core, queue, chunk, [row for row, m in zip(wanted, messages, strict=True) if m is None])
     if kept:
-        found.sort(key=_row)
-    if lost:
-        _set_aside(core, queue, chunk, lost)
+        found = sorted(found + [(row, kept[row]) for row in rows if row in kept], key=_row)
     return found
+
+
+def _by_segment(segments: Sequence[int]) -> list[tuple[int, int]]:
+    """Where runs of the same segment begin and end."""
+    if not segments:
+        return []
+    if segments[0] == segments[-1] and segments.count(segments[0]) == len(segments):
+        return [(0, len(segments))]
+    cuts = [at for at in range(1, len(segments)) if segments[at] != segments[at - 1]]
+    return list(zip([0, *cuts], [*cuts, len(segments)], strict=True))
 
 
 def _row(found: Row) -> int:
@@ -74,7 +80,11 @@ def _own(core: Core, chunk: Chunk, found: list[Row]) -> None:
     """Charge messages that come to memory, and let go of their scratch records."""
     segments = chunk.segments
     scratch: dict[int, int] = {}
-    for name, messages in _by_address([message for row, message in found if segments[row]]):
+    if chunk.kept is None:
+        charged = [message for _, message in found]
+    else:
+        charged = [message for row, message in found if segments[row]]
+    for name, messages in _by_address(charged):
         size = sum([message.size for message in messages])
         core.usage.bytes += size
         core.usage.messages += len(messages)
@@ -82,7 +92,7 @@ def _own(core: Core, chunk: Chunk, found: list[Row]) -> None:
         if address is not None:
             address.size_bytes += size
             address.size_messages += len(messages)
-    for row, _ in found:
+    for row, _ in found if chunk.volatile else ():
         segment = segments[row]
         if segment >= SCRATCH_FIRST:
             scratch[segment] = scratch.get(segment, 0) + 1
@@ -92,10 +102,13 @@ def _own(core: Core, chunk: Chunk, found: list[Row]) -> None:
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
     run: list[Message] = []
+    facts = None
     for message in messages:
-        if run and message.facts.address != run[0].facts.address:
-            yield run[0].facts.address, run
-            run = []
+        if message.facts is not facts:
+            if run and message.facts.address != run[0].facts.address:
+                yield run[0].facts.address, run
+                run = []
+            facts = message.facts
         run.append(message)
     if run:
         yield run[0].facts.address, run

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine.backlog import PRIORITIES
 from broker.engine.message import Message
+from store.pages import SCRATCH_FIRST
 
 if TYPE_CHECKING:
     from broker.engine.address import Address
@@ -47,6 +48,7 @@ class Chunk:
         "segments",
         "serial",
         "sizes",
+        "volatile",
         "youngest",
     )
 
@@ -65,6 +67,7 @@ class Chunk:
         self.youngest = 0
         self.lowest = 0  # no row is in a journal segment before this one
         self.expires = 0
+        self.volatile = False  # some rows are, or were, in scratch files
 
     def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row."""
@@ -80,7 +83,9 @@ class Chunk:
             self.expirations = array("q", bytes(8 * (len(self.ids) - 1)))
         if self.expirations is not None:
             self.expirations.append(expiration)
-        if segment and (segment < self.lowest or not self.lowest):
+        if segment >= SCRATCH_FIRST:
+            self.volatile = True
+        elif segment and (segment < self.lowest or not self.lowest):
             self.lowest = segment
         self.count += 1
         self.bytes += size
@@ -116,6 +121,8 @@ class Chunk:
         """A row's record was written anew there."""
         self.bytes += size - self.sizes[row]
         self.segments[row], self.offsets[row], self.sizes[row] = segment, offset, size
+        if segment >= SCRATCH_FIRST:
+            self.volatile = True
 
 
 class Landing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ def test_ids_that_rise_are_one_run_in_blocks() -> None:
     places = Places()
     count = fold.BLOCK_ROWS + 10
     for id in range(1, count + 1):
-        places.put(row(id))
+        places.put(*astuple(row(id)))
     places.remove(1)
     places.remove(fold.BLOCK_ROWS + 1)
     places.remove(count + 1)
@@ -32,10 +34,10 @@ def test_ids_that_rise_are_one_run_in_blocks() -> None:
 def test_what_is_written_anew_keeps_its_place_in_line() -> None:
     places = Places()
     for id in (1, 2, 3):
-        places.put(row(id))
-    places.put_again(row(2, segment=9))
-    places.put(row(4))
-    places.put_again(row(0, segment=9))
+        places.put(*astuple(row(id)))
+    places.put_again(*astuple(row(2, segment=9)))
+    places.put(*astuple(row(4)))
+    places.put_again(*astuple(row(0, segment=9)))
     assert [(found.id, found.segment) for found in places.take_all()] == [(0, 9), (1, 1), (2, 9), (3, 1), (4, 1)]
 
 
@@ -45,7 +47,7 @@ def test_any_order(steps: list[tuple[bool, int]]) -> None:
     expected: dict[int, Row] = {}
     for segment, (puts, id) in enumerate(steps, 1):
         if puts:
-            places.put_again(row(id, segment))
+            places.put_again(*astuple(row(id, segment)))
             before = expected.get(id, row(id))
             expected[id] = Row(id, before.priority, segment, 8 * id, 100 + id, before.expiration)
         else:
