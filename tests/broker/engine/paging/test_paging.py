@@ -152,3 +152,17 @@ def test_groups_keep_their_order() -> None:
         bench.ack(other, other.taken[-1])
     assert sorted([one.take(), other.take()]) == [bodies(0, 2, 4, 6, 8, 10), bodies(1, 3, 5, 7, 9, 11)]
     settled(bench)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("16KiB", 16), ("4MiB", 1_000)])
+def test_what_is_read_back_stays_within_its_bytes(limit: str, most: int) -> None:
+    bench = paging(**{"max-read-page-messages": -1, "max-read-page-bytes": limit})
+    for _ in range(100):
+        bench.sent("q", bytes(1_000))
+    taker = bench.take("q", window=1)
+    held = 0
+    while taker.taken:
+        bench.ack(taker, taker.taken.pop())
+        held = max(held, bench.engine.core.usage.messages)
+    assert (held <= 20) is (most == 16), held
+    settled(bench)
