@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from broker.engine.access import Identity
@@ -42,9 +43,7 @@ from protocols.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from protocols.mqtt.properties import (
-    SESSION_EXPIRY_INTERVAL,
-)
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from protocols.mqtt.state import State
 
 #: Bytes of messages that wait for the operating system to take them, above which no more are delivered: what a client
@@ -77,6 +76,7 @@ class MqttSession:
         self._publisher: Publisher | None = None
         self._connect: Connect | None = None
         self._owed: list[Ack | Suback | Unsuback] = []
+        self._changed = False  # the session's subscriptions, since it was stored
         self._waiting: deque[tuple[int, Waiting]] = deque()
         self._unflushed_bytes = 0
         self._blocked = False  # an address is full: the peer is not read
@@ -217,6 +217,9 @@ class MqttSession:
         if not self._owed:
             return
         owed, self._owed = self._owed, []
+        if self._changed and self._session is not None:
+            self._changed = False
+            self._common.sessions.note(self._session)
         ticket = self._engine.confirmation(self)
         if not ticket and self._waiting:
             ticket = self._waiting[-1][0]
@@ -386,9 +389,7 @@ class MqttSession:
         else:
             repeated = session.incoming.receive(run.qos, run.packet_ids)
             stored = session.deliveries.stored
-            noted = None
-            if run.qos == 2:
-                noted = (lambda ids: self._engine.sessions.received(stored, ids)) if stored else _nothing
+            noted = None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
             outcomes = publisher.publish(run, repeated, noted)
             kind = PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
             if not outcomes:
@@ -465,12 +466,12 @@ class MqttSession:
                 self._common.sessions.system.watch(subscriptions.queue_of(text))
 
     def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
-        """Answer once the subscriptions are stored, if they are to be."""
+        """Answer once the subscriptions are stored, if they are to be: those of one read together."""
         if session.stored is None:
             self._send(answer)
             self._turn_out()
         else:
-            self._common.sessions.note(session)
+            self._changed = True
             self._owed.append(answer)
 
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:
@@ -494,7 +495,3 @@ _HANDLERS: Final[dict[PacketType, Callable[[MqttSession, Any], None]]] = {
     PacketType.DISCONNECT: MqttSession._on_disconnect,
     PacketType.AUTH: MqttSession._on_auth,
 }
-
-
-def _nothing(ids: list[int]) -> None:
-    """Nobody wants to know."""

@@ -10,10 +10,13 @@ from broker.config import Config
 from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from protocols.mqtt.codes import V5, V311, PacketType
-from protocols.mqtt.packets import Will
+from protocols.mqtt.encode import encode
+from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL, Properties
+from store.decode import Definition
 from tests.broker.security.verbs import permissions, restrict
-from tests.support.mqtt_client import greeting, wish
+from tests.simulation.world import journal_records
+from tests.support.mqtt_client import greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimWorld
 from tests.support.sim_broker import configured
 
@@ -71,6 +74,25 @@ def test_a_topic_may_be_as_long_as_an_address() -> None:
     other.publish(topic, b"x", 1)
     other.publish(f"{topic[:-10]}/x", b"y", 1)
     assert sim.connect(client_id, clean=False, expiry=100).payloads() == [b"x", b"y"]
+
+
+def test_subscriptions_of_one_read_are_stored_together() -> None:
+    """Each time all of a session's are: one by one, thousands would fill the journal."""
+    sim = SimWorld()
+
+    def stored() -> list[int]:
+        definitions = [each.definition for each in journal_records(sim.broker) if isinstance(each, Definition)]
+        sessions = [each["session"] for each in definitions if "session" in each]
+        return [str(session).count("'filter'") for session in sessions]
+
+    client = sim.connect("c", clean=False, expiry=100)
+    asked = [encode(Subscribe(number, [wish(f"a/{number}", 1)]), V5) for number in range(1, 51)]
+    unasked = [encode(Unsubscribe(number, [topic_filter(f"a/{number}")]), V5) for number in range(1, 31)]
+    client.raw(b"".join(asked + unasked))
+    assert [type(answer) for answer in client.others] == [Suback] * 50 + [Unsuback] * 30
+    assert stored() == [0, 20]
+    sim.restart()
+    assert len(queues(sim)) == 20
 
 
 @pytest.mark.parametrize(
