@@ -5,14 +5,14 @@ Nothing here listens, signals or sleeps; simulations assemble the same parts aro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Final
 
 from broker import __version__
-from broker.config import Config
+from broker.config import AmqpAcceptor, Config, StompAcceptor
 from broker.engine import alter, jumps
 from broker.engine.address import Address
 from broker.engine.configured import declare_divert, delete_undeclared
@@ -103,7 +103,7 @@ def assemble(
         clock=steady,
         random=outside.random,
         report=outside.report,
-        formats=formats(),
+        formats=formats(config),
         limits=Limits(
             global_size_max=config.broker.global_size_max(outside.memory_bytes),
             expiry_scan_period=config.broker.message_expiry_scan_period,
@@ -130,9 +130,18 @@ def assemble(
     return Parts(log, writer, journal, engine, Turn(engine, wake), disk)
 
 
-def formats() -> list[Format]:
-    """The encodings of messages that this version knows."""
-    return [StompFormat(), AmqpFormat(), MqttFormat()]
+def formats(config: Config | None = None) -> list[Format]:
+    """The encodings of messages that this version knows, with the prefixes of destinations in use."""
+    acceptors = () if config is None else config.acceptors.values()
+    stomp = _prefixes(each for each in acceptors if isinstance(each, StompAcceptor))
+    amqp = _prefixes(each for each in acceptors if isinstance(each, AmqpAcceptor))
+    return [StompFormat(stomp), AmqpFormat(amqp), MqttFormat()]
+
+
+def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[str, ...]:
+    """Those of all acceptors, the longest first, as one may begin with another."""
+    found = {prefix for each in acceptors for prefix in (*each.anycast_prefixes, *each.multicast_prefixes)}
+    return tuple(sorted(found, key=lambda prefix: (-len(prefix), prefix)))
 
 
 def settings_table(config: Config) -> SettingsTable:

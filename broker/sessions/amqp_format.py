@@ -34,11 +34,14 @@ _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 
 
 class AmqpFormat:
-    """The `Format` of messages that came over AMQP."""
+    """The `Format` of messages that came over AMQP; `prefixes` are those that a reply-to may begin with."""
 
     number = AMQP_FORMAT
     name = "amqp"
     typed = True
+
+    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+        self.prefixes = prefixes
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """What a selector may ask for; nothing of a section that cannot be decoded."""

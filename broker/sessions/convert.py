@@ -13,8 +13,10 @@ A message that leaves by another protocol than it came by is read into a Neutral
     group             JMSXGroupID                        properties.group-id                user property JMSXGroupID
     properties        all other headers                  application-properties             user properties
 
-A response topic is a topic: as a reply-to it is the address of that topic, and the other way round.  Of user properties
-with the same name the last one counts.  MQTT before 5 has the payload and nothing else.
+A reply-to loses the prefix of its protocol (`/queue/`, `queue://`), which would be part of the name in another: what is
+sent to the address that is left goes to what is there.  A response topic is a topic: as a reply-to it is the address of
+that topic, and the other way round.  Of user properties with the same name the last one counts.  MQTT before 5 has the
+payload and nothing else.
 
 Priority, expiration, durability and the broker's annotations are facts, which every protocol has.
 """
@@ -28,9 +30,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.engine.message import RESERVED_PREFIXES, Message
-from broker.sessions.amqp_format import AMQP_FORMAT, id_text
+from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
 from broker.sessions.mqtt_format import MQTT_FORMAT, correlation_text, read_properties
-from broker.sessions.stomp_format import STOMP_FORMAT, encode_head, header_pairs
+from broker.sessions.stomp_format import STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_application_properties, encode_section
@@ -178,7 +180,16 @@ def _from_stomp(message: Message) -> Neutral:
     if not sized:
         with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender forgot to say
             neutral.body = message.body.decode()
+    neutral.reply_to = _address(neutral.reply_to, message)
     return neutral
+
+
+def _address(reply_to: str, message: Message) -> str:
+    """The address that a reply-to of STOMP or AMQP names."""
+    format = message.facts.format
+    assert isinstance(format, StompFormat | AmqpFormat)
+    prefix = next((prefix for prefix in format.prefixes if reply_to.startswith(prefix)), "")
+    return reply_to.removeprefix(prefix)
 
 
 _STOMP_NAMES: Final = {
@@ -202,7 +213,7 @@ def _from_amqp(message: Message) -> Neutral:
         body=_amqp_body(kind, values),
         content_type=properties.content_type or "",
         correlation_id=id_text(properties.correlation_id) or "",
-        reply_to=properties.reply_to or "",
+        reply_to=_address(properties.reply_to or "", message),
         type=properties.subject or "",
         group=properties.group_id or "",
         properties={str(name): value for name, value in application.items()},

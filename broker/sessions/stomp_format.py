@@ -25,11 +25,14 @@ NEUTRAL_NAMES: Final = {
 
 
 class StompFormat:
-    """The `Format` of messages that came over STOMP."""
+    """The `Format` of messages that came over STOMP; `prefixes` are those that a `reply-to` may begin with."""
 
     number = STOMP_FORMAT
     name = "stomp"
     typed = False
+
+    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+        self.prefixes = prefixes
 
     def noted(self, annotations: Annotations) -> Annotations:
         """The broker's annotations, which go out as headers under their own names."""

@@ -44,10 +44,37 @@ def test_from_stomp_to_amqp() -> None:
     told = delivery.message
     properties = told.properties
     assert (told.header.durable, told.header.priority) == (True, 7)
-    assert (properties.correlation_id, properties.reply_to, properties.subject) == ("c", "/queue/r", "order")
+    assert (properties.correlation_id, properties.reply_to, properties.subject) == ("c", "r", "order")
     assert (properties.group_id, properties.content_type, properties.to) == ("g", "text/plain", "a")
     assert told.application_properties == {"colour": "red:ish"}
     assert told.body() == (AMQP_VALUE, ["hello"])
+
+
+@pytest.mark.parametrize("reply_to", ["/queue/answers", "answers", "/temp-queue/answers"])
+def test_a_reply_from_amqp_reaches_who_asked_over_stomp(reply_to: str) -> None:
+    broker, amqp = both()
+    stomp = broker.connect()
+    stomp.subscribe(reply_to, ack="auto", subscription_type="ANYCAST")
+    stomp.send("/queue/service", b"6 * 7", **{"reply-to": reply_to})
+    amqp.receiver("service", "queue")
+    [request] = amqp.take()
+    to = request.message.properties.reply_to
+    assert to is not None
+    amqp.send(amqp.sender(None), message("42", properties=Properties(to=to)))
+    amqp.send(amqp.sender(to, "queue"), message("43"))
+    assert stomp.bodies() == [b"42", b"43"]
+
+
+@pytest.mark.parametrize("reply_to", ["queue://answers", "answers"])
+def test_a_reply_from_stomp_reaches_who_asked_over_amqp(reply_to: str) -> None:
+    broker, amqp = both()
+    amqp.receiver("answers", "queue")
+    amqp.send(amqp.sender("service", "queue"), message("6 * 7", properties=Properties(reply_to=reply_to)))
+    stomp = broker.connect()
+    stomp.subscribe("/queue/service", ack="auto")
+    [request] = stomp.messages()
+    stomp.send(request.headers["reply-to"], b"42")
+    assert amqp.bodies() == ["42"]
 
 
 @pytest.mark.parametrize("body", [b"\x00\xff", b"text"])
