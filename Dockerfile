@@ -3,11 +3,12 @@
 #   docker build -t bartleby .                                      the broker
 #   docker build -t bartleby-audit --target audit .                 the audits of its journal, with Spark and Java
 #   docker run --rm -it -v bartleby:/var/lib/bartleby bartleby user add orders --role amq
-#   docker run --read-only -v bartleby:/var/lib/bartleby -p 127.0.0.1:61613:61613 bartleby
+#   docker run --read-only -v bartleby:/var/lib/bartleby \
+#     -p 127.0.0.1:61613:61613 -p 127.0.0.1:5672:5672 -p 127.0.0.1:1883:1883 bartleby
 #
-# STOMP listens on all of the container's addresses: without a user the broker makes one, admin, and shows his password
-# once.  HTTP stays within the container,
-# where the health check asks; to reach it from outside add `--listen http=0.0.0.0:8161` to the command.
+# STOMP, AMQP and MQTT listen on all of the container's addresses: without a user the broker makes one, admin, and shows
+# his password once.  HTTP stays within the container, where the health check asks; to reach it from outside add
+# `--listen http=0.0.0.0:8161` to the command.
 
 FROM python:3.11-slim AS build
 WORKDIR /src
@@ -56,4 +57,4 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
     CMD ["bartleby", "status"]
 ENTRYPOINT ["bartleby"]
-CMD ["run", "--listen", "stomp=0.0.0.0:61613"]
+CMD ["run", "--listen", "stomp=0.0.0.0:61613", "--listen", "amqp=0.0.0.0:5672", "--listen", "mqtt=0.0.0.0:1883"]
