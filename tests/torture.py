@@ -22,26 +22,30 @@ from tests.support.torture import SCENES, Wrong, torture
 @click.option("--seed", type=int, help="Repeats an earlier run.  [default: a new one, printed]")
 @click.option("--scene", "scenes", multiple=True, type=click.Choice(list(SCENES)), help="Only these.  [default: all]")
 @click.option("--disks", default=3, show_default=True, help="Copies of the disk before each operation.")
+@click.option("--short", is_flag=True, help="Journals of a few entries: most points a second.")
 @click.option("--number", type=int, help="Only the one scene of this number, as a failure names it.")
-def main(points: int, seed: int | None, scenes: tuple[str, ...], disks: int, number: int | None) -> None:
+def main(
+    points: int, seed: int | None, scenes: tuple[str, ...], disks: int, *, short: bool, number: int | None
+) -> None:
     """Let the power go at every disk operation of random workloads; exit status 1 and the reason when it costs any."""
     console = Console()
     chosen = scenes or tuple(SCENES)
     seed = randbits(32) if seed is None else seed
+    like = f"--disks {disks}" + (" --short" if short else "")
     begun = process_time()
     try:
         if number is not None:
-            scene = SCENES[chosen[0]](number, disks)
+            scene = SCENES[chosen[0]](number, disks, short=short)
             scene.play()
             tried = {scene.name: scene.points}
         else:
-            console.print(f"seed {seed}: to repeat it, --points {points} --seed {seed} --disks {disks}")
+            console.print(f"seed {seed}: to repeat it, --points {points} --seed {seed} {like}")
             with Progress(console=console) as progress:
                 task = progress.add_task("points", total=points)
                 told = lambda name, done: progress.advance(task, done)  # noqa: E731
-                tried = torture(points, seed, scenes=chosen, disks=disks, tell=told)
+                tried = torture(points, seed, scenes=chosen, disks=disks, short=short, tell=told)
     except Wrong as wrong:
-        console.print(f"{wrong} --disks {disks}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{wrong} {like}", style="red", markup=False, soft_wrap=True)
         sys.exit(1)
     seconds = process_time() - begun
     table = Table("scene", "points")
