@@ -34,7 +34,7 @@ demo: $(TESTING)
 
 # The kill -9 loop of `make test`, for long.
 storm: $(TESTING)
-	$(BIN)/python -m tests.storm --kills 1000
+	$(BIN)/python -m tests.storm --kills 10000
 
 # Everything that reads what others have written, fed with what nobody meant.
 fuzz: $(TESTING)

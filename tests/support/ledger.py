@@ -52,6 +52,7 @@ class Entry:
     gone: bool = False  # and has been confirmed
     buried: bool = False  # it was taken from the dead-letter or expiry queue, and that was confirmed
     nacks: int = 0  # confirmed ones
+    silent: bool = False  # refused by somebody who gave no reason
 
 
 @dataclass(slots=True)
@@ -72,6 +73,13 @@ class Ledger:
             if kind is Kind.PAIR:
                 made[0].partner, made[1].partner = made[1].number, made[0].number
         return made
+
+    def new_single(self) -> Entry:
+        """The next message to send for a client that has neither transactions nor times to live."""
+        kinds = [kind for kind in WEIGHTS if kind not in (Kind.PAIR, Kind.BRIEF)]
+        with self.lock:
+            kind = self.random.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+            return self._enter(kind, self.random.choice(QUEUES))
 
     def _enter(self, kind: Kind, queue: str) -> Entry:
         number = len(self.entries) + 1

@@ -1,0 +1,172 @@
+"""The storm's clients of other protocols: Qpid Proton over AMQP and paho over MQTT, beside those of stomp.py.
+
+They send to the same queues and keep the same ledger.  What a broker confirms to them is what their libraries report:
+an accepted delivery, a PUBACK.  Their consumer settles without being told that this arrived, so that its messages may
+come back, and may not be lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from proton import Message, ProtonException
+from proton.utils import BlockingConnection
+
+from tests.support.ledger import Entry, Kind, Ledger
+
+PATIENCE_S: Final = 20.0
+
+#: How long the consumer waits for a message before it looks whether the storm is over, in seconds.
+LOOK_S: Final = 0.2
+
+#: Messages of the MQTT publisher that wait for their PUBACK, at most.
+INFLIGHT_MAX: Final = 20
+
+
+class _Amqp:
+    """A connection of Proton's blocking client, on a thread of its own."""
+
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        self.ledger = ledger
+        self.wrong = ""
+        self.over = threading.Event()
+        self._connection = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=PATIENCE_S)
+        self.prepare()
+        self._thread = threading.Thread(target=self._run, name=f"storm {type(self).__name__}")
+        self._thread.start()
+
+    def prepare(self) -> None:
+        """Attach links."""
+        raise NotImplementedError
+
+    def work(self) -> None:
+        """One thing to do."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        try:
+            while not self.over.is_set():
+                self.work()
+        except (AssertionError, KeyError, ValueError) as wrong:
+            self.wrong = repr(wrong)
+        except (ProtonException, OSError):
+            return  # the broker is gone
+
+    def join(self) -> None:
+        """After the broker's end."""
+        self.over.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "a client outlives the broker"
+        with suppress(ProtonException, OSError):
+            self._connection.close()
+        assert not self.wrong, self.wrong
+
+
+class AmqpProducer(_Amqp):
+    """Sends, and waits for each outcome."""
+
+    def __init__(self, ledger: Ledger, port: int, queues: tuple[str, ...]) -> None:
+        self._queues = queues
+        self._links: dict[str, Any] = {}
+        super().__init__(ledger, port)
+
+    def prepare(self) -> None:
+        self._links = {queue: self._connection.create_sender(queue) for queue in self._queues}
+
+    def work(self) -> None:
+        entry = self.ledger.new_single()
+        self._links[entry.queue].send(Message(body=entry.body, durable=True, inferred=True))
+        self.ledger.confirm(f"send:{entry.number}")
+
+
+class AmqpConsumer(_Amqp):
+    """Takes from one queue; what it settles is not confirmed."""
+
+    def __init__(self, ledger: Ledger, port: int, queue: str) -> None:
+        self._queue = queue
+        self._link: Any = None
+        super().__init__(ledger, port)
+
+    def prepare(self) -> None:
+        self._link = self._connection.create_receiver(self._queue, credit=10)
+
+    def work(self) -> None:
+        try:
+            message = self._link.receive(LOOK_S)
+        except TimeoutError:
+            return
+        except ProtonException as error:
+            if "timed out" in str(error):
+                return
+            raise
+        entry = self.ledger.of(bytes(message.body))
+        assert not entry.gone, f"message {entry.number} was delivered after its end, over AMQP"
+        with self.ledger.lock:
+            entry.deliveries += 1
+            entry.reached = True
+        self._settle(entry)
+
+    def _settle(self, entry: Entry) -> None:
+        if entry.kind is Kind.REJECTED:
+            entry.silent = True
+            self._link.reject()
+        elif entry.kind is Kind.POISON or (entry.kind is Kind.LAZY and entry.deliveries < 3):
+            entry.silent = True
+            self._link.release(delivered=True)
+        else:
+            entry.acked = True
+            self._link.accept()
+
+
+class MqttProducer:
+    """Publishes with QoS 1, some at a time."""
+
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        self.ledger = ledger
+        self._sent: dict[int, Entry] = {}
+        self._room = threading.Semaphore(INFLIGHT_MAX)
+        self._over = threading.Event()
+        self._connected = threading.Event()
+        self._lock = threading.Lock()
+        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, reconnect_on_failure=False)
+        client.on_connect = lambda *_: self._connected.set()
+        client.on_publish = self._published
+        client.on_disconnect = lambda *_: self._end()
+        client.connect("127.0.0.1", port)
+        self._client = client
+        client.loop_start()
+        assert self._connected.wait(PATIENCE_S)
+        self._thread = threading.Thread(target=self._run, name="storm MqttProducer")
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._over.set()
+        self._room.release()
+
+    def _published(self, client: Any, userdata: Any, mid: int, code: Any, properties: Any) -> None:
+        with self._lock:  # PUBACK may come before `publish` has returned the packet's number
+            entry = self._sent.pop(mid)
+        assert not code.is_failure, f"message {entry.number} over MQTT: {code}"
+        self.ledger.confirm(f"send:{entry.number}")
+        self._room.release()
+
+    def _run(self) -> None:
+        while True:
+            self._room.acquire()
+            if self._over.is_set():
+                return
+            entry = self.ledger.new_single()
+            with self._lock:
+                info = self._client.publish(entry.queue.replace(".", "/"), entry.body, 1)
+                self._sent[info.mid] = entry
+
+    def join(self) -> None:
+        """After the broker's end."""
+        self._end()
+        self._thread.join(PATIENCE_S)
+        self._client.loop_stop()
+        assert not self._thread.is_alive(), "a client outlives the broker"
