@@ -306,7 +306,7 @@ class MqttSessions:
         session.subscriptions.restore(subscriptions)
         session.deliveries.stored = stored if session.lasting else None
         session.deliveries.restore(stored)
-        session.subscriptions.retire_restored()
+        session.subscriptions.settle_restored()
         stored.current = session.inflight
         return session
 

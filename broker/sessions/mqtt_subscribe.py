@@ -418,10 +418,14 @@ class Subscriptions:
             if subscription.qos and self._try_to_attach(subscription, ""):
                 self._leave_restored(subscription)
 
-    def retire_restored(self) -> None:
-        """What was in flight is again: those that were leaving get nothing more."""
+    def settle_restored(self) -> None:
+        """What was in flight is again: of shared subscriptions only QoS 2, which may be all that is left of them."""
+        deliveries = self._session.deliveries
+        for subscription in [*self, *self._leaving.values()]:
+            if subscription.shared and subscription.consumer is not None:
+                deliveries.give_back_at_least_once(subscription.consumer)
         for consumer in self._leaving:
-            self._session.deliveries.retire(consumer)
+            deliveries.retire(consumer)
         self.finish_leaving()
 
     def _leave_restored(self, subscription: Subscription) -> None:

@@ -20,7 +20,7 @@ from protocols.mqtt.properties import (
 )
 from tests.broker.sessions.test_mqtt_sessions import queues, with_mqtt
 from tests.support.mqtt_client import MqttClient, greeting
-from tests.support.mqtt_world import SimCarrier, SimWorld
+from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
 P = PacketType
@@ -245,6 +245,26 @@ def test_what_is_in_flight_to_an_absent_member_goes_to_others() -> None:
     assert other.payloads() == [b"1", b"2"]
     again = sim.connect("a", clean=False, expiry=100)
     assert again.take() == []
+    assert not queues(sim)["$share.g.t"].message_count
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(crash: bool) -> None:
+    """The member may never come back."""
+    sim = SimWorld()
+    member = sim.connect("a", expiry=FOR_EVER, auto=False)
+    member.subscribe("$share/g/t", qos=2)
+    publisher = sim.connect("publisher")
+    publisher.post("t", [b"1", b"2"], 1)
+    publisher.publish("t", b"3", 2)
+    assert len(member.take()) == 3
+    sim.connect("b", expiry=FOR_EVER).subscribe("$share/g/t", qos=2)
+    sim.restart(crash=crash)
+    other = sim.connect("b", clean=False, expiry=FOR_EVER)
+    assert other.payloads() == [b"1", b"2"]
+    sim.restart(crash=crash)
+    assert sim.connect("b", clean=False, expiry=FOR_EVER).payloads() == []
+    assert sim.connect("a", clean=False, expiry=FOR_EVER).payloads() == [b"3"]
     assert not queues(sim)["$share.g.t"].message_count
 
 
