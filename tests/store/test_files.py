@@ -156,3 +156,19 @@ def test_a_lock_that_fails_otherwise(files: OsFiles, tmp_path: Path, monkeypatch
         files.lock(str(tmp_path / "lock"))
     monkeypatch.undo()
     files.lock(str(tmp_path / "lock")).release()
+
+
+def test_how_much_room_there_is(files: OsFiles, tmp_path: Path) -> None:
+    used, free = files.space(str(tmp_path))
+    assert used > 0
+    assert free > 0
+    with pytest.raises(OSError, match="No such file"):
+        files.space(str(tmp_path / "nowhere"))
+
+
+def test_a_part_of_a_file(files: OsFiles, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"0123456789")
+    files.will_need(path, 2, 5)
+    assert files.read_range(path, 2, 5) == b"23456"
+    assert files.read_range(path, 8, 5) == b"89"

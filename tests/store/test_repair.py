@@ -240,3 +240,63 @@ def test_random_damage(whole: SimFiles) -> None:
         if not inspect.verify(files, DIRECTORY).ok:
             print(f"seed {seed}")
             repaired(files, original)
+
+
+def test_two_queues_of_one_name_and_ids_and_deletions_that_were_kept() -> None:
+    """The deletion of the first queue lay in what was lost: the second has its name, so the first was deleted."""
+    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
+    seed = segment.decode_header(header).crc
+    parts = [
+        record.opened(100, [], {}),
+        record.ids(5_000),
+        record.queue(7, {"name": "q"}),
+        record.queue(8, {"name": "gone"}),
+        record.queue_deleted(8, {"name": "gone"}),
+        record.queue(9, {"name": "q"}),
+    ]
+    one = _entry(parts[:3], 0)
+    two = _entry(parts[3:], 3)
+    lost = _entry([record.closed()], 6)
+    last = _entry([record.queue(10, {"name": "last"})], 7)
+    files = SimFiles()
+    data = bytearray(header)
+    for entry, durable in ((one, 0), (two, 3), (lost, 6), (last, 7)):
+        at = len(data)
+        data += segment.pack_entries([entry], seed, durable)
+        if entry is lost:
+            data[at + 40] ^= 1
+    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    plan = repair.plan(files, DIRECTORY, EPOCH)
+    repair.apply(files, DIRECTORY, plan, BACKUP)
+    station = Station(files)
+    assert sorted(station.queues.items()) == [(9, "q"), (10, "last")]
+    assert station.journal.allocate_ids(1) >= 5_000
+
+
+def _entry(parts: list[bytes], first: int) -> segment.Entry:
+    return segment.Entry(
+        segment=1,
+        ticket=0,
+        first=first,
+        count=len(parts),
+        timestamp=EPOCH,
+        nbytes=sum(map(len, parts)),
+        parts=parts,
+    )
+
+
+def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
+    """Its checksum is right: some software wrote it so."""
+    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
+    seed = segment.decode_header(header).crc
+    short = bytearray(record.closed())
+    short[0:4] = (9_999).to_bytes(4, "little")
+    files = SimFiles()
+    data = bytearray(header)
+    for entry in (_entry([record.opened(100, [], {})], 0), _entry([bytes(short)], 1)):
+        data += segment.pack_entries([entry], seed, entry.first)
+    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    plan = repair.plan(files, DIRECTORY, EPOCH)
+    assert [(loss.what, loss.records) for loss in plan.losses] == [("the records do not fill their entry", 1)]
+    repair.apply(files, DIRECTORY, plan, BACKUP)
+    assert inspect.verify(files, DIRECTORY).ok

@@ -60,3 +60,18 @@ def test_it_is_worth_looking_after_a_segment_was_opened_or_became_empty() -> Non
     seen.append(space.changed)
     assert seen == [True, False, True]
     assert space.take_dead(1) == [], "the newest segment stays"
+
+
+def test_a_pinned_segment_stays_until_all_of_it_is_unpinned() -> None:
+    space = Space()
+    for segment in (1, 2):
+        space.opened(segment)
+    space.pin(1, 10)
+    space.pin(1, 5)
+    assert space.pinned(1) == 15
+    assert space.take_dead(2) == []
+    space.unpin(1, 10)
+    assert (space.pinned(1), space.take_dead(2)) == (5, [])
+    space.unpin(1, 5)
+    assert space.changed
+    assert (space.pinned(1), space.take_dead(2)) == (0, [1])

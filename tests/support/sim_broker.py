@@ -13,6 +13,7 @@ look at what is not yet durable.  With `users` (name and password, each in the r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from random import Random
 from typing import Final
 
@@ -34,9 +35,14 @@ START: Final = 1_780_000_000_000
 TURNS_MAX: Final = 10_000
 
 
+@cache
+def _shipped() -> Config:
+    return load(None)
+
+
 def configured(*settings: dict[str, object], **sections: object) -> Config:
     """The configuration as shipped, with these address settings on top (keys as in the file) and sections replaced."""
-    shipped = load(None)
+    shipped = _shipped()
     added = tuple(AddressSetting.model_validate(setting) for setting in settings)
     return shipped.model_copy(update={"address_settings": shipped.address_settings + added, **sections})
 
