@@ -171,15 +171,3 @@ class FilePages:
             self._files.remove(self._where(segment))
         except OSError:  # the next run of the broker removes it
             return
-
-    def close(self) -> None:
-        """Remove the scratch files."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        for segment in self._needed:
-            try:
-                self._files.remove(self._where(segment))
-            except OSError:  # the next run of the broker removes it
-                continue
-        self._needed.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from store.pages import FilePages
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters
 
@@ -40,6 +41,8 @@ def settled(bench: Bench) -> None:
     assert len(core.paged_expiries) == len(core.expiries) == 0
     space = core.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
+    assert isinstance(core.pages, FilePages)
+    assert not any(core.pages._needed.values())
     assert sum(path.endswith(".scratch") for path in bench.broker.files.paths()) <= 1
     check_accounts(bench.broker)
     check_counters(bench.broker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.message import RoutingType
+from broker.engine.redelivery import CLOSED
 from tests.broker.engine.bench import Taker
 from tests.broker.engine.kinds.queues import grouped
 from tests.broker.engine.paging.backlogs import bodies, filled, paging, settled
@@ -166,3 +167,25 @@ def test_what_is_read_back_stays_within_its_bytes(limit: str, most: int) -> None
         held = max(held, bench.engine.core.usage.messages)
     assert (held <= 20) is (most == 16), held
     settled(bench)
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority <> 5"])
+def test_a_run_does_not_pass_what_is_paged_at_a_higher_priority(selector: str) -> None:
+    bench = paging()
+    bench.sent("q", b"low 1", priority=1)
+    bench.sent("q", b"low 2", priority=1)
+    for n in range(6):
+        bench.sent("q", b"high %d" % n, priority=9)
+    taker = bench.take("q", selector=selector)
+    assert taker.take() == [*(b"high %d" % n for n in range(6)), b"low 1", b"low 2"]
+
+
+def test_consumers_that_left_are_forgotten() -> None:
+    bench = paging()
+    filled(bench, 6)
+    for _ in range(4):
+        bench.close(bench.take("q", selector="AMQPriority = 9"), CLOSED)
+    bench.take("q", selector="AMQPriority = 8")
+    tail = bench.queue("q").tail
+    assert tail is not None
+    assert len(tail.seen) == 1

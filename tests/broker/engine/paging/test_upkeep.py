@@ -345,3 +345,48 @@ def test_a_browser_goes_on_while_messages_come_and_go() -> None:
     bench.enter().delete_queue(bench.queue("q"))
     bench.run()
     assert len(list(browsed)) <= 4, "what was in memory"
+
+
+def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
+    """Else a later run would find the message again."""
+    bench = paging()
+    filled(bench, 8)
+    bench.sent("other", b"keeps the segment")
+    bench = bench.restart()
+    purged_in = bench.engine.core.journal.segment
+    bench.enter().purge(bench.queue("q"))
+    bench.run()
+    bench = bench.restart()
+    space = bench.engine.core.journal.space
+    assert space.live(1) == 1
+    assert purged_in not in space.take_dead(bench.engine.core.journal.segment)
+
+
+def test_a_purge_notes_of_which_segments_it_speaks() -> None:
+    bench = paging()
+    filled(bench, 8)
+    bench.sent("other", b"keeps the segment")
+    bench = bench.restart()
+    purged_in = bench.engine.core.journal.segment
+    bench.enter().purge(bench.queue("q"))
+    bench.run()
+    assert purged_in not in bench.engine.core.journal.space.take_dead(purged_in + 1)
+
+
+def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge() -> None:
+    bench = paging()
+    filled(bench, 4)
+    taker = bench.take("q", window=1)
+    bench.nack(taker, taker.taken[-1])
+    bench = bench.restart()
+    first = bench.engine.core.journal.space.segments[0]
+    bench.enter()
+    assert bench.engine.cleaner.whole(first) == 4
+    bench.run()
+    bench = bench.restart()
+    queue = bench.queue("q")
+    assert queue.paged == 4
+    assert [queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)] == [1, 0, 0, 0]
+    bench.enter().purge(queue)
+    bench.run()
+    assert queue.states == {}
