@@ -28,8 +28,9 @@ GAP_BYTES_MAX: Final = 32 << 10
 #: Bytes of one read at most, unless a record is larger: two such buffers are in memory at a time.
 READ_BYTES_MAX: Final = 4 << 20
 
-#: A record in a buffer: the buffer, and its offset in it.
-Found = tuple[bytes, int]
+#: Some of the records asked for, from one number of them to another: they lie in this buffer, which begins with the
+#: first of them; None: it cannot be read.
+Found = tuple[bytes | None, int, int]
 
 
 class Pages(Protocol):
@@ -37,8 +38,8 @@ class Pages(Protocol):
 
     full: bool
 
-    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found | None]:
-        """The records at these places, each whole; None for what cannot be read."""
+    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
+        """The records at these places, all of them in their order, each whole or not at all."""
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
         """Records in this part of a segment are read soon."""
@@ -76,22 +77,18 @@ class FilePages:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found | None]:
+    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
         """See Pages.  Neighbours are read together; if that fails, one by one."""
-        found: list[Found | None] = []
+        found: list[Found] = []
         start, count = 0, len(segments)
         while start < count:
             stop = self._together(segments, offsets, sizes, start)
             first = offsets[start]
             data = self._range(segments[start], first, offsets[stop - 1] + sizes[stop - 1] - first)
-            if data is not None:
-                found += [(data, offset - first) for offset in offsets[start:stop]]
-            elif stop - start == 1:
-                found.append(None)
+            if data is not None or stop - start == 1:
+                found.append((data, start, stop))
             else:
-                for at in range(start, stop):
-                    alone = self._range(segments[at], offsets[at], sizes[at])
-                    found.append(None if alone is None else (alone, 0))
+                found += [(self._range(segments[n], offsets[n], sizes[n]), n, n + 1) for n in range(start, stop)]
             start = stop
         return found
 

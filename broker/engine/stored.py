@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
 from store import decode, record
-from store.pages import Found
+from store.pages import SCRATCH_FIRST, Found
 from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 
 
@@ -78,7 +78,7 @@ class MessageReader:
         message.segment = segment
         return message
 
-    def read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int) -> Message | None:
+    def _read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int) -> Message | None:
         """The message `id`, whose record of `size` bytes is here; None if it is not that."""
         length, type, version, _ = HEAD.unpack_from(buffer, offset)
         if length != size or version != record.VERSION or type not in (RecordType.MESSAGE, RecordType.COPIED):
@@ -86,38 +86,52 @@ class MessageReader:
         try:
             stored: decode.Message | decode.Copied
             stored = self.decode(buffer, offset) if type == RecordType.MESSAGE else self.decode_copied(buffer, offset)
-            return self.message(stored, segment) if stored.id == id else None
+            message = self.message(stored, segment) if stored.id == id else None
         except (RecordError, UnknownFormat, ValueError):
             return None
+        if message is not None:
+            message.refs = 1
+        return message
 
-    def read_all(
-        self, found: Sequence[Found | None], *, ids: Sequence[int], sizes: Sequence[int], segment: int
+    def read(
+        self,
+        found: list[Found],
+        *,
+        ids: Sequence[int],
+        segments: Sequence[int],
+        offsets: Sequence[int],
+        sizes: Sequence[int],
     ) -> list[Message | None]:
-        """The same for many of one segment (0: of none), each held once.  This is what draining a paged queue costs."""
+        """The messages with these ids, held once; None for what is not there.  This is what a paged message costs."""
         unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
         messages: list[Message | None] = []
+        add = messages.append
         encoded, flags, facts = b"", -1, None  # of the message before
-        for place, id, size in zip(found, ids, sizes, strict=True):
-            message: Message | None = None
-            if place is not None:
-                buffer, offset = place
+        for buffer, start, stop in found:
+            if buffer is None:
+                messages += [None] * (stop - start)
+                continue
+            first, segment = offsets[start], segments[start]
+            if segment >= SCRATCH_FIRST:
+                segment = 0
+            for at in range(start, stop):
+                offset, id = offsets[at] - first, ids[at]
                 length, type, version, its_flags, its_id, head_bytes, body_bytes = unpack(buffer, offset)
                 end = offset + length
                 body_at = end - body_bytes
                 head_at = body_at - head_bytes
                 same = its_flags == flags and buffer[offset + fixed : head_at] == encoded
-                if same and facts is not None and (length, its_id, type, version) == (size, id, 1, 1):
+                if same and facts is not None and length == sizes[at] and its_id == id and type == version == 1:
                     message = Message(facts, buffer[head_at:body_at], buffer[body_at:end])
                     message.id = id
                     message.segment = segment
-                else:
-                    message = self.read(buffer, offset, id=id, size=size, segment=segment)
-                    facts = None
-                    if message is not None:
-                        message.refs = 1
-                        if type == RecordType.MESSAGE and not its_flags & record.GROUPED:
-                            encoded, flags, facts = buffer[offset + fixed : head_at], its_flags, message.facts
-            messages.append(message)
+                    add(message)
+                    continue
+                other = self._read(buffer, offset, id=id, size=sizes[at], segment=segment)
+                add(other)
+                facts = None
+                if other is not None and type == RecordType.MESSAGE and not its_flags & record.GROUPED:
+                    encoded, flags, facts = buffer[offset + fixed : head_at], its_flags, other.facts
         return messages
 
     def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:

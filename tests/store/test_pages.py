@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, FilePages, Found
+from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, FilePages
 from store.segment import segment_name
 from tests.support.sim_files import Fault, SimFiles
 
@@ -14,8 +14,14 @@ def pages(files: SimFiles, **more: int) -> FilePages:
     return FilePages(files, "j", lambda segment: f"j/{segment_name(segment)}", **more)
 
 
-def texts(found: list[Found | None], sizes: list[int]) -> list[bytes | None]:
-    return [None if f is None else f[0][f[1] : f[1] + size] for f, size in zip(found, sizes, strict=True)]
+def texts(reader: FilePages, segments: list[int], offsets: list[int], sizes: list[int]) -> list[bytes | None]:
+    """What is read at these places."""
+    texts: list[bytes | None] = []
+    for data, start, stop in reader.read(segments, offsets, sizes):
+        for at in range(start, stop):
+            begin = offsets[at] - offsets[start]
+            texts.append(None if data is None else data[begin : begin + sizes[at]])
+    return texts
 
 
 def is_full(pages: FilePages) -> bool:
@@ -30,8 +36,8 @@ def test_neighbours_are_read_at_once() -> None:
     files = SimFiles()
     files.put(f"j/{segment_name(1)}", bytes(range(100)) * 1000)
     files.put(f"j/{segment_name(2)}", b"other")
-    found = pages(files).read([1, 1, 2, 1, 1], [0, 10, 1, 20, 30 + GAP_BYTES_MAX + 5], [3, 2, 4, 5, 1])
-    assert texts(found, [3, 2, 4, 5, 1])[:4] == [b"\0\1\2", b"\12\13", b"ther", bytes(range(20, 25))]
+    found = texts(pages(files), [1, 1, 2, 1, 1], [0, 10, 1, 20, 30 + GAP_BYTES_MAX + 5], [3, 2, 4, 5, 1])
+    assert found[:4] == [b"\0\1\2", b"\12\13", b"ther", bytes(range(20, 25))]
     assert sum(step.startswith("read_range") for step in files.history) == 4
 
 
@@ -40,7 +46,10 @@ def test_a_read_has_a_limit() -> None:
     half = READ_BYTES_MAX // 2
     files.put(f"j/{segment_name(1)}", bytes(4 * half))
     found = pages(files).read([1] * 4, [0, half, 2 * half, 3 * half], [half] * 4)
-    assert [len(f[0]) for f in found if f is not None] == [READ_BYTES_MAX] * 4
+    assert [(len(data or b""), start, stop) for data, start, stop in found] == [
+        (READ_BYTES_MAX, 0, 2),
+        (READ_BYTES_MAX, 2, 4),
+    ]
     assert sum(step.startswith("read_range") for step in files.history) == 2
 
 
@@ -48,11 +57,11 @@ def test_what_cannot_be_read_is_none_and_its_neighbours_are_not() -> None:
     files = SimFiles()
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
-    assert texts(reader.read([1, 1, 3], [0, 8, 0], [2, 4, 1]), [2, 4, 1]) == [b"01", None, None]
+    assert texts(reader, [1, 1, 3], [0, 8, 0], [2, 4, 1]) == [b"01", None, None]
     files.plan(1, Fault.EIO)
-    assert texts(reader.read([1, 1], [0, 4], [2, 2]), [2, 2]) == [b"01", b"45"], "the second try is one by one"
+    assert texts(reader, [1, 1], [0, 4], [2, 2]) == [b"01", b"45"], "the second try is one by one"
     files.plan(1, Fault.EIO, sticky=True)
-    assert reader.read([1, 1], [0, 4], [2, 2]) == [None, None]
+    assert texts(reader, [1, 1], [0, 4], [2, 2]) == [None, None]
     reader.will_need(1, 0, 10)
 
 
@@ -63,7 +72,7 @@ def test_scratch_records_come_back_until_they_are_released() -> None:
     assert scratch.write([b"fghijk"], 1) == (SCRATCH_FIRST, 5)
     assert scratch.write([b"lm"], 1) == (SCRATCH_FIRST + 1, 0), "a file that is full is followed by another"
     segments = [SCRATCH_FIRST, SCRATCH_FIRST, SCRATCH_FIRST, SCRATCH_FIRST + 1]
-    found = texts(scratch.read(segments, [0, 2, 5, 0], [2, 3, 6, 2]), [2, 3, 6, 2])
+    found = texts(scratch, segments, [0, 2, 5, 0], [2, 3, 6, 2])
     assert found == [b"ab", b"cde", b"fghijk", b"lm"]
     scratch.release(SCRATCH_FIRST, 2)
     assert len(scratch_files(files)) == 2
@@ -94,7 +103,7 @@ def test_a_disk_without_room(fault: Fault) -> None:
     assert is_full(scratch)
     assert scratch.write([b"ef"], 1) == (SCRATCH_FIRST, 2), "over what the failed write left"
     assert not is_full(scratch)
-    assert texts(scratch.read([SCRATCH_FIRST] * 2, [0, 2], [2, 2]), [2, 2]) == [b"ab", b"ef"]
+    assert texts(scratch, [SCRATCH_FIRST] * 2, [0, 2], [2, 2]) == [b"ab", b"ef"]
 
 
 def test_files_that_cannot_be_removed_stay_for_the_next_run() -> None:

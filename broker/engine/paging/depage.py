@@ -17,7 +17,7 @@ from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.kinds.grouped import GroupedBacklog
 from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Message
-from broker.engine.paging.rows import claim, read
+from broker.engine.paging.rows import claim, claim_all, read
 from broker.engine.paging.tail import Chunk, Tail
 from broker.engine.queue import Queue
 
@@ -120,7 +120,7 @@ def _has(queue: Queue, consumer: Consumer, priority: int) -> bool:
 
 def load(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
     """A whole chunk becomes ready in memory, behind what is there."""
-    messages = claim(core, queue, chunk, read(core, queue, chunk, chunk.rows()))
+    messages = claim_all(core, queue, chunk)
     if messages:
         _append(core, queue, messages, chunk)
     return messages

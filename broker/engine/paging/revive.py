@@ -38,14 +38,15 @@ def timestamps(core: Core, places: Places, ids: Iterable[int]) -> dict[int, int]
 def _read(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     rows = [row for id in ids if (row := places.get(id)) is not None]
     rows.sort(key=_place)
-    buffers = core.pages.read([r.segment for r in rows], [r.offset for r in rows], [r.size for r in rows])
-    found: dict[int, Message] = {}
-    for row, buffer in zip(rows, buffers, strict=True):
-        if buffer is not None:
-            message = core.stored.read(*buffer, id=row.id, size=row.size, segment=row.segment)
-            if message is not None:
-                found[row.id] = message
-    return found
+    segments, offsets, sizes = [r.segment for r in rows], [r.offset for r in rows], [r.size for r in rows]
+    found = core.pages.read(segments, offsets, sizes)
+    read = core.stored.read(found, ids=[r.id for r in rows], segments=segments, offsets=offsets, sizes=sizes)
+    messages: dict[int, Message] = {}
+    for message in read:
+        if message is not None:
+            message.refs = 0  # counted as its queue is filled
+            messages[message.id] = message
+    return messages
 
 
 def _place(row: Row) -> tuple[int, int]:

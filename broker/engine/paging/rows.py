@@ -18,20 +18,7 @@ def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
     """The messages of rows, which stay where they are; those that cannot be read are set aside, and reported."""
     kept = chunk.kept or {}
     wanted = [row for row in rows if row not in kept] if kept else rows
-    ids: Sequence[int] = chunk.ids
-    segments: Sequence[int] = chunk.segments
-    offsets: Sequence[int] = chunk.offsets
-    sizes: Sequence[int] = chunk.sizes
-    if len(wanted) < len(ids):
-        ids, segments = [ids[row] for row in wanted], [segments[row] for row in wanted]
-        offsets, sizes = [offsets[row] for row in wanted], [sizes[row] for row in wanted]
-    buffers = core.pages.read(segments, offsets, sizes)
-    messages: list[Message | None] = []
-    for start, stop in _by_segment(segments):
-        segment = segments[start] if segments[start] < SCRATCH_FIRST else 0
-        messages += core.stored.read_all(
-            buffers[start:stop], ids=ids[start:stop], sizes=sizes[start:stop], segment=segment
-        )
+    messages = _read(core, chunk, wanted)
     found: list[Row] = [(row, message) for row, message in zip(wanted, messages, strict=True) if message is not None]
     if len(found) < len(wanted):
         _set_aside(core, queue, chunk, [row for row, m in zip(wanted, messages, strict=True) if m is None])
@@ -40,14 +27,16 @@ def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
     return found
 
 
-def _by_segment(segments: Sequence[int]) -> list[tuple[int, int]]:
-    """Where runs of the same segment begin and end."""
-    if not segments:
-        return []
-    if segments[0] == segments[-1] and segments.count(segments[0]) == len(segments):
-        return [(0, len(segments))]
-    cuts = [at for at in range(1, len(segments)) if segments[at] != segments[at - 1]]
-    return list(zip([0, *cuts], [*cuts, len(segments)], strict=True))
+def _read(core: Core, chunk: Chunk, rows: list[int]) -> list[Message | None]:
+    ids: Sequence[int] = chunk.ids
+    segments: Sequence[int] = chunk.segments
+    offsets: Sequence[int] = chunk.offsets
+    sizes: Sequence[int] = chunk.sizes
+    if len(rows) < len(ids):
+        ids, segments = [ids[row] for row in rows], [segments[row] for row in rows]
+        offsets, sizes = [offsets[row] for row in rows], [sizes[row] for row in rows]
+    found = core.pages.read(segments, offsets, sizes)
+    return core.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
 
 
 def _row(found: Row) -> int:
@@ -64,36 +53,51 @@ def _set_aside(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> None:
     core.report("paging.unreadable", queue=queue.name, messages=len(rows), segment=segment, first=first)
 
 
+def claim_all(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
+    """A whole chunk is read and leaves the tail; what cannot be read stays, set aside."""
+    rows = chunk.rows()
+    if chunk.kept is None:
+        messages = _read(core, chunk, rows)
+        whole = [message for message in messages if message is not None]
+        if len(whole) == len(rows):
+            _own(core, chunk, rows, whole)
+            _leave(core, queue, chunk)
+            return whole
+    return claim(core, queue, chunk, read(core, queue, chunk, rows))
+
+
 def claim(core: Core, queue: Queue, chunk: Chunk, found: list[Row]) -> list[Message]:
     """Rows that were read leave the tail: their messages are the queue's, and in memory."""
     assert queue.tail is not None, "its chunk is looked at"
-    _own(core, chunk, found)
+    segments = chunk.segments
+    rows = [row for row, _ in found]
+    _own(core, chunk, rows, [message for row, message in found if segments[row]])
     if len(found) == chunk.count:
-        unwatch(core, chunk)
-        queue.tail.take(chunk)
+        _leave(core, queue, chunk)
     else:
-        queue.tail.drop(chunk, [row for row, _ in found])
+        queue.tail.drop(chunk, rows)
     return [message for _, message in found]
 
 
-def _own(core: Core, chunk: Chunk, found: list[Row]) -> None:
-    """Charge messages that come to memory, and let go of their scratch records."""
-    segments = chunk.segments
-    scratch: dict[int, int] = {}
-    if chunk.kept is None:
-        charged = [message for _, message in found]
-    else:
-        charged = [message for row, message in found if segments[row]]
-    for name, messages in _by_address(charged):
-        size = sum([message.size for message in messages])
+def _leave(core: Core, queue: Queue, chunk: Chunk) -> None:
+    assert queue.tail is not None, "its chunk leaves"
+    unwatch(core, chunk)
+    queue.tail.take(chunk)
+
+
+def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
+    """Charge messages that come to memory, and let go of the scratch records of their rows."""
+    for name, run in _by_address(messages):
+        size = sum([message.size for message in run])
         core.usage.bytes += size
-        core.usage.messages += len(messages)
+        core.usage.messages += len(run)
         address = core.addresses.get(name)
         if address is not None:
             address.size_bytes += size
-            address.size_messages += len(messages)
-    for row, _ in found if chunk.volatile else ():
-        segment = segments[row]
+            address.size_messages += len(run)
+    scratch: dict[int, int] = {}
+    for row in rows if chunk.volatile else ():
+        segment = chunk.segments[row]
         if segment >= SCRATCH_FIRST:
             scratch[segment] = scratch.get(segment, 0) + 1
     for segment, count in scratch.items():
