@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.engine.message import RESERVED_PREFIXES, Message
+from broker.engine.notes import NOTIFICATIONS
 from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
 from broker.sessions.mqtt_format import MQTT_FORMAT, correlation_text, read_properties
 from broker.sessions.stomp_format import STOMP_FORMAT, StompFormat, encode_head, header_pairs
@@ -93,7 +94,7 @@ def to_amqp(message: Message) -> bytes:
 
 def to_stomp(message: Message) -> tuple[bytes, bytes]:
     """Head and body in STOMP's encoding.  Raises ConversionError."""
-    neutral = _read(message)
+    neutral, reserved = _read(message), _reserved(message)
     pairs: list[tuple[bytes, bytes]] = []
     body = neutral.body
     if isinstance(body, str):
@@ -117,7 +118,7 @@ def to_stomp(message: Message) -> tuple[bytes, bytes]:
     pairs += [
         (name.encode(), _header_text(value).encode())
         for name, value in neutral.properties.items()
-        if name and name not in named and name != "content-length" and not name.startswith(RESERVED_PREFIXES)
+        if name and name not in named and name != "content-length" and not name.startswith(reserved)
     ]
     return encode_head(pairs), data
 
@@ -149,12 +150,17 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
     pairs += [
         (USER_PROPERTY, (name, _header_text(value)))
         for name, value in neutral.properties.items()
-        if not name.startswith(RESERVED_PREFIXES)
+        if not name.startswith(_reserved(message))
     ]
     try:
         return MqttProperties(pairs), data
     except ValueError as error:
         raise ConversionError(f"MQTT cannot say its properties: {error}") from error
+
+
+def _reserved(message: Message) -> tuple[str, ...]:
+    """Beginnings of names that only the broker says; notifications are its own words."""
+    return () if message.facts.address == NOTIFICATIONS else RESERVED_PREFIXES
 
 
 def _read(message: Message) -> Neutral:

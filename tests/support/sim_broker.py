@@ -20,6 +20,7 @@ from typing import Final
 from broker.accepting import Accepting
 from broker.config import AddressSetting, Config, load
 from broker.engine.engine import Engine
+from broker.engine.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.wiring import Parts, Surroundings, assemble, recover
@@ -81,7 +82,8 @@ class SimBroker:
             memory_bytes=1 << 30,
         )
         self.parts: Parts = assemble(self.config, outside, self._make_writer, self._wake)
-        self.gate = sim_gate(self.config, users, self._report, lambda: self.now)
+        report = noting(self._report, self.engine.core.notes)
+        self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
         self.accepting = Accepting(self.config, self.parts.turn, self.gate)
         self.parts.log.open()
