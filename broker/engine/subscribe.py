@@ -133,7 +133,7 @@ def parse_selector(selector: str) -> Filter | None:
     try:
         return compile_filter(selector)
     except InvalidFilter as invalid:
-        raise InvalidSelector(f"selector {selector[:200]!r}: {invalid}") from invalid
+        raise InvalidSelector(f"invalid selector: {selector[:200]!r}: {invalid}") from invalid
 
 
 def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:

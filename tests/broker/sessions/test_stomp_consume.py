@@ -92,7 +92,8 @@ def test_ids() -> None:
     ("headers", "message"),
     [
         ({"ack": "sometimes"}, "invalid ack"),
-        ({"selector": "colour ="}, "selector"),
+        ({"selector": "colour ="}, "SUBSCRIBE: invalid selector: 'colour ='"),
+        ({"selector": "a:b"}, "SUBSCRIBE: invalid selector: 'a:b'"),
         ({"subscription-type": "topic"}, "invalid subscription-type"),
         ({"consumer-window-size": "-2"}, "invalid consumer-window-size"),
         ({"activemq.prefetchSize": "many"}, "invalid activemq.prefetchSize"),
