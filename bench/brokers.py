@@ -185,6 +185,11 @@ class Bartleby:
         return seconds
 
     @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._child.pid
+
+    @property
     def data(self) -> Path:
         """Its data directory."""
         return self._child.directory / "data"

@@ -91,12 +91,13 @@ class Accepting:
         return f"{self._turn.engine.core.random.getrandbits(32):08x}-{number}"
 
     def _stomp(self, acceptor: StompAcceptor) -> MakeSession:
-        config = self._config
+        config, large = self._config, acceptor.stomp_min_large_message_size
         limits = StompLimits(
             header_count_max=config.limits.header_count_max,
             header_line_bytes_max=config.limits.header_line_bytes_max,
             header_bytes_max=config.limits.header_bytes_max,
-            body_bytes_max=config.limits.body_bytes_max,
+            body_bytes_max=config.limits.body_bytes_max if large < 0 else config.limits.large_body_bytes_max,
+            whole_bytes_max=config.limits.body_bytes_max if large < 0 else min(large - 1, config.limits.body_bytes_max),
             connect_bytes_max=config.limits.connect_bytes_max,
         )
         options = Options(
@@ -125,11 +126,14 @@ class Accepting:
         return make
 
     def _amqp(self, acceptor: AmqpAcceptor) -> MakeSession:
-        config = self._config
+        config, large = self._config, acceptor.amqp_min_large_message_size
         limits = AmqpLimits(
             frame_bytes_max=acceptor.max_frame_size,
             handshake_bytes_max=config.limits.connect_bytes_max,
             message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
+            # What comes before the body has to fit into the first portion.
+            whole_bytes_max=max(large, config.limits.header_bytes_max),
+            streamed_bytes_max=0 if large < 0 else config.limits.large_body_bytes_max + config.limits.header_bytes_max,
             links_max=config.limits.subscriptions_per_connection_max,
         )
         options = AmqpOptions(

@@ -59,6 +59,7 @@ CODES: Final[dict[str, Code]] = {
     "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
     "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
     "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
+    "body.unreadable": Code("error", "A large body cannot be read from its file; its receiver is cut off.", True),
     "clock.jumped": Code(
         "warning", "The system's clock was set; delays and timeouts last as long as they were meant to."
     ),

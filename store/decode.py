@@ -14,6 +14,7 @@ from struct import error as StructError
 from typing import Final
 
 from store import record
+from store.body import BodyReference, decode_reference
 from store.record import BIG_ENDIAN, HEAD, MESSAGE_FIXED, Json, RecordError, RecordType
 
 
@@ -42,7 +43,7 @@ class Message:
     flags: int
     facts: MessageFacts
     head: bytes
-    body: bytes
+    body: bytes | BodyReference
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Copied:
     previous: int
     facts: MessageFacts
     head: bytes
-    body: bytes
+    body: bytes | BodyReference
 
 
 @dataclass(slots=True)
@@ -263,19 +264,22 @@ class MessageDecoder:
 
     def decode(self, buffer: bytes, offset: int) -> Message:
         """The message at `offset`.  Raises RecordError."""
-        length, _, _, flags, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
+        length, _, version, flags, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
         facts = self._shared(buffer[offset + MESSAGE_FIXED.size : head_at])
-        return Message(id, flags, facts, buffer[head_at:body_at], buffer[body_at : offset + length])
+        body = buffer[body_at : offset + length]
+        return Message(id, flags, facts, buffer[head_at:body_at], body if version == 1 else decode_reference(body))
 
     def decode_copied(self, buffer: bytes, offset: int) -> Copied:
         """The COPIED record at `offset`.  Raises RecordError."""
-        length, _, _, flags, id, head_bytes, body_bytes, previous = record.COPIED_FIXED.unpack_from(buffer, offset)
+        length, _, version, flags, id, head_bytes, body_bytes, before = record.COPIED_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
         facts = self._shared(buffer[offset + record.COPIED_FIXED.size : head_at])
-        return Copied(id, flags, previous, facts, buffer[head_at:body_at], buffer[body_at : offset + length])
+        body = buffer[body_at : offset + length]
+        stored = body if version == 1 else decode_reference(body)
+        return Copied(id, flags, before, facts, buffer[head_at:body_at], stored)
 
     def _shared(self, facts: bytes) -> MessageFacts:
         if facts != self._bytes or self._facts is None:
@@ -474,8 +478,9 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.COMPLETED: decode_packets,
 }
 
-#: The types that a reader of this version understands.
+#: The types that a reader of this version understands, and those of which it understands version 2.
 KNOWN_TYPES: Final = frozenset(_DECODERS)
+LARGE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
 
 
 def decode(buffer: bytes, offset: int) -> Record:

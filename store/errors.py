@@ -4,6 +4,7 @@ JournalError
 +-- JournalFull       refused before anything changed: no room on the disk; try again when there is
 +-- DirectoryLocked   another broker owns the directory
 +-- Corrupt           damage that recovery must not repair by itself: the start stops
++-- BodyUnreadable    the file of one body cannot be read: its message cannot be delivered, all others can
 +-- LogError          the log cannot go on
     +-- LogFailed     a write or sync failed: what was submitted may or may not be on disk, nothing more is confirmed
     +-- LogFull       no room even for what must not be refused
@@ -38,13 +39,22 @@ class Corrupt(JournalError):
     """
 
     def __init__(self, path: str, offset: int, what: str) -> None:
-        directory = path.rpartition("/")[0] or "."
+        directory = path.rpartition("/")[0].removesuffix("/bodies") or "."
         self.path = path
         self.offset = offset
         self.what = what
         self.command = f"bartleby journal repair {directory}"
         look = f"bartleby journal verify {directory}"
         super().__init__(f"{path}: {what} at byte {offset}; look closer with: {look}; repair it with: {self.command}")
+
+
+class BodyUnreadable(JournalError):
+    """The file of a body, `path`, cannot be read, for the reason `what`."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path = path
+        self.what = what
 
 
 class LogError(JournalError):

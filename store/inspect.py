@@ -14,6 +14,9 @@ from enum import Enum
 from typing import Final
 
 from store import decode
+from store.bodies import DIRECTORY, body_name
+from store.body import BodyReference
+from store.body_check import BodyReport, Needed, check_bodies, sizes
 from store.errors import Corrupt
 from store.files import Files
 from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
@@ -78,6 +81,7 @@ class Report:
     missing: list[int] = field(default_factory=list)
     leftovers: list[int] = field(default_factory=list)
     kept_missing: list[int] = field(default_factory=list)
+    bodies: BodyReport = field(default_factory=BodyReport)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -113,6 +117,8 @@ class Stat:
     kept_segments: int = 0
     kept_bytes: int = 0
     torn_copies: int = 0
+    bodies: int = 0
+    body_bytes: int = 0
     records: int = 0
     first_position: int = 0
     last_position: int = 0
@@ -154,7 +160,7 @@ def verify(files: Files, directory: str) -> Report:
         attempt += 1
         try:
             report = _verify(files, directory)
-            if not report.missing or attempt == ATTEMPTS_MAX:
+            if not (report.missing or report.bodies.wrong) or attempt == ATTEMPTS_MAX:
                 break
         except _Vanished:
             if attempt == ATTEMPTS_MAX:
@@ -183,16 +189,19 @@ def _verify(files: Files, directory: str) -> Report:
     report.leftovers = [n for n in present if wanted and n not in wanted]
     report.problems += [f"{source.path(n)}: the segment is missing" for n in report.missing]
     position = previous = 0
+    needed = Needed()
     for number in present:
         if number in report.leftovers:
             continue
-        found = _check(files, source.path(number), number, newest=number == present[-1])
+        found = _check(files, source.path(number), number, newest=number == present[-1], needed=needed)
         _add(report, found)
         if found.broker_id:
             report.broker_id = report.broker_id or found.broker_id
             _compare(report, found, previous, position)
             whole = found.status is Status.OK  # what follows damage follows nothing known
             previous, position = (number, found.last_position + 1) if whole else (0, 0)
+    report.bodies = check_bodies(files, directory, needed, contents=True)
+    report.problems += [f"{directory}/{DIRECTORY}/{body_name(id)}: {why}" for id, why in report.bodies.wrong.items()]
     return report
 
 
@@ -238,7 +247,7 @@ def _check_kept(files: Files, path: str) -> SegmentReport:
     return report
 
 
-def _check(files: Files, path: str, number: int, *, newest: bool) -> SegmentReport:
+def _check(files: Files, path: str, number: int, *, newest: bool, needed: Needed | None = None) -> SegmentReport:
     report = SegmentReport(path, number)
     try:
         data = files.read(path)
@@ -255,11 +264,11 @@ def _check(files: Files, path: str, number: int, *, newest: bool) -> SegmentRepo
     except BadHeader as bad:
         report.status, report.error, report.unread_bytes = Status.CORRUPT, str(bad), len(data)
         return report
-    _describe(report, data, header, newest=newest)
+    _describe(report, data, header, newest=newest, needed=needed or Needed())
     return report
 
 
-def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newest: bool) -> None:
+def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newest: bool, needed: Needed) -> None:
     found = scan(data, header)
     report.broker_id = header.broker_id.hex()
     report.created = header.created
@@ -272,7 +281,7 @@ def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newe
         report.first_timestamp = found.entries[0].timestamp
         report.last_timestamp = found.entries[-1].timestamp
     try:
-        report.types = _count_types(report, data, found)
+        report.types = _count_types(report, data, found, needed)
         if found.damage:
             report.error, report.error_offset = found.damage, found.end
             report.unread_bytes = len(data.rstrip(b"\0")) - found.end
@@ -284,8 +293,11 @@ def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newe
         report.status, report.error, report.error_offset = Status.CORRUPT, corrupt.what, corrupt.offset
 
 
-def _count_types(report: SegmentReport, data: bytes, found: Scan) -> Counter[str]:
-    types = Counter(raw[3] for raw in raw_records(report.path, report.number, data, found))
+def _count_types(report: SegmentReport, data: bytes, found: Scan, needed: Needed) -> Counter[str]:
+    types: Counter[int] = Counter()
+    for raw in raw_records(report.path, report.number, data, found):
+        types[raw[3]] += 1
+        needed.note(raw)
     return Counter({RecordType(type).name: n for type, n in types.items()})
 
 
@@ -326,6 +338,8 @@ def _plain(record: object, bodies: bool) -> Json:
         value = getattr(record, each.name)
         if isinstance(value, decode.MessageFacts):
             plain.update(_plain(value, bodies))
+        elif isinstance(value, BodyReference):
+            plain |= {f"{each.name}_bytes": value.nbytes, f"{each.name}_file": value.id, f"{each.name}_crc": value.crc}
         elif isinstance(value, bytes):
             plain[f"{each.name}_bytes"] = len(value)
             if bodies or each.name == "annotations":
@@ -355,6 +369,8 @@ def stat(files: Files, directory: str) -> Stat:
         with suppress(FileNotFoundError):  # a limit took it
             result.kept_bytes += files.size(path)
             result.kept_segments += 1
+    bodies = sizes(files, directory)
+    result.bodies, result.body_bytes = len(bodies), sum(bodies.values())
     if "torn" in files.list_dir(directory):
         result.torn_copies = len(files.list_dir(f"{directory}/torn"))
     return result

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from store import decode, record
+from store.bodies import Bodies
+from store.body import LargeBody
 from store.errors import JournalFull
 from store.log import Log
 from store.record import Json, RecordType, StoredMessage
@@ -90,6 +92,7 @@ class Journal:
         self.segment = 0
         self.broker_id = b""
         self.limits = limits = limits or JournalLimits()
+        self.bodies = Bodies(log.bodies, writer.submit, lambda: self.allocate_ids(1))
         self._log = log
         self._writer = writer
         self._now = now
@@ -158,10 +161,14 @@ class Journal:
             self._next_id = max(self._next_id, decode.decode_ids(buffer, offset).next_id)
 
     def start(self) -> None:
-        """Cut a torn tail, begin a new segment.  Call after everything was replayed.  Raises LogFailed, JournalFull."""
+        """Cut a torn tail, begin a new segment.  Call after everything was replayed and the bodies taken over.
+
+        Raises Corrupt for a body that is missing, LogFailed, JournalFull.
+        """
         recovery, self._recovery = self._recovery, None
         assert recovery is not None, "recover and replay come before start"
         verdict = recovery.verdict
+        self.bodies.restored()
         if verdict.segment:
             self._log.cut(verdict.segment, verdict.end)
         self._position = verdict.position
@@ -278,6 +285,17 @@ class Journal:
         self.space.refer(self.segment, previous)
         self.space.release(previous, len(messages))
 
+    def add_large(self, facts: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
+        """Add a message whose body is in a file, which is durable; with `previous`, a copy as by `add_copies`."""
+        if not self._parts:
+            self._open_entry()
+        self._nbytes += record.encode_large(self._parts, facts, flags, id, head, body.reference, previous)
+        self._count += 1
+        if previous:
+            self.space.hold(self.segment, 1)
+            self.space.refer(self.segment, previous)
+            self.space.release(previous, 1)
+
     def _open_entry(self) -> None:
         """Whatever comes now goes to `segment`; this is the last moment to take another one."""
         assert self.segment, "the journal is started before anything is added"
@@ -294,6 +312,7 @@ class Journal:
             self._trim()
         if self._parts:
             self._seal()
+        self.bodies.sweep()
         return self.ticket - 1
 
     def _seal(self) -> None:
@@ -319,9 +338,10 @@ class Journal:
         self._writer.submit(entry)
 
     def on_durable(self, ticket: int) -> None:
-        """The writer announced that everything up to `ticket` is on disk."""
+        """The writer announced that everything up to `ticket` is on disk, or that parts of bodies are."""
         assert ticket < self.ticket, "only what was submitted can be durable"
         self.durable = ticket
+        self.bodies.collect()
         submitted = self._submitted
         while submitted and submitted[0][0] <= ticket:
             self._submitted_bytes -= submitted.popleft()[1]

@@ -5,6 +5,7 @@
     NNNNNNNNNN.journal    segments; the newest is written
     NNNNNNNNNN.spare      the next one, allocated ahead: also the room that is left when the disk is full
     NNNNNNNNNN.scratch    paged messages that are not durable (see `pages`): of no use to the next run
+    bodies/               bodies too large for a segment, a file each (see `bodies`)
     torn/                 what was cut off torn tails
     retention/date=.../   segments no longer needed, when they are kept (see `retention`)
     lock                  pid of the owner
@@ -23,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from store.bodies import BodyFiles
 from store.errors import LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
 from store.retention import Extent, RetentionSettings, discard, enforce, retain
@@ -102,9 +104,10 @@ class Log(Source, Protocol):
 
     `ready` is the highest segment that can be begun without asking for room, `spare_bytes` how much that segment takes
     (0: none is ready), `full` whether the last attempt to get room for a whole segment failed.  They are written by
-    the writer and read by the journal.
+    the writer and read by the journal.  `bodies` are the files of large bodies.
     """
 
+    bodies: BodyFiles
     counters: Counters
     ready: int
     spare_bytes: int
@@ -164,6 +167,7 @@ class FileLog:
         self.directory = directory
         self.settings = settings or LogSettings()
         self.counters = Counters()
+        self.bodies = BodyFiles(files, directory, keep_free=self.settings.segment_bytes)
         self.ready = 0
         self.spare_bytes = 0
         self.full = False
@@ -248,6 +252,7 @@ class FileLog:
 
     def close(self) -> None:
         """See Log."""
+        self.bodies.close()
         if self._file is not None:
             self._file.close()
             self._file = None

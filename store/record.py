@@ -21,7 +21,9 @@ from array import array
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from store.body import BodyReference
 
 Json = dict[str, object]
 
@@ -102,6 +104,9 @@ class DeadLetterReason(IntEnum):
 
 VERSION: Final = 1
 
+#: The version of MESSAGE and COPIED records whose body is in a file: where it would be is a reference.
+LARGE_VERSION: Final = 2
+
 # Flags of a MESSAGE or COPIED record.
 ANYCAST: Final = 0x0002  # the sender asked for anycast ...
 MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the address has
@@ -142,14 +147,14 @@ class RecordError(ValueError):
 
 
 class StoredMessage(Protocol):
-    """What a message must have to be stored."""
+    """What a message must have to be stored; its body is bytes (`encode_large` is for others)."""
 
     @property
     def id(self) -> int: ...
     @property
     def head(self) -> bytes: ...
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> Any: ...
 
 
 def encode_json(value: Json | dict[str, str | int]) -> bytes:
@@ -240,6 +245,20 @@ def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence
         start = COPIED_FIXED.pack(length, RecordType.COPIED, VERSION, flags, message.id, len(head), len(body), previous)
         out += (start, facts, head, body)
     return total
+
+
+def encode_large(
+    out: list[bytes], facts: bytes, flags: int, id: int, head: bytes, body: BodyReference, previous: int
+) -> int:
+    """Append a MESSAGE record whose body is in a file, or a COPIED one of `previous`; returns its bytes."""
+    reference = body.encode()
+    fixed = COPIED_FIXED if previous else MESSAGE_FIXED
+    length = fixed.size + len(facts) + len(head) + len(reference)
+    type = RecordType.COPIED if previous else RecordType.MESSAGE
+    more = (previous,) if previous else ()
+    start = fixed.pack(length, type, LARGE_VERSION, flags, id, len(head), len(reference), *more)
+    out += (start, facts, head, reference)
+    return length
 
 
 def removed(queue_id: int, reason: int, ids: Sequence[int]) -> bytes:

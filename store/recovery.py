@@ -32,7 +32,7 @@ from typing import Final
 from store import decode
 from store.errors import Corrupt
 from store.log import Source
-from store.record import HEAD, RecordType
+from store.record import HEAD, LARGE_VERSION, RecordType
 from store.segment import (
     ENTRY_HEADER_BYTES,
     BadHeader,
@@ -194,7 +194,7 @@ def raw_records(path: str, segment: int, data: bytes, found: Scan) -> Iterator[R
             length, type, version, _ = unpack(data, offset)
             if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
                 raise Corrupt(path, offset, "the records do not fill their entry")
-            if version != 1 or type not in known:
+            if type not in known or (version != 1 and (version != LARGE_VERSION or type not in decode.LARGE_TYPES)):
                 raise Corrupt(path, offset, f"record type {type} version {version} is unknown")
             yield segment, position, timestamp, type, data, offset
             offset += length

@@ -5,12 +5,13 @@
     in a segment            LOST records take the places of what is gone
     a missing segment       is made anew, of LOST records
     a bad header            the same: without its checksum no entry of the segment can be trusted
+    a large body            its message leaves its queues by name (killed), the record of it stays
     the end                 a new segment follows.  It says which segments there are, from where on ids are unused (far
                             above all that can have been given out: the record that said so may be among the lost), and
                             makes the definitions fit together: of queues on which messages lie, of their addresses
 
 `apply` first copies every file that it will replace, durably, and then replaces them one by one, each in one step, the
-new segment last.  Stopped at any point, it can be run again.
+new segment last; what is left of a large body goes to torn/.  Stopped at any point, it can be run again.
 
 What a loss means is for people to judge: a message that is lost is gone, and one whose removal is lost is back.
 """
@@ -23,9 +24,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from store import decode, record
+from store.bodies import DIRECTORY, body_name
+from store.body_check import Needed, check_bodies, sizes
 from store.files import Files, write_all
 from store.inspect import verify
-from store.record import RecordType
+from store.record import RecordType, RemovalReason
 from store.recovery import RawRecord
 from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
@@ -62,13 +65,16 @@ class Plan:
     """What a repair does.
 
     `written`: the new bytes of segments by number, `missing` those of them that are not there; `added` is the number
-    of the new segment.  `queues`: names of queues that are defined anew since messages lie on them.
+    of the new segment.  `queues`: names of queues that are defined anew since messages lie on them.  `messages`: ids of
+    those whose large bodies, of the numbers `bodies`, are lost.
     """
 
     losses: list[Loss] = field(default_factory=list)
     written: dict[int, bytes] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    bodies: set[int] = field(default_factory=set)
     added: int = 0
 
     @property
@@ -102,7 +108,7 @@ def plan(files: Files, directory: str, now: int) -> Plan:
     for each in segments:
         if each.damaged or each.number in made.missing or saved.get(each.number) is None:
             made.written[each.number] = each.rebuilt()
-    _conclude(directory, segments, made, max(present[-1], segments[-1].number) + 1, now)
+    _conclude(files, directory, segments, made, max(present[-1], segments[-1].number) + 1, now)
     return made
 
 
@@ -185,7 +191,9 @@ class _Kept:
         self.queues: dict[int, record.Json] = {}
         self._deleted: set[int] = set()
         self._held: dict[int, set[int]] = {}
+        self.large = Needed()
         for raw in raws:
+            self.large.note(raw)
             self._note(raw[3], raw[4], raw[5])
 
     def _note(self, type: int, buffer: bytes, offset: int) -> None:
@@ -245,12 +253,25 @@ def _amend(kept: _Kept, next_id: int, made: Plan) -> tuple[list[bytes], int]:
     return amending, next_id
 
 
-def _conclude(directory: str, segments: list[Salvage], made: Plan, number: int, now: int) -> None:
+def _bury(files: Files, directory: str, kept: _Kept, made: Plan) -> list[bytes]:
+    """The removals of messages whose large bodies are missing or damaged."""
+    wrong = check_bodies(files, directory, kept.large, contents=True).wrong
+    burying = []
+    for id, reference, queues in kept.large.messages:
+        if reference.id in wrong:
+            made.messages.append(id)
+            made.bodies.add(reference.id)
+            burying += [record.removed(queue, RemovalReason.KILLED, [id]) for queue in sorted(queues)]
+    return burying
+
+
+def _conclude(files: Files, directory: str, segments: list[Salvage], made: Plan, number: int, now: int) -> None:
     kept = _Kept(raw for each in segments for raw in each.records(f"{directory}/{segment_name(each.number)}"))
     unused = kept.next_id + (made.records_lost + 1) * IDS_PER_RECORD
     amending, next_id = _amend(kept, unused, made)
     about: record.Json = {"software": "bartleby journal repair", "lost": made.records_lost}
-    parts = [record.opened(next_id, [each.number for each in segments], about), *amending]
+    burying = _bury(files, directory, kept, made)
+    parts = [record.opened(next_id, [each.number for each in segments], about), *amending, *burying]
     last = segments[-1]
     first = last.position
     header = encode_header(number=number, broker_id=last.header.broker_id, created=now, first_position=first)
@@ -280,6 +301,9 @@ def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
     for number in replaced:
         _write(files, f"{backup}/{segment_name(number)}", files.read(f"{directory}/{segment_name(number)}"))
     files.sync_dir(backup)
+    for id in sorted(made.bodies & sizes(files, directory).keys()):
+        files.make_dir(f"{directory}/torn")
+        files.rename(f"{directory}/{DIRECTORY}/{body_name(id)}", f"{directory}/torn/{body_name(id)}")
     for number in sorted(made.written):  # the new segment has the highest number
         _write(files, f"{directory}/{segment_name(number)}", made.written[number])
         files.sync_dir(directory)

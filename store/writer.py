@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from store.bodies import Abort, Drop, Part
 from store.log import Log
 from store.segment import Entry
 
@@ -35,7 +36,7 @@ class Trim:
     segments: Sequence[int]
 
 
-Work = Entry | Begin | Trim
+Work = Entry | Begin | Trim | Part | Abort | Drop
 Announce = Callable[[int], None]
 Failed = Callable[[Exception], None]
 
@@ -59,12 +60,17 @@ class Writer(Protocol):
 
 
 class Worker:
-    """Does the work; both writers share it.  `announce` is called with each ticket that became durable."""
+    """Does the work; both writers share it.
+
+    `announce` is called with each ticket that became durable, and with the last one again when a part of a large body
+    was written: that has no ticket, as nothing in the journal refers to it yet.
+    """
 
     def __init__(self, log: Log, announce: Announce) -> None:
         self._log = log
         self._announce = announce
         self._segment = 0
+        self._ticket = 0
 
     def work(self, items: Sequence[Work]) -> None:
         """Do work in order.  Raises LogError; then what was not announced must be taken for lost."""
@@ -78,21 +84,33 @@ class Worker:
                 batch.append(item)
                 nbytes += item.length
                 continue
+            if isinstance(item, Part):  # no entry says anything about it yet, so that none need be written before
+                self._log.bodies.put(item)
+                self._announce(self._ticket)
+                continue
             nbytes = self._flush(batch)
-            room = True
+            room = room or not isinstance(item, Abort | Drop)
             if isinstance(item, Begin):
                 self._log.begin(item.segment, item.broker_id, item.first_position)
                 self._segment = item.segment
-            else:
+            elif isinstance(item, Trim):
                 self._log.trim(item.segments)
+            else:
+                self._body(item)
         self._flush(batch)
         if room and self._segment:  # after the entries: nobody waits for a confirmation meanwhile
             self._log.allocate(self._segment + 1)
 
+    def _body(self, item: Abort | Drop) -> None:
+        if isinstance(item, Abort):
+            self._log.bodies.abort(item.upload)
+        else:
+            self._log.bodies.drop(item.ids)
+
     def _flush(self, batch: list[Entry]) -> int:
         if batch:
             self._log.append(batch)
-            ticket = batch[-1].ticket
+            ticket = self._ticket = batch[-1].ticket
             batch.clear()
             self._announce(ticket)
         return 0

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -79,7 +79,8 @@ def verify(directory: Path, output: OutputFormat) -> None:
         report = inspect.verify(OsFiles(), _journal_in(directory))
     if output == "json":
         segments = [_fields(segment) | {"status": segment.status.value} for segment in report.segments]
-        print_json(_fields(report) | {"segments": segments, "ok": report.ok, "torn": report.torn})
+        bodies = asdict(report.bodies)
+        print_json(_fields(report) | {"segments": segments, "bodies": bodies, "ok": report.ok, "torn": report.torn})
     else:
         _print_report(report)
     if not report.ok:
@@ -110,6 +111,9 @@ def _print_report(report: inspect.Report) -> None:
     if report.kept_missing:
         numbers = ", ".join(map(str, report.kept_missing))
         click.echo(f"kept, but no longer there: {numbers}; a broker does not need them, an audit will miss them")
+    if report.bodies.files:
+        needless = f", {len(report.bodies.needless)} not needed" if report.bodies.needless else ""
+        click.echo(f"{report.bodies.files} large bodies in files, {size_shown(report.bodies.nbytes)}{needless}")
     if report.ok:
         click.echo("ok, closed cleanly" if report.closed else "ok")
 
@@ -164,6 +168,7 @@ def stat(directory: Path, output: OutputFormat) -> None:
         {
             "segments": f"{found.segments}, {size_shown(found.bytes)}, of which used {size_shown(found.used)}",
             "kept": f"{found.kept_segments}, {size_shown(found.kept_bytes)}",
+            "large bodies": f"{found.bodies}, {size_shown(found.body_bytes)}",
             "copies of torn tails": found.torn_copies,
             "records": found.records,
             "positions": f"{found.first_position} to {found.last_position}" if found.records else "",

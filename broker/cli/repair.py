@@ -80,4 +80,6 @@ def _show(plan: repairing.Plan) -> None:
     print_table(["segment", "at byte", "position", "records lost", "what"], rows, right=["segment", "at byte"])
     for name in plan.queues:
         click.echo(f"messages of a queue whose definition is lost will be on {name}")
+    for id in plan.messages:
+        click.echo(f"message {id} leaves its queues (killed): its body is lost; what is left of it goes to torn/")
     click.echo(f"{plan.records_lost} records are lost for certain, {len(plan.written)} segments will be written")

@@ -178,6 +178,7 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
             "stopped": sent.stopped,
             "repeated": found.repeated,
             "unfit": found.unfit,
+            "bodiless": found.bodiless,
             "missing": missing,
         }
         print_json(answer)
@@ -195,6 +196,8 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
     ]
     if missing:
         problems.append(f"{missing} messages are no longer on disk: their segments are gone (see journal.retention)")
+    if found.bodiless:
+        problems.append(f"{found.bodiless} messages had large bodies, which are gone with them, or are above 10 MiB")
     if sent.stopped:
         problems.append(f"{sent.stopped}; repeat the command when there is room, what came back stays out")
     if problems:

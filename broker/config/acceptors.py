@@ -115,6 +115,8 @@ class StompAcceptor(PrefixedAcceptor):
     """The longest time to live that a client's heart-beat may ask for; -1: no limit."""
     heart_beat_to_connection_ttl_modifier: Annotated[float, Field(ge=1, le=1_000, allow_inf_nan=False)] = 2.0
     """Heart-beat intervals without a byte after which a client is dead: two, so that one may be late."""
+    stomp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
+    """Bodies of so many bytes go to files of their own, part by part, as in Artemis; -1: none, all are in memory."""
     stomp_consumer_window_size: BytesOrUnlimited = 1 << 20
     """Bytes in delivery to a subscription (0: one message); Artemis's 10 KiB stall cumulative acknowledgement."""
 
@@ -136,6 +138,8 @@ class AmqpAcceptor(PrefixedAcceptor):
     """Messages that a producer may send ahead: enough to keep a fast one busy for a round trip."""
     amqp_low_credits: Annotated[int, Field(ge=0, le=99_999)] = 300
     """Credits that are left when a producer gets new ones."""
+    amqp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
+    """Messages of several frames and so many bytes put their bodies into files, as in Artemis; -1: none."""
     amqp_idle_timeout: MillisecondsOrOff = 60_000
     """Silence after which a client counts as dead, half of which it is told; 0 or -1: never."""
     max_frame_size: Annotated[Bytes, Field(ge=512, le=1 << 24)] = 128 << 10

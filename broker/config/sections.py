@@ -100,7 +100,9 @@ class LimitsSection(Section):
     header_bytes_max: Annotated[Bytes, Field(ge=256)] = 64 << 10
     """Bytes of all headers of one frame together."""
     body_bytes_max: Bytes = 10 << 20
-    """Bytes of one body: larger ones belong into a file store; one entry of the journal has to hold it."""
+    """Bytes of one body in memory, which one entry of the journal has to hold; bodies in files may be larger."""
+    large_body_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 30
+    """Bytes of one body in a file of its own: an image of a machine fits, and one client cannot fill a whole disk."""
     connections_max: Count = 10_000
     """Connections of all acceptors together: below the 65,536 open files that the systemd unit allows."""
     connections_per_user_max: Annotated[int, Field(ge=-1)] = -1

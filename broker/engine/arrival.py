@@ -21,6 +21,7 @@ from broker.engine.removal import remove
 from broker.engine.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.stored import encode_facts, record_flags
 from store import record
+from store.body import LargeBody
 from store.errors import JournalFull
 from store.record import RemovalReason
 
@@ -252,8 +253,13 @@ def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Messag
     journal = core.journal
     for queue_id in queue_ids:
         journal.mention(queue_id)
-    encoded = encode_facts(facts, queue_ids)
-    journal.add_messages(encoded, record_flags(facts), messages)
+    encoded, flags = encode_facts(facts, queue_ids), record_flags(facts)
+    body = messages[0].body
+    if isinstance(body, LargeBody):
+        assert len(messages) == 1, "a message with a large body stands alone"
+        journal.add_large(encoded, flags, messages[0].id, messages[0].head, body)
+    else:
+        journal.add_messages(encoded, flags, messages)
     segment = journal.segment
     for message in messages:
         message.segment = segment

@@ -25,6 +25,7 @@ from broker.engine.queue import Queue
 from broker.engine.router import Router
 from broker.engine.stored import encode_facts, record_flags
 from store import record
+from store.body import LargeBody
 from store.errors import JournalFull
 
 #: Milliseconds between slices, and what a slice may look at and copy: at most 50 MiB/s, and some milliseconds a time.
@@ -210,7 +211,12 @@ class Cleaner:
         for queue in durable:
             journal.mention(queue.id)
         encoded = encode_facts(facts, [queue.id for queue in durable])
-        journal.add_copies(encoded, record_flags(facts), messages, round.segment)
+        body = messages[0].body
+        if isinstance(body, LargeBody):
+            assert len(messages) == 1, "a message with a large body has facts of its own"
+            journal.add_large(encoded, record_flags(facts), messages[0].id, messages[0].head, body, round.segment)
+        else:
+            journal.add_copies(encoded, record_flags(facts), messages, round.segment)
         for message in messages:
             message.segment = journal.segment
         for queue in durable:

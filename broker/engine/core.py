@@ -114,7 +114,7 @@ class Core:
         self.random = random
         self.report = report
         self.formats = formats
-        self.stored = MessageReader(formats)
+        self.stored = MessageReader(formats, journal.bodies)
         self.now = clock()
         self.usage = Usage(global_size_max)
         self.acknowledged: dict[Consumer, list[Message]] = {}  # settled as consumed, not yet removed

@@ -29,6 +29,7 @@ from broker.engine.access import UNRESTRICTED, Access, Security
 from broker.engine.address import Address, Producer
 from broker.engine.alarms import Alarms
 from broker.engine.attributes import NOTHING_ASKED, Asked
+from broker.engine.bodies import Uploads
 from broker.engine.cleaning import Cleaner
 from broker.engine.companions import Companions
 from broker.engine.connections import Connections
@@ -85,6 +86,7 @@ class Engine:
         self.cleaner = Cleaner(
             self.core, self.router, files_min=limits.compact_min_files, percentage=limits.compact_percentage
         )
+        self.uploads = Uploads(self.core)
         self.alarms = Alarms()
         self.retained = Retained(self.core, self.router)
         self.connections = Connections(self.core)
@@ -162,7 +164,7 @@ class Engine:
     def _seal(self) -> None:
         core = self.core
         if core.journal.empty and not (core.work.landing or core.work.held or core.work.waiters or core.work.carried):
-            return
+            return core.journal.bodies.sweep()
         work = core.work
         work.ticket = core.journal.commit()
         core.work = Work(work.number + 1)

@@ -15,12 +15,20 @@ from copy import copy
 from enum import IntEnum
 from typing import Final, Protocol
 
+from store.body import LargeBody
+
+#: The bytes of a body, or the file that they are in.
+Body = bytes | LargeBody
 Value = str | int | float | bool | bytes | None
 Annotations = dict[str, str | int]
 
 #: Bytes that a message costs in memory beside its headers and body (objects, references, bookkeeping); measured on
 #: CPython 3.11 for a message with its own header and body objects on one queue.
 MESSAGE_OVERHEAD_BYTES: Final = 288
+
+#: Bytes that a body in a file counts for at most: a piece of it is in memory while it is delivered, and the windows of
+#: consumers, which count bytes, must not take it for nothing.
+LARGE_BODY_BYTES: Final = 256 << 10
 
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
@@ -179,7 +187,7 @@ class Message:
     """One message: identity, headers, body, and where it is held.
 
     `refs` counts the queues that hold it (one, until it is routed to more), `segment` is the journal segment of its
-    record (0: not journalled), `size` is what it costs in memory, in bytes.
+    record (0: not journalled), `size` is what it costs in memory, in bytes: of a body in a file, a piece.
     """
 
     __slots__ = ("body", "facts", "head", "id", "refs", "segment", "size")
@@ -188,10 +196,20 @@ class Message:
         self.id = 0
         self.facts = facts
         self.head = head
-        self.body = body
+        self.body: Body = body
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
         self.refs = 1
         self.segment = 0
+
+    @classmethod
+    def of(cls, facts: Facts, head: bytes, body: Body) -> Message:
+        """A message with either kind of body; one that is in a file needs facts of its own, and a run of its own."""
+        if isinstance(body, bytes):
+            return cls(facts, head, body)
+        message = cls(facts, head, b"")
+        message.body = body
+        message.size += min(len(body), LARGE_BODY_BYTES)
+        return message
 
 
 #: Where the sequence of a message in its group may stand: as JMS calls it, and Artemis.

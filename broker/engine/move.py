@@ -101,7 +101,7 @@ def copy_of(core: Core, target: Address, message: Message, annotations: Annotati
     """An independent copy for `target`, which is nowhere yet."""
     facts = message.facts.copy(target.name, annotations)
     facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
-    return Message(facts, message.head, message.body)
+    return Message.of(facts, message.head, message.body)
 
 
 def keepers(targets: Targets, copy: Message) -> Targets | None:

@@ -27,7 +27,8 @@ from broker.engine.sessions import StoredSessions
 from broker.engine.settings import AddressFullPolicy
 from broker.engine.stored import MessageReader
 from store import decode
-from store.record import MESSAGE_FIXED, RecordType
+from store.bodies import Bodies
+from store.record import MESSAGE_FIXED, VERSION, RecordType
 from store.recovery import RawRecord
 from store.space import Space
 
@@ -60,6 +61,7 @@ class Fold:
         space: Space,
         pages: Callable[[definitions.QueueDefinition], bool] = _never,
         *,
+        bodies: Bodies,
         now: int = 0,
     ) -> None:
         self.space = space
@@ -75,7 +77,7 @@ class Fold:
         self.diverts: dict[int, Divert] = {}
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
-        self._stored = MessageReader(formats)
+        self._stored = MessageReader(formats, bodies)
         # Of the message before, if its queues are all such that pages: its facts as they are written, and where to go.
         self._placed_facts = b""
         self._placed: list[tuple[Callable[[int, int, int, int, int, int], None], int, int]] = []
@@ -86,9 +88,9 @@ class Fold:
         unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
         for segment, _, _, kind, buffer, offset in records:
             if kind == RecordType.MESSAGE:
-                length, _, _, _, id, head_bytes, body_bytes = unpack(buffer, offset)
+                length, _, version, _, id, head_bytes, body_bytes = unpack(buffer, offset)
                 facts = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
-                if facts != self._placed_facts:
+                if facts != self._placed_facts or version != VERSION:
                     stored = decode_message(buffer, offset)
                     self._message(stored, segment, offset, buffer)
                     self._learn_placed(stored.facts, facts)
@@ -108,7 +110,7 @@ class Fold:
             places = self.places.get(queue_id, _UNKNOWN)
             if places is _UNKNOWN:
                 places = self._places_of(queue_id)
-            if places is not None and stored.facts.scheduled <= self.now:
+            if places is not None and stored.facts.scheduled <= self.now and isinstance(stored.body, bytes):
                 facts = self._stored.facts(stored)
                 size = int.from_bytes(buffer[offset : offset + 4], "little")
                 put = places.put_again if again else places.put
@@ -260,7 +262,10 @@ _READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
 
 def restore(core: Core, router: Router, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
     """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and whatever reading the journal raises."""
-    fold = Fold(core.formats, core.journal.space, lambda definition: _pages(router, definition), now=core.now)
+    bodies = core.journal.bodies
+    fold = Fold(
+        core.formats, core.journal.space, lambda definition: _pages(router, definition), bodies=bodies, now=core.now
+    )
     fold.read(records)
     restored = Restored()
     for address_definition in fold.addresses.values():
@@ -302,8 +307,14 @@ def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
         held |= revive.pull_all(core, places)
     if queue.id in fold.disordered or queue.id in fold.places:
         held = fold.held[queue.id] = dict(sorted(held.items()))
-    _fill(core, queue, held, counts, due)
-    queue.stored += revive.revive(core, queue, places)
+    kept = revive.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
+    for message in kept:
+        _charge(core, message)
+        if counts.get(message.id):
+            queue.states[message.id] = DeliveryState(counts[message.id], message.facts.timestamp)
+    in_tail = {message.id for message in kept}
+    _fill(core, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
+    queue.stored += revive.revive(core, queue, places, kept)
     return redelivered
 
 

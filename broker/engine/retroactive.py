@@ -137,4 +137,4 @@ class Retroactive:
         facts = kept.copy(queue.address.name, dict(kept.annotations or {}))
         facts.expiration, facts.expiry_source = kept.expiration, kept.expiry_source
         facts.scheduled, facts.routing_type = kept.scheduled, kept.routing_type
-        return Message(facts, message.head, message.body)
+        return Message.of(facts, message.head, message.body)

@@ -215,7 +215,7 @@ def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | No
     head = message.head
     if divert.add or divert.remove:
         head = facts.format.edited(head, divert.remove, divert.add)
-    return Message(facts, head, message.body)
+    return Message.of(facts, head, message.body)
 
 
 def _arrives(router: Router, forward: Address, wanted: RoutingType | None, copy: Message) -> bool:

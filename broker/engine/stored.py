@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import copy
 
 from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
 from store import decode, record
+from store.bodies import Bodies
 from store.pages import SCRATCH_FIRST, Found
 from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 
@@ -48,8 +50,9 @@ def record_flags(facts: Facts) -> int:
 class MessageReader:
     """Makes messages of records.  Those that follow each other with equal facts share them."""
 
-    def __init__(self, formats: dict[int, Format]) -> None:
+    def __init__(self, formats: dict[int, Format], bodies: Bodies) -> None:
         self.formats = formats
+        self._bodies = bodies
         self._decoder = decode.MessageDecoder()
         self._groups: dict[tuple[str, bool], Facts] = {}  # of the messages with the same facts
         self._stored_facts: decode.MessageFacts | None = None
@@ -70,7 +73,11 @@ class MessageReader:
 
     def message(self, stored: decode.Message | decode.Copied, segment: int) -> Message:
         """The message, which no queue holds yet (`refs` is 0).  Raises UnknownFormat."""
-        message = Message(self.facts(stored), stored.head, stored.body)
+        facts = self.facts(stored)
+        if isinstance(stored.body, bytes):
+            message = Message(facts, stored.head, stored.body)
+        else:
+            message = Message.of(copy(facts), stored.head, self._bodies.stored(stored.body))
         if stored.flags & record.GROUPED:
             message.facts = self._in_group(message)
         message.id = stored.id

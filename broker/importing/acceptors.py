@@ -62,8 +62,6 @@ _LEFT: Final = leave_all(
             "readBufferSize",
         ),
         "messages of any size are in the journal: limits.body-bytes-max is the largest": (
-            "amqpMinLargeMessageSize",
-            "stompMinLargeMessageSize",
             "mqttMinLargeMessageSize",
             "openWireMinLargeMessageSize",
         ),

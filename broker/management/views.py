@@ -14,9 +14,10 @@ from math import isfinite
 from shutil import disk_usage
 from typing import Final
 
+from broker.engine.bodies import Unreadable, read
 from broker.engine.consumer import Consumer
 from broker.engine.kinds.grouped import GroupedBacklog
-from broker.engine.message import Message, Value
+from broker.engine.message import Body, Message, Value
 from broker.engine.queue import Queue
 from broker.engine.transfer import Step
 from broker.log import cut
@@ -137,9 +138,12 @@ def _value(value: Value, chars: int) -> object:
     return value
 
 
-def body_view(body: bytes) -> Json:
+def body_view(body: Body) -> Json:
     """The beginning of a body: as text if it is text, else in base64.  `bytes` is the whole length."""
-    part = body[:BODY_PREVIEW_BYTES]
+    try:
+        part = body[:BODY_PREVIEW_BYTES] if isinstance(body, bytes) else read(body, 0, BODY_PREVIEW_BYTES)
+    except Unreadable as error:
+        return {"encoding": "text", "data": f"({error})", "bytes": len(body), "truncated": True}
     truncated = len(part) < len(body)
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(part, final=not truncated)

@@ -19,6 +19,8 @@ from broker.engine.stored import UnknownFormat
 from broker.offline.parts import Unusable
 from broker.wiring import formats
 from store import decode
+from store.bodies import Bodies, to_read
+from store.body import LargeBody
 from store.errors import JournalError
 from store.files import OsFiles
 from store.log import FileLog, LogSettings, Source
@@ -29,6 +31,9 @@ from store.space import Space
 Line = dict[str, object]
 
 VERSION: Final = 1
+
+#: Bytes of a body in one line, of those that lie in files: lines stay small, whatever the body's size.
+PIECE_BYTES: Final = 192 << 10
 
 _KINDS: Final[dict[int, str]] = {
     RecordType.ADDRESS: "address",
@@ -66,19 +71,19 @@ def export_directory(directory: str) -> Iterator[Line]:
     """The lines of a journal on disk, whether a broker runs on it or not.  Raises Unusable."""
     log = FileLog(OsFiles(), directory, LogSettings(), now=wall_ms)
     try:
-        yield from export(log, formats())
+        yield from export(log, formats(), to_read(log.bodies))
     except (JournalError, UnknownFormat) as error:
         raise Unusable(str(error)) from error
 
 
-def export(source: Source, known: Iterable[Format]) -> Iterator[Line]:
-    """The lines.  Raises Corrupt, LogFailed, UnknownFormat."""
+def export(source: Source, known: Iterable[Format], bodies: Bodies) -> Iterator[Line]:
+    """The lines.  Raises Corrupt, LogFailed, BodyUnreadable, UnknownFormat."""
     recovery = Recovery(source)
     space = Space()
     for segment in recovery.segments:
         space.opened(segment)
     definitions = _Definitions()
-    fold = Fold({format.number: format for format in known}, space)
+    fold = Fold({format.number: format for format in known}, space, bodies=bodies)
     fold.read(definitions.note(recovery.records()))
     yield {
         "kind": "journal",
@@ -104,13 +109,24 @@ def _messages(fold: Fold) -> Iterator[Line]:
                 place["due"] = dues[id]
             places.setdefault(id, (message, []))[1].append(place)
     for _, (message, queues) in sorted(places.items()):
-        yield message_line(message, queues)
+        line = message_line(message, queues)
+        if isinstance(message.body, bytes):
+            yield line | {"body": b64encode(message.body).decode()}
+        else:
+            yield line | {"body-bytes": len(message.body)}
+            yield from _pieces(message.body)
+
+
+def _pieces(body: LargeBody) -> Iterator[Line]:
+    """A body that was in a file: lines behind that of its message."""
+    for at in range(0, len(body), PIECE_BYTES):
+        yield {"kind": "body", "data": b64encode(body.read(at, PIECE_BYTES)).decode()}
 
 
 def message_line(message: Message, queues: list[Line]) -> Line:
-    """The line of one message, and of the queues that it is on."""
+    """A message without its body."""
     facts = message.facts
-    line: Line = {
+    return {
         "kind": "message",
         "id": message.id,
         "queues": queues,
@@ -120,9 +136,7 @@ def message_line(message: Message, queues: list[Line]) -> Line:
         "priority": facts.priority,
         **{name: value for name, value in _optional(facts).items() if value},
         "head": b64encode(message.head).decode(),
-        "body": b64encode(message.body).decode(),
     }
-    return line
 
 
 def _optional(facts: Facts) -> Line:

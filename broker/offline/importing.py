@@ -11,10 +11,12 @@ import json
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.engine import arrival
+from broker.engine.bodies import PENDING_BYTES_MAX
 from broker.engine.configured import add_divert
 from broker.engine.definitions import address_record, queue_record, read_address, read_queue
 from broker.engine.diverts import read_divert
@@ -25,6 +27,8 @@ from broker.engine.queue import DeliveryState, Queue
 from broker.offline.exporting import VERSION
 from broker.offline.parts import Stopped
 from store import record
+from store.bodies import Upload
+from store.body import LargeBody
 
 #: Messages between two waits for the disk.
 SETTLE_EVERY: Final = 1_000
@@ -59,11 +63,15 @@ class _Importer:
         self.made = Imported()
         self._formats: dict[str, Format] = {f.name: f for f in self.engine.core.formats.values()}
         self._facts: dict[str, Facts] = {}
+        self._waiting: dict[str, Any] | None = None  # a message whose body comes in the lines behind it
+        self._upload: Upload | None = None
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line.  Raises KeyError, ValueError, TypeError, EngineError for one that is not right."""
         kind = line.get("kind")
         definition = {name: value for name, value in line.items() if name != "kind"}
+        if (self._waiting is not None) != (kind == "body"):
+            raise ValueError("the lines behind a message with body-bytes have its body, others have none")
         match kind:
             case "address":
                 self._address(definition)
@@ -73,8 +81,12 @@ class _Importer:
                 self._divert(definition)
             case "session":
                 self._session(definition)
+            case "message" if "body-bytes" in definition:
+                self._begin_body(definition)
             case "message":
                 self._message(definition)
+            case "body":
+                self._more_body(definition)
             case _:
                 raise ValueError(f"kind {kind!r} is not known: it is written by newer software, or no export")
 
@@ -118,14 +130,48 @@ class _Importer:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def _message(self, line: dict[str, Any]) -> None:
+    def _begin_body(self, line: dict[str, Any]) -> None:
+        if int(line["body-bytes"]) <= 0:
+            raise ValueError("body-bytes is the length of a body that follows")
+        self._waiting = line
+        self._upload = self.engine.uploads.begin(lambda: None, durable=True)
+
+    def _more_body(self, line: dict[str, Any]) -> None:
+        upload, waiting = self._upload, self._waiting
+        assert upload is not None
+        assert waiting is not None
+        data = b64decode(line["data"], validate=True)
+        wanted = int(waiting["body-bytes"]) - upload.nbytes
+        if not 0 < len(data) <= wanted:
+            raise ValueError(f"{len(data)} bytes of a body of which {wanted} are missing")
+        self.engine.uploads.write(upload, data, last=len(data) == wanted)
+        if upload.pending > PENDING_BYTES_MAX or len(data) == wanted:
+            self._settle()
+        if upload.refusal or len(data) == wanted:
+            self._waiting = self._upload = None
+            self._message(waiting, self.engine.uploads.finished(upload))
+
+    def abandon(self) -> None:
+        """No more lines come: a body that is not whole is none."""
+        if self._upload is not None:
+            self.engine.uploads.abort(self._upload)
+            raise ValueError("the last message has only a part of its body")
+
+    def _settle(self) -> None:
+        self.broker.settle()
+        self.broker.parts.turn.enter()
+
+    def _message(self, line: dict[str, Any], body: LargeBody | None = None) -> None:
         core, router = self.engine.core, self.engine.router
         places = {self._named(place["name"]): place for place in line["queues"]}
         if not places:
             raise ValueError("a message on no queue")
-        message = Message(
-            self._common(line), b64decode(line["head"], validate=True), b64decode(line["body"], validate=True)
-        )
+        facts = self._common(line)
+        head = b64decode(line["head"], validate=True)
+        if body is None:
+            message = Message(facts, head, b64decode(line["body"], validate=True))
+        else:
+            message = Message.of(copy(facts), head, body)
         group, closes = group_of(PropertyView(message))
         if group:
             message.facts = message.facts.in_group(group, closes=closes)
@@ -141,8 +187,7 @@ class _Importer:
                 core.journal.add(record.counts(queue.id, count, [message.id]))
         self.made.messages += 1
         if self.made.messages % SETTLE_EVERY == 0:
-            self.broker.settle()
-            self.broker.parts.turn.enter()
+            self._settle()
 
     def _named(self, name: str) -> Queue:
         queue = self.engine.router.queues.get(name)
@@ -207,10 +252,11 @@ def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> 
                 if not isinstance(line, dict) or (line.get("kind"), line.get("version")) != ("journal", VERSION):
                     raise ValueError(f"this is no export of version {VERSION}: the first line says so")
                 continue
-            if number < first and line.get("kind") == "message":
+            if number < first and line.get("kind") in ("message", "body"):
                 continue
             broker.parts.turn.enter()
             importer.take(line)
+        importer.abandon()
     except KeyError as missing:
         raise BadLine(number, f"{missing} is missing") from missing
     except (ValueError, TypeError, AttributeError, BadBase64, EngineError) as wrong:

@@ -10,6 +10,7 @@ one that broke off can simply be repeated; another name brings the same messages
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from broker.offline.exporting import Line, message_line
 from broker.offline.parts import Unusable
 from broker.wiring import formats
 from store import decode
+from store.bodies import BodyFiles, to_read
+from store.errors import BodyUnreadable
 from store.files import Files
 from store.reading import Segments
 from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
@@ -33,6 +36,9 @@ from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
 REASONS: Final = {
     reason.word: reason for reason in RemovalReason if reason not in (RemovalReason.DROPPED, RemovalReason.UNROUTABLE)
 }
+
+#: Bytes of a large body that is brought back, as long as its file is there: it goes through a request of HTTP.
+BODY_BYTES_MAX: Final = 10 << 20
 
 _MARK: Final = REPLAY.encode()
 _STORED: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
@@ -77,11 +83,14 @@ class Exit:
 
 @dataclass(slots=True)
 class Found:
-    """What a journal has of what is wanted.  `repeated`: an earlier replay of this name brought it back."""
+    """What a journal has of what is wanted.  `repeated`: an earlier replay of this name brought it back; `bodiless`:
+    its body was in a file of its own, and is gone, or too large for a replay.
+    """
 
     exits: dict[int, Exit] = field(default_factory=dict)
     repeated: int = 0
     unfit: int = 0
+    bodiless: int = 0
     chosen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
@@ -111,7 +120,8 @@ class Replaying:
         self.found = Found()
         self._wanted = wanted
         self._source = Segments(files, directory)
-        self._stored = MessageReader({format.number: format for format in formats()})
+        bodies = to_read(BodyFiles(files, directory, keep_free=0))
+        self._stored = MessageReader({format.number: format for format in formats()}, bodies)
         self._decoder = decode.MessageDecoder()
         self._progress = progress
         self._queues: dict[int, tuple[str, str]] = {}
@@ -176,8 +186,12 @@ class Replaying:
                 if filter is not None and not filter.matches(PropertyView(message)):
                     self.found.unfit += 1
                     continue
+                body = _body(message)
+                if body is None:
+                    self.found.bodiless += 1
+                    continue
                 self.found.chosen[left.queue, left.reason.word] += 1
-                yield message_line(message, []) | {"queue": left.queue}
+                yield message_line(message, []) | {"body": b64encode(body).decode(), "queue": left.queue}
         self._progress(1, 1)
 
     def _message(self, buffer: bytes, offset: int) -> Message:
@@ -188,6 +202,17 @@ class Replaying:
             return self._stored.message(read(buffer, offset), 0)
         except UnknownFormat as unknown:
             raise Unusable(str(unknown)) from unknown
+
+
+def _body(message: Message) -> bytes | None:
+    """The body, None if it cannot come back."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body
+    try:
+        return body.whole() if len(body) <= BODY_BYTES_MAX else None
+    except BodyUnreadable:
+        return None
 
 
 def _id(buffer: bytes, offset: int) -> int:

@@ -17,15 +17,17 @@ from broker.engine.errors import EngineError
 from broker.engine.redelivery import Return
 from broker.sessions import amqp_containers, sasl
 from broker.sessions.amqp_answers import Answers
-from broker.sessions.amqp_attach import Attacher
+from broker.sessions.amqp_attach import Attacher, refuse
 from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_format import AMQP_FORMAT
 from broker.sessions.amqp_incoming import Gathered, IncomingLink, rejects
+from broker.sessions.amqp_large import Pulling
 from broker.sessions.amqp_login import Login
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
-from broker.sessions.amqp_transactions import OpenTransaction, Transactions, read_request
+from broker.sessions.amqp_transactions import OpenTransaction, Transactions, coordinate
 from broker.sessions.login import Gate, Peer
+from broker.sessions.reading import Reading
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
@@ -37,7 +39,6 @@ from protocols.amqp.errors import (
     AmqpError,
     Scope,
     connection_error,
-    link_error,
 )
 from protocols.amqp.events import (
     Aborted,
@@ -48,6 +49,7 @@ from protocols.amqp.events import (
     Dispositions,
     Ended,
     LinkFailed,
+    Portion,
     SessionFailed,
     Transfers,
     WindowOpened,
@@ -55,15 +57,10 @@ from protocols.amqp.events import (
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import (
-    RECEIVER,
-    SENDER,
-    Accepted,
     Close,
-    Declare,
     DeliveryState,
     Error,
     Open,
-    Rejected,
     SaslInit,
     SaslResponse,
 )
@@ -110,6 +107,8 @@ class AmqpSession:
         )
         self._login = Login(self._codec, gate, peer, self._proceed)
         self._sole = False
+        self.reading = Reading(outlet)
+        self.pulling = Pulling()
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
         self._coordinators: dict[Link, Receiver] = {}
@@ -121,7 +120,8 @@ class AmqpSession:
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
         self.unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
-        self._write_blocked = False
+        # Nothing is delivered; the operating system does not take what there is.
+        self._write_blocked = self._stuffed = False
         self._lost = False
         self._handlers: Final[dict[type, Callable[[Any], None]]] = {
             SaslInit: self._on_sasl,
@@ -133,8 +133,9 @@ class AmqpSession:
             SessionFailed: self._on_session_failed,
             Attached: self._on_attached,
             Detached: self._on_detached,
-            LinkFailed: self._on_link_failed,
+            LinkFailed: lambda event: self.lose(event.link, event.error),
             Transfers: self._on_transfers,
+            Portion: self._on_portion,
             Aborted: self._on_aborted,
             Dispositions: self._on_dispositions,
             Credit: self._on_credit,
@@ -200,12 +201,16 @@ class AmqpSession:
         for consumer in self.unsendable.bury():
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
+        if self.pulling.active and not self._stuffed:
+            self._turn.enter()
+            self.pulling.pull()
         if self._draining:
             self._finish_drains()
         return self._codec.data_to_send()
 
     def flushed(self) -> None:
         """The bytes are with the operating system."""
+        self._stuffed = False
         if self._write_blocked:
             self._write_blocked = False
             for link in self._outgoing.values():
@@ -214,9 +219,15 @@ class AmqpSession:
         for link in sending:
             link.flushed()
         self._unflushed_bytes = 0
+        if self.pulling.ready:
+            self._turn.touch(self._outlet)
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
+        self._stuffed = True
+        self._pause()
+
+    def _pause(self) -> None:
         self._write_blocked = True
         for link in self._outgoing.values():
             link.pause(True)
@@ -255,6 +266,8 @@ class AmqpSession:
         self._transactions.abandon()
         for link in self._outgoing.values():
             link.close(how)
+        for incoming in self._incoming.values():
+            incoming.gone()
         self._attacher.release_all()
         self._outgoing.clear()
         self._incoming.clear()
@@ -329,12 +342,12 @@ class AmqpSession:
         try:
             made = self._attacher.attach(link, event.attach)
         except EngineError as refusal:
-            self._refuse_link(link, refused(refusal))
+            refuse(link, refused(refusal))
             return
         except AmqpError as error:
             if error.scope is not Scope.LINK:
                 raise
-            self._refuse_link(link, Error(error.condition, error.description))
+            refuse(link, Error(error.condition, error.description))
             return
         if isinstance(made, IncomingLink):
             self._incoming[link] = made
@@ -347,15 +360,6 @@ class AmqpSession:
             self._coordinators[link] = link
             link.send_credit(self.options.credits)
 
-    def _refuse_link(self, link: Link, error: Error) -> None:
-        """Attach and detach at once: that is how a link is refused (part 2, 2.6.3)."""
-        assert link.attach is not None
-        if isinstance(link, Receiver):
-            link.send_attach(source=link.attach.source, target=None)
-        else:
-            link.send_attach(source=None, target=link.attach.target)
-        link.send_detach(error=error)
-
     def _on_detached(self, event: Detached) -> None:
         self._gathered.publish()
         error = None
@@ -365,11 +369,12 @@ class AmqpSession:
             error = refused(denied)
         event.link.send_detach(closed=event.closed, error=error)
 
-    def _on_link_failed(self, event: LinkFailed) -> None:
-        self._report(event.error)
+    def lose(self, link: Link, error: AmqpError) -> None:
+        """A link has failed."""
+        self._report(error)
         self._gathered.publish()
-        self._drop(event.link, closed=False)
-        event.link.send_detach(error=event.error)
+        self._drop(link, closed=False)
+        link.send_detach(error=error)
 
     def _report(self, error: AmqpError) -> None:
         self.engine.core.report(
@@ -402,43 +407,40 @@ class AmqpSession:
     # -- messages in -----------------------------------------------------------------------------------------------
 
     def _on_transfers(self, event: Transfers) -> None:
-        incoming = self._incoming.get(event.link)
-        if incoming is not None:
-            self._gathered.add(incoming)
-            try:
+        link = event.link
+        incoming = self._incoming.get(link)
+        try:
+            if incoming is not None:
+                self._gathered.add(incoming)
                 incoming.add(event)
-            except AmqpError as error:
-                self._on_link_failed(LinkFailed(event.link, error))
-        elif event.link in self._coordinators:
-            self._coordinate(event)
+            elif link in self._coordinators:
+                coordinate(self._transactions, event, self._gathered.publish, self.answer, heard=rejects(link))
+                if link.credit <= self.options.low_credits:
+                    link.send_credit(self.options.credits)
+        except AmqpError as error:
+            self.lose(link, error)
+
+    def _on_portion(self, event: Portion) -> None:
+        self._gathered.publish()
+        incoming = self._incoming.get(event.link)
+        try:
+            if incoming is not None:
+                incoming.add_portion(event)
+            elif event.last:
+                self._codec.resume()
+        except AmqpError as error:
+            self.lose(event.link, error)
+
+    def go_on(self) -> None:
+        """A large message has been dealt with: what follows it is read."""
+        self._codec.resume()
+        self._proceed()
 
     def _on_aborted(self, event: Aborted) -> None:
         incoming = self._incoming.get(event.link)
         if incoming is not None:
+            incoming.uploading.abandon()
             incoming.top_up()
-
-    def _coordinate(self, event: Transfers) -> None:
-        """Messages to the coordinator.  Raises AmqpError for the link."""
-        session = event.link.session
-        for id, payload in zip(event.ids, event.payloads, strict=True):
-            try:
-                request = read_request(payload)
-                if isinstance(request, Declare):
-                    self.answer(session, RECEIVER, [id], self._transactions.declare(event.link))
-                    continue
-                self._gathered.publish()
-                error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
-            except AmqpError as wrong:
-                error, unsettled = Error(wrong.condition, wrong.description), []
-            if error is not None and not rejects(event.link):
-                self._on_link_failed(LinkFailed(event.link, link_error(error.condition, error.description or "")))
-                return
-            for of, ids, outcome in unsettled:
-                self.answer(of, SENDER, ids, outcome)
-            state = Accepted() if error is None else Rejected(error)
-            self.answer(session, RECEIVER, [id], state)
-        if event.link.credit <= self.options.low_credits:
-            event.link.send_credit(self.options.credits)
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """An open transaction.  Raises AmqpError."""
@@ -462,14 +464,14 @@ class AmqpSession:
             try:
                 outgoing.settle(event)
             except AmqpError as error:
-                self._on_link_failed(LinkFailed(event.link, error))
+                self.lose(event.link, error)
 
     def sent(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
         self._sending[link] = None
         self._unflushed_bytes += nbytes
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self.write_blocked()
+            self._pause()
         self._turn.touch(self._outlet)
 
     def drain_later(self, link: Outgoing) -> None:

@@ -42,6 +42,7 @@ from protocols.amqp.link import Link
 from protocols.amqp.performatives import (
     Attach,
     Coordinator,
+    Error,
     ReceiverSettleMode,
     SenderSettleMode,
     Source,
@@ -103,13 +104,14 @@ class Attacher:
             address = found
         made = IncomingLink(self._owner, link, target.address or None, asked)
         made.wait_for_room(address)
-        limit = link.session.limits.message_bytes_max
+        limits = link.session.limits
+        link.streams = limits.streamed_bytes_max > 0
         link.send_attach(
             source=attach.source,
             target=target,
             snd_settle_mode=attach.snd_settle_mode,
             rcv_settle_mode=ReceiverSettleMode.FIRST,
-            max_message_size=limit,
+            max_message_size=max(limits.message_bytes_max, limits.streamed_bytes_max),
             offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "DELAYED_DELIVERY"),
         )
         return made
@@ -215,3 +217,13 @@ class Attacher:
         for link in list(self._dynamic):
             self.release(link, closed=False)
         self._subscriptions.clear()
+
+
+def refuse(link: Link, error: Error) -> None:
+    """Attach and detach at once: that is how a link is refused (part 2, 2.6.3)."""
+    assert link.attach is not None
+    if isinstance(link, Receiver):
+        link.send_attach(source=link.attach.source, target=None)
+    else:
+        link.send_attach(source=None, target=link.attach.target)
+    link.send_detach(error=error)

@@ -10,20 +10,24 @@ looked at, or before anything that needs it done.  Accepted deliveries are settl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.engine.access import Access
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Format, Message, RoutingType
+from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
+from broker.sessions.amqp_upload import Uploading
+from broker.sessions.reading import Reading
 from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error
-from protocols.amqp.events import Transfers
+from protocols.amqp.events import Portion, Transfers
+from protocols.amqp.link import Link
+from protocols.amqp.message import DATA, encode_section
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import (
     RECEIVER,
@@ -39,6 +43,9 @@ from protocols.amqp.session import Session
 
 _ACCEPTED = Accepted()
 
+#: Stands for a body where only the sections before it are to be decoded.
+_NO_BODY: Final = encode_section(DATA, b"")
+
 
 class Owner(Protocol):
     """What a link needs of its connection's session layer."""
@@ -48,6 +55,13 @@ class Owner(Protocol):
     format: Format
     access: Access
     origin: str
+    reading: Reading
+
+    def lose(self, link: Link, error: AmqpError) -> None:
+        """A link has failed."""
+
+    def go_on(self) -> None:
+        """The codec may read what follows a large message."""
 
     def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries once everything done so far is durable."""
@@ -103,6 +117,7 @@ class IncomingLink:
         self._runs: list[_Run] = []
         self._blocked = False
         self._waiting: dict[Producer, None] = {}  # where it stands while its first credit waits
+        self.uploading = Uploading(owner.engine, owner.reading, owner.go_on)
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -129,7 +144,7 @@ class IncomingLink:
                 if run is not None:
                     run.ids += ids[begun:at]
                 run, begun = None, at + 1
-                self._refuse(error, event, at, tx)
+                self.refuse(error, event.settled, ids[at], event.tags[at], tx)
                 continue
             run.messages.append(Message(run.facts, head, body))
             if special is not None:
@@ -137,6 +152,21 @@ class IncomingLink:
                 run, begun = None, at + 1
         if run is not None:
             run.ids += ids[begun:]
+
+    def add_portion(self, event: Portion) -> None:
+        """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
+        if not event.first:
+            self.uploading.more(event)
+            return
+        tx = None
+        if isinstance(event.state, TransactionalState):
+            tx = self._owner.transaction(event.state.txn_id)
+        try:
+            self.uploading.begin(_Large(self, event, tx), event)
+        except (DecodeError, EngineError) as error:
+            self.refuse(error, event.settled, event.id, event.tag, tx)
+            if event.last:
+                self.uploading.more(event)
 
     def _last_run(self, settled: bool, tx: OpenTransaction | None) -> _Run | None:
         """The run that messages may join."""
@@ -146,7 +176,14 @@ class IncomingLink:
     def _begin(
         self, name: str, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
     ) -> _Run:
-        """Raises DecodeError, EngineError."""
+        run = self.make(name, header, special, settled, tx)
+        self._runs.append(run)
+        return run
+
+    def make(
+        self, name: str, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+    ) -> _Run:
+        """A run of messages.  Raises DecodeError, EngineError."""
         owner = self._owner
         plain, stated = owner.options.split(name)
         plain, query = split_query(plain)
@@ -166,10 +203,26 @@ class IncomingLink:
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         run = _Run(name, facts, address, queue, asked)
         run.header, run.settled, run.tx, run.alone = header, settled, tx, special is not None
-        self._runs.append(run)
         return run
 
-    def _refuse(self, error: Exception, event: Transfers, at: int, tx: OpenTransaction | None) -> None:
+    def publish_large(self, run: _Run, message: Message, id: int) -> None:
+        """A run of one message, whose body is in a file."""
+        run.alone = True
+        run.messages.append(message)
+        run.ids.append(id)
+        self._runs.append(run)
+        self.publish()
+
+    def fail(self, error: AmqpError) -> None:
+        """The link cannot go on."""
+        self._owner.lose(self.link, error)
+
+    def target(self, payload: bytes) -> str:
+        """Where a message goes.  Raises DecodeError."""
+        return _to(payload) if self._address is None else self._address
+
+    def refuse(self, error: Exception, settled: bool, id: int, tag: bytes, tx: OpenTransaction | None) -> None:
+        """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
         if isinstance(error, EngineError):
             why = refused(error)
         else:
@@ -177,16 +230,16 @@ class IncomingLink:
             why = Error(error.condition, error.description)
         relay = self._address is None
         if relay:
-            why.info = {"delivery-tag": event.tags[at]}
+            why.info = {"delivery-tag": tag}
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
-        heard = tx is not None if event.settled else rejects(self.link)
+        heard = tx is not None if settled else rejects(self.link)
         if relay and not heard:
             raise link_error(why.condition, why.description or "", why.info)
-        if not event.settled:
+        if not settled:
             rejected = Rejected(why)
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
-            self._owner.answer(self.link.session, RECEIVER, [event.ids[at]], state)
+            self._owner.answer(self.link.session, RECEIVER, [id], state)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -238,12 +291,38 @@ class IncomingLink:
     def gone(self) -> None:
         """The link is detached: it waits for nothing."""
         self._waiting.pop(self, None)
+        self.uploading.abandon()
 
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""
         self._blocked = False
         self.top_up()
         self._owner.speak()
+
+
+class _Large:
+    """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
+
+    def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
+        self._header, self._head, self.body, self._special = take_apart(event.payload)
+        self._name = link.target(self._head + _NO_BODY)
+        self.durable = link.make(self._name, self._header, self._special, event.settled, tx).facts.durable
+        self._link = link
+        self._event = event
+        self._tx = tx
+
+    def publish(self, body: Body) -> None:
+        """Its body is whole.  Raises DecodeError, EngineError."""
+        run = self._link.make(self._name, self._header, self._special, self._event.settled, self._tx)
+        self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event.id)
+
+    def refuse(self, error: EngineError | DecodeError) -> None:
+        """It never will be."""
+        event = self._event
+        try:
+            self._link.refuse(error, event.settled, event.id, event.tag, self._tx)
+        except AmqpError as unheard:
+            self._link.fail(unheard)
 
 
 class Gathered:

@@ -18,7 +18,7 @@ from typing import Final
 from broker.engine.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
 from broker.engine.queue import DeliveryState
 from broker.sessions.amqp_format import AMQP_FORMAT, annotation_name
-from broker.sessions.convert import ConversionError, to_amqp
+from broker.sessions.convert import ConversionError, to_amqp, whole
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
@@ -169,12 +169,16 @@ class Encoder:
 
     def encode(
         self, messages: list[Message], states: Mapping[int, DeliveryState], now: int, bytes_max: int | None
-    ) -> tuple[list[bytes], list[tuple[Message, str, bool]]]:
-        """The payloads of messages, and those that cannot be sent: why, and whether they are too large."""
+    ) -> tuple[list[bytes], list[tuple[Message, str, bool]], int]:
+        """The payloads of messages; those that cannot be sent: why, and whether they are too large; and how many were
+        looked at: it ends before one whose body is in a file.
+        """
         payloads: list[bytes] = []
         refused: list[tuple[Message, str, bool]] = []
-        for message in messages:
-            facts = message.facts
+        for at, message in enumerate(messages):
+            facts, body = message.facts, message.body
+            if not isinstance(body, bytes):
+                return payloads, refused, at
             if facts is not self._facts:
                 self._facts = facts
                 self._header = first_header(facts.durable, facts.priority)
@@ -185,15 +189,20 @@ class Encoder:
                 try:
                     payload = header + _rewritten(message)
                 except ConversionError as error:
-                    refused.append((message, str(error), False))
+                    refused.append((message, str(error), error.too_large))
                     continue
             else:
-                payload = header + message.head + message.body
+                payload = header + message.head + body
             if bytes_max is not None and len(payload) > bytes_max:
                 refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}", True))
                 continue
             payloads.append(payload)
-        return payloads, refused
+        return payloads, refused, len(messages)
+
+
+def encode_alone(message: Message, states: Mapping[int, DeliveryState], now: int) -> bytes:
+    """One message, whatever its size.  Raises ConversionError."""
+    return _own_header(message, states, now) + _rewritten(message)
 
 
 def _own_header(message: Message, states: Mapping[int, DeliveryState], now: int) -> bytes:
@@ -206,11 +215,11 @@ def _own_header(message: Message, states: Mapping[int, DeliveryState], now: int)
 def _rewritten(message: Message) -> bytes:
     """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
     facts = message.facts
-    whole = message.head + message.body if facts.format.number == AMQP_FORMAT else to_amqp(message)
+    payload = message.head + whole(message) if facts.format.number == AMQP_FORMAT else to_amqp(message)
     if not facts.annotations:
-        return whole
+        return payload
     try:
-        encoded = Encoded(whole)
+        encoded = Encoded(payload)
         annotations = encoded.message_annotations
         annotations |= {annotation_name(name): value for name, value in facts.annotations.items()}
         bare = _expiring_anew(encoded, facts) if ORIG_ADDRESS in facts.annotations else encoded.bare

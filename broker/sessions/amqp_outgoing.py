@@ -15,18 +15,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from contextlib import suppress
+from itertools import chain, islice
 from typing import Final, Protocol
 
 from broker.engine import redelivery
+from broker.engine.bodies import Unreadable
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import UnknownDelivery
 from broker.engine.message import Message
 from broker.engine.redelivery import Return
+from broker.sessions.amqp_large import LargeMessage, LargeOut, Pulling
 from broker.sessions.amqp_message import Encoder, merge_annotations
 from broker.sessions.amqp_terms import AmqpOptions
 from broker.sessions.amqp_transactions import OpenTransaction
+from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
@@ -59,6 +63,8 @@ class Owner(Protocol):
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """An open transaction.  Raises AmqpError."""
+
+    pulling: Pulling
 
     def sent(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
@@ -104,6 +110,7 @@ class OutgoingLink:
         self.link = link
         self.consumer: Consumer | None = None  # until the engine has attached it
         self.encoder = Encoder()
+        self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
         self._default = default if isinstance(default, _TERMINAL) else Released()
@@ -140,7 +147,7 @@ class OutgoingLink:
     def finish_drain(self) -> bool:
         """Use up the credit if there is nothing more to send now."""
         consumer = self.attached
-        if self._pending or not (consumer.closed or self._owner.engine.served(consumer)):
+        if self._pending or self.large is not None or not (consumer.closed or self._owner.engine.served(consumer)):
             return False
         if self.link.drain:
             self.link.send_drained()
@@ -163,13 +170,42 @@ class OutgoingLink:
     def _pump(self) -> None:
         pending = self._pending
         while pending and self.link.room:
-            self._send([pending.popleft() for _ in range(min(self.link.room, len(pending)))])
+            if isinstance(pending[0].body, bytes):
+                self._send([pending.popleft() for _ in range(min(self.link.room, len(pending)))])
+            else:
+                self._begin_large(pending.popleft())
+
+    def _begin_large(self, message: Message) -> None:
+        """There is room for a message whose body is in a file; what follows waits until it is out."""
+        consumer, most = self.attached, self.link.message_bytes_max
+        try:
+            large = LargeMessage(message, consumer.queue.states, self._owner.engine.now)
+        except ConversionError as error:
+            self._owner.unsendable.add(consumer, message, str(error))
+            return
+        if most is not None and large.nbytes > most:
+            text = f"{large.nbytes} bytes, and the receiver takes {most}"
+            self._owner.unsendable.add(consumer, message, text, too_large=True)
+            return
+        self.large = LargeOut(self.link, large, message.id, settled=self._settled)
+        self._owner.pulling.add(self)
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """See Puller."""
+        consumer = self.attached
+        if error is not None and message.id in consumer.unacked:
+            self._owner.engine.give_back(consumer, message.id, redelivery.rejected(str(error)))
+        self._owner.sent(self, 0)
+        self.more_room()
 
     def _send(self, messages: list[Message]) -> None:
         consumer = self.attached
-        payloads, refused = self.encoder.encode(
+        payloads, refused, taken = self.encoder.encode(
             messages, consumer.queue.states, self._owner.engine.now, self.link.message_bytes_max
         )
+        if taken < len(messages):  # what follows is large
+            self._pending.extendleft(reversed(messages[taken:]))
+            messages = messages[:taken]
         if refused:
             for message, text, too_large in refused:
                 self._owner.unsendable.add(consumer, message, text, too_large=too_large)
@@ -177,10 +213,13 @@ class OutgoingLink:
             messages = [message for message in messages if message.id not in out]
         if payloads:
             self.link.send(payloads, [message.id for message in messages], settled=self._settled)
+        if self._pending and self.link.room and not isinstance(self._pending[0].body, bytes):
+            self._pump()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """See Sink."""
         self._pending.clear()
+        self.large = None
         self._owner.detach(self.link, Error(UNAUTHORIZED_ACCESS if consumer.revoked else RESOURCE_DELETED, reason))
 
     # -- outcomes --------------------------------------------------------------------------------------------------
@@ -251,7 +290,7 @@ class OutgoingLink:
 
     def flushed(self) -> None:
         """Settled deliveries count as consumed now."""
-        if self._unflushed and not self.attached.closed and not self._pending:
+        if self._unflushed and not (self.attached.closed or self._pending or self.large is not None):
             self._unflushed = False
             self._owner.engine.acknowledge_all(self.attached)
 
@@ -264,6 +303,7 @@ class OutgoingLink:
     def close(self, how: Return) -> None:
         """See Outgoing."""
         self._pending.clear()
+        self.large = None
         if self.consumer is not None:
             self._owner.engine.close_consumer(self.consumer, how)
 
@@ -281,6 +321,7 @@ class BrowsingLink:
         self._source = messages
         self._messages: Iterator[Message] | None = None
         self._next: Message | None = None
+        self.large: LargeOut | None = None
         self._encoder = Encoder()
         self._paused = False
 
@@ -296,20 +337,39 @@ class BrowsingLink:
             self._messages = (message for message, place in self._source if place != "scheduled")
             self._next = next(self._messages, None)
         while self._next is not None and self.link.room and not self._paused:
+            if not isinstance(self._next.body, bytes):
+                large, self._next = self._next, next(self._messages, None)
+                self._begin_large(large)
+                continue
             batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
+            payloads, _, taken = self._encoder.encode(batch, {}, self._owner.engine.now, self.link.message_bytes_max)
+            self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
-            payloads, _ = self._encoder.encode(batch, {}, self._owner.engine.now, self.link.message_bytes_max)
             if payloads:
-                self._owner.sent(self, sum([message.size for message in batch]))
+                self._owner.sent(self, sum([message.size for message in batch[:taken]]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self) -> bool:
         """See Outgoing."""
-        if self._next is not None or self._paused:
+        if self._next is not None or self._paused or self.large is not None:
             return False
         if self.link.drain:
             self.link.send_drained()
         return True
+
+    def _begin_large(self, message: Message) -> None:
+        """A message whose body is in a file; what cannot be sent is left out, as others are."""
+        most = self.link.message_bytes_max
+        with suppress(ConversionError):
+            large = LargeMessage(message, {}, self._owner.engine.now)
+            if most is None or large.nbytes <= most:
+                self.large = LargeOut(self.link, large, None, settled=True)
+                self._owner.pulling.add(self)
+                self._owner.sent(self, message.size)
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """See Puller."""
+        self.more_room()
 
     def settle(self, event: Dispositions) -> None:
         """What is said of copies changes nothing."""
@@ -326,6 +386,7 @@ class BrowsingLink:
     def close(self, how: Return) -> None:
         """See Outgoing."""
         self._messages, self._next = iter(()), None
+        self.large = None
 
 
 def _text(error: Error | None) -> str:

@@ -6,8 +6,9 @@ transaction is refused (a message that no address takes) makes it roll back at i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
@@ -21,12 +22,25 @@ from protocols.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_UNKNOWN_ID,
+    AmqpError,
     DecodeError,
     link_error,
     shown,
 )
+from protocols.amqp.events import Transfers
 from protocols.amqp.message import AMQP_VALUE, Message
-from protocols.amqp.performatives import Declare, Declared, DeliveryState, Discharge, Error, Outcome, Rejected
+from protocols.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
+    Error,
+    Outcome,
+    Rejected,
+)
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.session import Session
 from protocols.amqp.types import Described
@@ -118,3 +132,33 @@ def read_request(payload: bytes) -> Declare | Discharge:
 def rollback_only(error: Error) -> Error:
     """Why a transaction cannot be committed, from what was refused in it."""
     return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
+
+
+class Answer(Protocol):
+    """Settles deliveries once everything done so far is durable."""
+
+    def __call__(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None: ...
+
+
+def coordinate(
+    transactions: Transactions, event: Transfers, publish: Callable[[], None], answer: Answer, *, heard: bool
+) -> None:
+    """Messages to the coordinator; `heard`: whether the peer takes a rejection.  Raises AmqpError for the link."""
+    session = event.link.session
+    for id, payload in zip(event.ids, event.payloads, strict=True):
+        error: Error | None
+        unsettled: Sequence[tuple[Session, Sequence[int], Outcome]]
+        try:
+            request = read_request(payload)
+            if isinstance(request, Declare):
+                answer(session, RECEIVER, [id], transactions.declare(event.link))
+                continue
+            publish()
+            error, unsettled = transactions.discharge(request.txn_id, fail=bool(request.fail))
+        except AmqpError as wrong:
+            error, unsettled = Error(wrong.condition, wrong.description), []
+        if error is not None and not heard:
+            raise link_error(error.condition, error.description or "")
+        for of, ids, outcome in unsettled:
+            answer(of, SENDER, ids, outcome)
+        answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))

@@ -29,6 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from broker.engine.bodies import Unreadable, read
 from broker.engine.message import RESERVED_PREFIXES, Message
 from broker.engine.notes import NOTIFICATIONS
 from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
@@ -53,9 +54,16 @@ from protocols.mqtt.topics import AddressSyntax
 
 JSON_TYPE: Final = "application/json"
 
+#: Bytes of a body that is taken into memory to be converted: several times as much is needed for a moment.
+CONVERTED_BYTES_MAX: Final = 10 << 20
+
 
 class ConversionError(Exception):
-    """A message that cannot be said in another protocol; the text says why."""
+    """A message that cannot be said in another protocol; the text says why, `too_large` if it is its size."""
+
+    def __init__(self, why: str, *, too_large: bool = False) -> None:
+        super().__init__(why)
+        self.too_large = too_large
 
 
 @dataclass(slots=True)
@@ -163,6 +171,21 @@ def _reserved(message: Message) -> tuple[str, ...]:
     return () if message.facts.address == NOTIFICATIONS else RESERVED_PREFIXES
 
 
+def whole(message: Message) -> bytes:
+    """The body, in memory.  Raises ConversionError for one that is too large for that."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body
+    if len(body) > CONVERTED_BYTES_MAX:
+        raise ConversionError(
+            f"a body of {len(body)} bytes, and {CONVERTED_BYTES_MAX} can be converted", too_large=True
+        )
+    try:
+        return read(body, 0, len(body))
+    except Unreadable as error:
+        raise ConversionError(str(error)) from error
+
+
 def _read(message: Message) -> Neutral:
     reader = _READERS.get(message.facts.format.number)
     if reader is None:
@@ -182,10 +205,10 @@ def _from_stomp(message: Message) -> Neutral:
             sized = True
         else:
             neutral.properties[name.decode()] = text
-    neutral.body = message.body
+    neutral.body = body = whole(message)
     if not sized:
         with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender forgot to say
-            neutral.body = message.body.decode()
+            neutral.body = body.decode()
     neutral.reply_to = _address(neutral.reply_to, message)
     return neutral
 
@@ -208,7 +231,7 @@ _STOMP_NAMES: Final = {
 
 
 def _from_amqp(message: Message) -> Neutral:
-    encoded = Encoded(message.head + message.body)
+    encoded = Encoded(message.head + whole(message))
     try:
         properties = encoded.properties
         application = encoded.application_properties
@@ -237,8 +260,9 @@ def _amqp_body(kind: int, values: list[object]) -> object:
 
 def _from_mqtt(message: Message) -> Neutral:
     properties = read_properties(message.head)
+    body = whole(message)
     neutral = Neutral(
-        body=message.body,
+        body=body,
         content_type=properties.get(CONTENT_TYPE) or "",
         correlation_id=correlation_text(properties.get(CORRELATION_DATA) or b""),
         reply_to=_SYNTAX.to_address(properties.get(RESPONSE_TOPIC) or ""),
@@ -251,7 +275,7 @@ def _from_mqtt(message: Message) -> Neutral:
             neutral.properties[name] = value
     if properties.get(PAYLOAD_FORMAT_INDICATOR):
         with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender said
-            neutral.body = message.body.decode()
+            neutral.body = body.decode()
     return neutral
 
 

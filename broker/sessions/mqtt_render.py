@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.message import Facts, Message
-from broker.sessions.convert import ConversionError, to_mqtt
+from broker.sessions.convert import ConversionError, to_mqtt, whole
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt_subscription import Subscription
 from protocols.mqtt.codes import V5
@@ -28,7 +28,6 @@ PROPERTIES_KEPT_BYTES_MAX: Final = 256
 _EXPIRY_MAX: Final = 0xFFFF_FFFF
 
 _KIND: Final = attrgetter("facts", "head")
-_BODY: Final = attrgetter("body")
 
 _Key = tuple[int, str, int, bool, bool, bytes]
 
@@ -104,13 +103,13 @@ class Renderer:
             except ConversionError as error:
                 yield Run(run, None, [], str(error))
                 continue
-            yield Run(run, publish_head, list(map(_BODY, run)))
+            yield from _readable(run, publish_head)
 
     def again(
         self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
     ) -> tuple[PublishHead, bytes]:
         """A message that was sent with this QoS before.  Raises ConversionError."""
-        facts, head, body = message.facts, message.head, message.body
+        facts, head, body = message.facts, message.head, whole(message)
         if facts.format.number != MQTT_FORMAT:
             properties, body = to_mqtt(message)
             return self._head(subscription, facts, qos, False, properties.raw, now, qos, dup), body
@@ -149,6 +148,19 @@ class Renderer:
         if facts.expiration or facts.annotations:
             properties = _told(facts, now) + properties
         return self._heads.get(version, facts.address, qos, retain, dup, properties)
+
+
+def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
+    """The runs of messages with one head: those of them whose body is in a file stand alone."""
+    payloads = [message.body for message in run if isinstance(message.body, bytes)]
+    if len(payloads) == len(run):
+        yield Run(run, head, payloads)
+        return
+    for message in run:
+        try:
+            yield Run([message], head, [whole(message)])
+        except ConversionError as error:
+            yield Run([message], None, [], str(error))
 
 
 def _told(facts: Facts, now: int) -> bytes:

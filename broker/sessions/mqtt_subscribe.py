@@ -225,7 +225,7 @@ class Subscriptions:
                 user=facts.user,
                 origin=facts.origin,
             )
-            engine.publish(address, consumer.queue, None, [Message(copy, retained_head(message.head), message.body)])
+            engine.publish(address, consumer.queue, None, [Message.of(copy, retained_head(message.head), message.body)])
 
     # -- unsubscribing ---------------------------------------------------------------------------------------------
 

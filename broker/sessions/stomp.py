@@ -15,19 +15,20 @@ from typing import Any, Final
 
 from broker.engine import redelivery
 from broker.engine.access import NOBODY, Identity
+from broker.engine.bodies import Unreadable
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Message
 from broker.engine.transaction import Transaction
 from broker.sessions.login import Gate, Peer
-from broker.sessions.stomp_acknowledge import find_delivery
+from broker.sessions.reading import Reading
+from broker.sessions.stomp_acknowledge import Acknowledging
 from broker.sessions.stomp_browse import Browser, Browsers
 from broker.sessions.stomp_connect import Introduction, login_refused
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
 from broker.sessions.stomp_headers import (
-    Headers,
     Options,
     boolean,
     error,
@@ -36,15 +37,20 @@ from broker.sessions.stomp_headers import (
 from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.stomp_subscribe import deletes, durable_name, read_subscribe
 from broker.sessions.stomp_temporary import Destinations, is_temporary
+from broker.sessions.stomp_upload import LargeSend
 from broker.sessions.turn import Outlet, Turn
 from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import Acks, Frame
+from protocols.stomp.frames import Begun, Frame
 from protocols.stomp.limits import Limits
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
-_WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP")
+_WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP", "BEGUN")
+
+#: Why a connection is not read: nobody knows yet who it is; an address is full.
+_INTRODUCED: Final = "introduced"
+_FULL: Final = "full"
 
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
 #: delivered: what a client that does not read costs.
@@ -98,17 +104,22 @@ class StompSession:
         self._lost = False
         self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
-        self._blocked = False
-        self._write_blocked = False
+        self._reading = Reading(outlet)
+        self._large = LargeSend(turn.engine, self._sends, self._reading, self._sent_large)
+        self._write_blocked = False  # nothing is delivered ...
+        self._stuffed = False  # ... since the operating system does not take what there is
+        acknowledging = Acknowledging(turn.engine, self._codec, self._by_number, self._transactions)
         self._handlers: Final[dict[str, Callable[[Any], None]]] = {
             "CONNECT": self._on_connect,
             "STOMP": self._on_connect,
             "SEND": self._sends.add,
             "SUBSCRIBE": self._on_subscribe,
             "UNSUBSCRIBE": self._on_unsubscribe,
-            "ACK": self._on_ack,
-            "ACKS": self._on_acks,
-            "NACK": self._on_nack,
+            "BEGUN": self._on_begun,
+            "PART": self._large.part,
+            "ACK": acknowledging.ack,
+            "ACKS": acknowledging.acks,
+            "NACK": acknowledging.nack,
             "BEGIN": self._on_begin,
             "COMMIT": self._on_commit,
             "ABORT": self._on_abort,
@@ -121,7 +132,7 @@ class StompSession:
     def close_expected(self) -> bool:
         """After an ERROR, or once the receipt of DISCONNECT is out."""
         if self._leaving:
-            return not self._receipts
+            return not self._receipts and not self._codec.streaming
         return self._codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
@@ -163,21 +174,45 @@ class StompSession:
         self._confirm()
         if failure is not None and not self._lost:
             self._fail(failure)
-        if self._ended and not (self._lost or self._leaving or self._introduction.waiting):
+        if self._ended and not (self._lost or self._leaving or self._introduction.waiting or self._large.coming):
             self._depart()
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
         self._unsendable.bury()
-        return self._codec.data_to_send()
+        if self._stuffed and self._codec.streaming:
+            return b""
+        try:
+            return self._codec.data_to_send()
+        except Unreadable as error:
+            self._cut(error)
+            return b""
 
-    def frames_to_send(self) -> list[bytes]:
-        """The same, frame by frame."""
+    def frames_to_send(self) -> tuple[list[bytes], bool]:
+        """The same, frame by frame, and whether the last one goes on."""
         self._unsendable.bury()
-        return self._codec.frames_to_send()
+        if self._stuffed and self._codec.streaming:
+            return [], True
+        try:
+            return self._codec.frames_to_send(), self._codec.streaming
+        except Unreadable as error:
+            self._cut(error)
+            return [], False
+
+    def _cut(self, error: Unreadable) -> None:
+        """A body cannot be read, in the middle of its frame: there is no way to say so."""
+        self._turn.enter()
+        self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
+        self._codec.abandon()
+        self._leaving = True
+        self._end(redelivery.DISCONNECTED)
 
     def flushed(self) -> None:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
+        self._stuffed = False
+        if self._codec.streaming:  # there is more, and what follows it waits
+            self._turn.touch(self._outlet)
+            return
         if self._write_blocked:
             self._write_blocked = False
             for subscription in self._subscriptions.values():
@@ -193,6 +228,10 @@ class StompSession:
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
+        self._stuffed = True
+        self._pause()
+
+    def _pause(self) -> None:
         self._write_blocked = True
         for subscription in self._subscriptions.values():
             subscription.pause()
@@ -224,6 +263,7 @@ class StompSession:
             return
         self._lost = True
         self._engine.connections.went(self._id)
+        self._large.abandon()
         self._sends.forget()
         self._give_up(how)
         self._receipts.clear()
@@ -278,14 +318,14 @@ class StompSession:
     # -- connecting ------------------------------------------------------------------------------------------------
 
     def _on_connect(self, frame: Frame) -> None:
-        self._outlet.pause_reading()
+        self._reading.stop(_INTRODUCED)
         self._introduction.begin(frame, lambda identity: self._introduced(frame, identity))
 
     def _introduced(self, frame: Frame, identity: Identity | None) -> None:
         """Who the peer is has been found out, maybe some time after it asked."""
         if self._lost:
             return
-        self._outlet.resume_reading()
+        self._reading.go(_INTRODUCED)
         if identity is None:
             self._fail(login_refused())
             return
@@ -325,9 +365,7 @@ class StompSession:
 
     def _block(self) -> None:
         """An address is full: the peer is not read until it has room."""
-        if not self._blocked:
-            self._blocked = True
-            self._outlet.pause_reading()
+        self._reading.stop(_FULL)
 
     def _publish_first(self) -> None:
         """What comes next needs the sends before it to be done.  Raises StompError."""
@@ -337,10 +375,23 @@ class StompSession:
 
     def unblock(self) -> None:
         """A full address has room again."""
-        if self._blocked:
-            self._blocked = False
-            if not self._lost:
-                self._outlet.resume_reading()
+        if not self._lost:
+            self._reading.go(_FULL)
+
+    def _on_begun(self, frame: Begun) -> None:
+        self._publish_first()
+        self._large.begin(frame)
+
+    def _sent_large(self, frame: Begun, failure: StompError | None) -> None:
+        """A body that came in parts is whole, and its message gathered; or it was refused."""
+        if failure is not None:
+            self._fail(failure)
+            return
+        if b"receipt" in frame.headers:
+            self._receipts_wanted.append(frame.headers[b"receipt"])
+        self._codec.resume()
+        self._process()
+        self._turn.touch(self._outlet)
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -381,7 +432,7 @@ class StompSession:
             return
         self._unflushed_bytes += self._browsers.show(UNFLUSHED_BYTES_MAX - self._unflushed_bytes)
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self.write_blocked()
+            self._pause()
         self._turn.touch(self._outlet)
 
     def _on_unsubscribe(self, frame: Frame) -> None:
@@ -405,63 +456,19 @@ class StompSession:
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
-        refused = self._by_number[b"%d" % consumer.id].encode(self._codec.out, messages)
-        for message, why in refused:
-            self._unsendable.add(consumer, message, why)
+        refused = self._by_number[b"%d" % consumer.id].encode(self._codec, messages)
+        for message, why, too_large in refused:
+            self._unsendable.add(consumer, message, why, too_large=too_large)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
         self._unflushed_bytes += sum([message.size for message in messages])
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self.write_blocked()
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX or self._codec.streaming:
+            self._pause()
         self._turn.touch(self._outlet)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """The engine closed a subscription: STOMP can only say so with an ERROR."""
         self._fail(StompError("subscription closed", reason, None))
-
-    # -- acknowledging ---------------------------------------------------------------------------------------------
-
-    def _on_acks(self, acks: Acks) -> None:
-        """Plain ACKs in a row: those of one subscription, one after the other, are settled together."""
-        numbers, ids = acks.subscriptions, acks.ids
-        at, end = 0, len(ids)
-        while at < end:
-            number = numbers[at]
-            first = at
-            while at < end and numbers[at] == number:
-                at += 1
-            subscription = self._by_number.get(number)
-            run = ids[first:at]
-            if not isinstance(subscription, Subscription) or not subscription.acknowledged:
-                self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
-                raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
-            try:
-                self._engine.acknowledge_run(subscription.consumer, run)
-            except EngineError as refusal:
-                raise refused("ACK", refusal, {}) from None
-
-    def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
-        return find_delivery(headers, command, self._by_number, self._codec.version)
-
-    def _on_ack(self, frame: Frame) -> None:
-        headers = frame.headers
-        subscription, id = self._find(headers, "ACK")
-        tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
-        if isinstance(subscription, Subscription):
-            self._engine.acknowledge(subscription.consumer, id, tx)
-
-    def _on_nack(self, frame: Frame) -> None:
-        headers = frame.headers
-        subscription, id = self._find(headers, "NACK")
-        tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
-        requeue = boolean(headers, b"requeue", "NACK", default=True)
-        text = headers.get(b"reason", b"").decode()
-        if isinstance(subscription, Browser):
-            return
-        if requeue:
-            self._engine.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
-        else:
-            self._engine.reject(subscription.consumer, id, text=text, tx=tx)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 

@@ -42,21 +42,21 @@ class Browser(Rendering):
         self._messages = iter(messages)
         self._next = next(self._messages, None)
 
-    def more(self, out: list[bytes], bytes_max: int) -> tuple[int, bool]:
-        """Append frames to `out` until they have so many bytes, the last may exceed them; how many, and if all came.
+    def more(self, codec: StompConnection, bytes_max: int) -> tuple[int, bool]:
+        """Send frames until they have so many bytes, the last may exceed them; how many, and if all came.
 
         What STOMP has no words for is left out.
         """
         taken = 0
         while self._next is not None and taken < bytes_max:
             taken += self._next.size
-            self.encode(out, [self._next])
+            self.encode(codec, [self._next])
             self._next = next(self._messages, None)
         if self._next is not None:
             return taken, False
         destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
         headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", self.number + b",0")]
-        out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
+        codec.out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
         return taken, True
 
     def pause(self) -> None:
@@ -100,7 +100,7 @@ class Browsers:
         """Show so many bytes of messages, the last may exceed them; how many it were."""
         taken = 0
         while self.showing and taken < bytes_max:
-            size, done = self.showing[0].more(self._codec.out, bytes_max - taken)
+            size, done = self.showing[0].more(self._codec, bytes_max - taken)
             taken += size
             if done:
                 del self.showing[0]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine.bodies import Stream
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
-from broker.engine.message import Facts, Message
+from broker.engine.message import Body, Facts, Message
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
 from broker.sessions.convert import ConversionError, to_stomp
 from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import message_common
+from broker.sessions.stomp_large import Joined, to_large_stomp
+from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
 
@@ -41,10 +44,11 @@ class Rendering:
         self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), number)
         self._ack_lead = b"\nack:%b," % number if acknowledged and version == "1.2" else b""
 
-    def encode(self, out: list[bytes], messages: list[Message]) -> list[tuple[Message, str]]:
-        """Append the frames of these messages to `out`; those that STOMP has no words for, and why, come back."""
-        refused: list[tuple[Message, str]] = []
+    def encode(self, codec: StompConnection, messages: list[Message]) -> list[tuple[Message, str, bool]]:
+        """Send the frames of these messages; back come those that cannot be sent, why, and if they are too large."""
+        refused: list[tuple[Message, str, bool]] = []
         lead, ack_lead, prefix, version = self._lead, self._ack_lead, self._prefix, self._version
+        out = codec.out
         append = out.append
         states = self._queue.states
         facts: Facts | None = None
@@ -60,19 +64,25 @@ class Rendering:
             if states and message.id in states and states[message.id].count:
                 again = again or message_common(facts, prefix, version, redelivered=True)
                 shared = again
-            head, body = message.head, message.body
+            head = message.head
+            body: Body | Joined = message.body
             if foreign:
                 try:
-                    head, body = to_stomp(message)
+                    head, body = to_large_stomp(message) or to_stomp(message)
                 except ConversionError as error:
-                    refused.append((message, str(error)))
+                    refused.append((message, str(error), error.too_large))
                     continue
             if _BACKSLASH in head:
                 head = head_for_version(head, version)
             id = message.id
-            if len(body) > COPY_BYTES_MAX:
+            if not isinstance(body, bytes) or len(body) > COPY_BYTES_MAX:
                 shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared
-                out += (MESSAGE_HEAD % (lead, id, shared, head), body, b"\0")
+                append(MESSAGE_HEAD % (lead, id, shared, head))
+                if isinstance(body, bytes):
+                    append(body)
+                else:
+                    codec.send_body(body if isinstance(body, Joined) else Stream(body))
+                append(b"\0")
             elif ack_lead:
                 append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, body))
             else:

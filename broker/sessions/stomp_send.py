@@ -13,7 +13,7 @@ from typing import Final
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Format, Message, RoutingType
+from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.engine.transaction import Transaction
@@ -180,7 +180,29 @@ class Sends:
         frame.lines = None
         self._expect_reply(reply_to)
 
+    def check(self, frame: Frame) -> bool:
+        """Whether a SEND would be durable that could be published if its body were here.
+
+        Raises StompError, EngineError if it could not.
+        """
+        return self._resolve(frame.headers, ()).facts.durable
+
+    def add_large(self, frame: Frame, body: Body) -> None:
+        """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
+        headers = frame.headers
+        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
+        run = self._resolve(headers, ())
+        self._runs.append(run)
+        run.receipt = headers.get(b"receipt")
+        facts = run.facts_for(group) if group[0] else run.facts
+        run.messages.append(Message.of(facts, encode_headers(headers), body))
+
     def _begin(self, headers: Headers, key: Key) -> _Run:
+        run = self._resolve(headers, key)
+        self._runs.append(run)
+        return run
+
+    def _resolve(self, headers: Headers, key: Key) -> _Run:
         tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
         access = self._destinations.access
         _, name, stated = self._destinations.split(headers[b"destination"].decode())
@@ -192,9 +214,7 @@ class Sends:
             headers, address.name, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        run = _Run(key, address, queue, wanted, facts, tx, headers)
-        self._runs.append(run)
-        return run
+        return _Run(key, address, queue, wanted, facts, tx, headers)
 
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
         """Publish what was gathered: the first refusal, if any, and whether the producer must stop for now.

@@ -25,10 +25,20 @@ class StompWebSocketSession(WebSocketSession):
 
     def __init__(self, make: Callable[[], Session], *, message_bytes_max: int) -> None:
         super().__init__(dict.fromkeys(SUBPROTOCOLS, make), message_bytes_max=message_bytes_max)
+        self._open = False  # a message has begun whose last part has not been sent
 
     def _send_from(self, inner: Session) -> None:
         assert isinstance(inner, StompSession)
-        for frame in inner.frames_to_send():
+        frames, goes_on = inner.frames_to_send()
+        for at, frame in enumerate(frames, 1):
+            more = goes_on and at == len(frames)
+            if self._open or more:  # a frame with a large body is one message too, of several parts
+                if self._open:
+                    self._ws.send_continuation(frame, fin=not more)
+                else:
+                    self._ws.send_binary(frame, fin=False)
+                self._open = more
+                continue
             try:
                 frame.decode()
             except UnicodeDecodeError:

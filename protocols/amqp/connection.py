@@ -4,6 +4,7 @@
     events        parses them: what whole frames say, in order.  It stops after SASL's and the peer's OPEN, because what
                   follows waits until they are answered: nobody has been let in yet.  So it is to be called until there
                   are none
+    resume        goes on after a Portion that was the last of its message
     error         what was wrong, and ends the connection; what came before it still comes out of `events`, nothing
                   after it does.  It is answered with `send_close(error)`
 
@@ -164,23 +165,29 @@ class AmqpConnection:
     def receive_eof(self) -> None:
         """The peer will send no more: half a frame is an error, once the whole ones are out."""
         self._ended = True
-        if not self._input.ready:
+        if not self._input.ready and not self._transport.held:
             self._check_end()
 
     def events(self) -> list[Event]:
         """What the frames received since the last call say; call again until there is nothing."""
         events: list[Event] = []
         source = self._input
-        if source.ready and self.error is None:
+        if source.ready and self.error is None and not self._transport.held:
             source.take()
             try:
                 self._read(source, events)
             except AmqpError as error:
                 self.error = error
                 source.drop()
-        if self._ended and not source.ready:
+        if self._ended and not source.ready and not self._transport.held:
             self._check_end()
         return events
+
+    def resume(self) -> None:
+        """What follows a message that came in portions can be read."""
+        assert self._transport.held, "the last portion has come"
+        self._transport.held = False
+        self._input.ready = True
 
     def _check_end(self) -> None:
         if self.error is None and self._input.kept and not self._waits and not self.close_expected:
@@ -232,6 +239,9 @@ class AmqpConnection:
                     continue
             self._frame(buffer, at, size, doff, channel, events)
             at += size
+            if self._transport.held:
+                source.wait(at, 0)
+                return
         source.wait(at, 0)
         if self.state is not ConnectionState.OPEN_RCVD:
             source.drop()

@@ -104,6 +104,23 @@ class Transfers:
 
 
 @dataclass(slots=True)
+class Portion:
+    """A part of a message that is too large to be kept, from the `first` to the `last`, as the frames come.
+
+    After the last one nothing is read on the connection until `resume`.
+    """
+
+    link: Receiver
+    id: int
+    tag: bytes
+    payload: bytes
+    first: bool
+    last: bool
+    settled: bool
+    state: DeliveryState | None
+
+
+@dataclass(slots=True)
 class Aborted:
     """A message that the sender gave up; it is settled, and has used one of the link's credits."""
 
@@ -164,6 +181,7 @@ Event = (
     | Detached
     | LinkFailed
     | Transfers
+    | Portion
     | Aborted
     | Dispositions
     | Credit

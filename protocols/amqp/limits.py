@@ -30,6 +30,11 @@ class Limits:
     #: Bytes of one message with all its sections.  Larger ones belong into a file store; one journal entry has to hold
     #: it.
     message_bytes_max: int = 10 << 20
+    #: Bytes of a message in several frames above which a link that `streams` tells it in portions, as they come.  The
+    #: sections before the body have to fit.
+    whole_bytes_max: int = 100 << 10
+    #: Bytes of one such message.
+    streamed_bytes_max: int = 8 << 30
     #: Bytes of the messages of one connection that have not come whole, over all its links.
     partial_bytes_max: int = 32 << 20
     #: Deliveries of one session that were received and not yet settled.  Credit keeps it far below.

@@ -15,7 +15,7 @@ from protocols.amqp.errors import (
     session_error,
     shown,
 )
-from protocols.amqp.events import Aborted, Available, Event, Transfers
+from protocols.amqp.events import Aborted, Available, Event, Portion, Transfers
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
 from protocols.amqp.serial import add, difference
@@ -41,6 +41,9 @@ class Receiver(Link):
         self._body = bytearray()  # what has come of a message in several frames
         self._first = Transfer(0)  # the first frame of the delivery that is being received
         self._settled = False
+        #: Whether messages above the limit come in portions.
+        self.streams = False
+        self._streamed = 0  # bytes of the message that is coming in portions, 0 if there is none
 
     def send_credit(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
         """FLOW: the sender may send `credit` more messages from what we have seen; with `drain` it uses them up."""
@@ -103,6 +106,9 @@ class Receiver(Link):
             events.append(Aborted(self, first.delivery_id, first.delivery_tag))
             self.clear()
             return
+        if self._streamed or (self._body and self._too_large(len(payload))):
+            self._stream(payload, events)
+            return
         payload = self._append(payload)
         if self._progress is DeliveryState.RECEIVED:
             self._complete(payload, events)
@@ -144,6 +150,35 @@ class Receiver(Link):
             raise link_error(INVALID_FIELD, "transfer: a delivery has one message-format.")
         if transfer.state is not None:
             first.state = transfer.state
+
+    def _too_large(self, nbytes: int) -> bool:
+        """Whether a message that goes on with so many bytes comes in portions."""
+        most = self.session.limits.whole_bytes_max
+        return self.streams and not self._first.resume and len(self._body) + nbytes > most
+
+    def _stream(self, payload: bytes, events: list[Event]) -> None:
+        """More of a message that is too large to be kept.  Raises AmqpError."""
+        session, first = self.session, self._first
+        begins = not self._streamed
+        if begins:
+            payload = bytes(self._body) + payload
+            session.transport.partial_bytes -= len(self._body)
+            self._body = bytearray()
+        self._streamed += len(payload)
+        most = session.limits.streamed_bytes_max
+        if self._streamed > most:
+            raise link_error(MESSAGE_SIZE_EXCEEDED, f"transfer: a message may have {most} bytes, this one has more.")
+        assert first.delivery_id is not None
+        last = self._progress is DeliveryState.RECEIVED
+        if last:
+            if self._settled and not first.settled:
+                session.incoming.remove(first.delivery_id, 1)
+            session.transport.held = True
+        if payload or last:
+            id, tag = first.delivery_id, first.delivery_tag or b""
+            events.append(Portion(self, id, tag, payload, begins, last, self._settled, first.state))
+        if last:
+            self.clear()
 
     def _append(self, payload: bytes) -> bytes:
         """More of the message; all of it if it is complete."""
@@ -187,4 +222,5 @@ class Receiver(Link):
         """Forget what has come in part."""
         self.session.transport.partial_bytes -= len(self._body)
         self._body = bytearray()
+        self._streamed = 0
         self._progress = DeliveryState.NOT_RCVD

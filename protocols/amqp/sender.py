@@ -18,6 +18,60 @@ if TYPE_CHECKING:
     from protocols.amqp.session import Session
 
 
+class Streaming:
+    """A message that is sent part by part, as it is read."""
+
+    def __init__(self, link: Sender, *, settled: bool) -> None:
+        delivery_id = link.session.next_delivery_id
+        self._link = link
+        self._id = delivery_id
+        self._transfer = Transfer(link.handle, delivery_id, delivery_id.to_bytes(4), 0, settled)
+        self._begins = True
+
+    @property
+    def room(self) -> bool:
+        """Whether a part may be sent now."""
+        session = self._link.session
+        return session.remote_incoming_window > 0 and not session.stalled and self._link.sends
+
+    def send(self, payload: bytes, *, last: bool) -> None:
+        """A part, in as many frames as it needs."""
+        link = self._link
+        session = link.session
+        bytes_max = session.transport.frame_bytes_max - FRAME_HEADER_BYTES
+        at = 0
+        while True:
+            transfer = self._transfer
+            transfer.more = True
+            head = transfer.encode()
+            ends = len(head) + len(payload) - at <= bytes_max
+            if ends and last:
+                transfer.more = False
+                head = transfer.encode()
+            part = payload[at : at + bytes_max - len(head)]
+            session.send_transfer(link, frame(session.channel, head + part), begins=self._begins)
+            at += len(part)
+            self._next()
+            if ends:
+                break
+        if last:
+            link.streaming = None
+
+    def abort(self) -> None:
+        """It cannot be finished: the receiver discards what it has, as if nothing had been sent (2.6.14)."""
+        link = self._link
+        transfer = self._transfer
+        transfer.more, transfer.aborted = False, True
+        link.session.send_transfer(link, frame(link.session.channel, transfer.encode()), begins=self._begins)
+        link.session.outgoing.remove(self._id, 1)
+        link.streaming = None
+
+    def _next(self) -> None:
+        if self._begins:
+            self._begins = False
+            self._transfer = Transfer(self._link.handle, self._id)
+
+
 class Sender(Link):
     """The end that messages go from."""
 
@@ -27,6 +81,8 @@ class Sender(Link):
         super().__init__(session, name)
         self.stalled = 0  # deliveries that wait for the session's window with all their frames
         self._drained = False
+        #: The delivery that goes out part by part.
+        self.streaming: Streaming | None = None
         self._prefix: Prefix | None = None
         self._prefix_key: tuple[bool, int, bytes | None] = (False, 0, None)
 
@@ -35,6 +91,8 @@ class Sender(Link):
         """How many messages may be sent now."""
         session = self.session
         if self.credit <= 0 or session.stalled or not self.sends or self.state is not LinkState.ATTACHED:
+            return 0
+        if self.streaming is not None:
             return 0
         assert self.attach is not None
         if self.attach.incomplete_unsettled:
@@ -156,6 +214,13 @@ class Sender(Link):
             at += len(part)
             begins = False
             transfer = Transfer(self.handle, transfer.delivery_id, state=transfer.state)
+
+    def stream(self, context: object, *, settled: bool = False) -> Streaming:
+        """Begin to send a message part by part; no other one goes out on this link until the last part has."""
+        assert self.room, "there is room for it"
+        self.streaming = Streaming(self, settled=settled)
+        self._sent(self.session.next_delivery_id, [context], settled=settled)
+        return self.streaming
 
     def resume(
         self,

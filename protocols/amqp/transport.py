@@ -9,9 +9,12 @@ from protocols.amqp.limits import Limits
 
 
 class Transport:
-    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions."""
+    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions.
 
-    __slots__ = ("frame_bytes_max", "limits", "links", "out", "partial_bytes")
+    While `held` nothing is read: a large message has come whole, and has to be dealt with first.
+    """
+
+    __slots__ = ("frame_bytes_max", "held", "limits", "links", "out", "partial_bytes")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -19,6 +22,7 @@ class Transport:
         self.frame_bytes_max = MIN_MAX_FRAME_BYTES
         self.partial_bytes = 0
         self.links = 0
+        self.held = False
 
     def send(self, channel: int, performative: Composite) -> None:
         """A frame with a performative.  Raises AmqpError (frame-size-too-small) if the peer does not take such frames.

@@ -10,6 +10,9 @@ header may hold a NUL: nothing can escape it, and half of the clients would take
                   rules of the version that the server picks with `send_connected`, and not at all without it
     error         what was wrong; the frames before it still come out of `events`, nothing after it does
 
+The body of a SEND above `whole_bytes_max` is not kept: a Begun comes with the headers, then Parts as the bytes come.
+After the last one nothing is read until `resume`: what it takes to do with so much may not be done yet.
+
 Nothing is copied but headers and bodies.  A frame that is not complete is looked at again only when it can be: after
 as many bytes as its content-length asks for, when a NUL has come, or a LF while its head is not complete.  What is
 kept never exceeds the limits by more than one read; a server that takes its time to answer CONNECT must not read on.
@@ -19,10 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import HEARTBEAT, Acks, Frame, encode
+from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, Source, encode
 from protocols.stomp.headers import escape
 from protocols.stomp.heads import Headers, HeadReader, headers_too_large
 from protocols.stomp.limits import Limits
@@ -61,8 +64,13 @@ class StompConnection:
         self.version = "1.0"
         self.error: StompError | None = None
         self.close_expected = False
-        self.out: list[bytes] = []
+        self.out: list[bytes | Source] = []
+        self._sources = 0  # in `out`
+        self._left: int | None = None  # bytes that a body in parts still has, -1: up to a NUL; None: there is none
+        self._came = 0  # of that body
+        self._held = False  # it has come whole, and nobody has resumed
         self._limits = limits
+        self._whole_bytes_max = min(limits.whole_bytes_max, limits.body_bytes_max)
         self._buffer = b""
         self._at = 0  # where the next frame begins in `_buffer`
         self._pending = bytearray()  # what came since, while a frame was not complete
@@ -98,13 +106,13 @@ class StompConnection:
     def receive_eof(self) -> None:
         """The peer will send no more: half a frame is an error, once the whole ones are out."""
         self._ended = True
-        if not self._ready:
+        if not self._ready and not self._held:
             self._check_end()
 
     def events(self) -> list[Frame]:
         """The whole frames received since the last call; call again until there are none."""
         frames: list[Frame] = []
-        if not self._ready or not self._transitions or self.error is not None:
+        if not self._ready or not self._transitions or self.error is not None or self._held:
             return frames
         self._ready = False
         if self._pending:
@@ -112,10 +120,13 @@ class StompConnection:
             self._at = 0
             self._pending.clear()
         try:
-            self._parse(frames)
+            if self._left is None:
+                self._parse(frames)
+            else:
+                self._take_part(frames)
         except StompError as error:
             self.error = error
-        if self._ended and not self._ready:
+        if self._ended and not self._ready and not self._held:
             self._check_end()
         if self.error is not None or self._state is State.DISCONNECTED or self._at == len(self._buffer):
             self._drop()
@@ -123,7 +134,7 @@ class StompConnection:
 
     def _check_end(self) -> None:
         left = self._buffer[self._at :] + self._pending
-        if self.error is None and self._transitions and left.strip(b"\r\n"):
+        if self.error is None and self._transitions and (self._left is not None or left.strip(b"\r\n")):
             self.error = StompError("incomplete frame", "The connection ended in the middle of a frame.")
             self._drop()
 
@@ -146,7 +157,7 @@ class StompConnection:
         find = buffer.find
         append = frames.append
         read_head = self._read_head
-        body_bytes_max = self._limits.body_bytes_max
+        whole_bytes_max = self._whole_bytes_max
         first_of_run = self._first_of_run
         while True:
             if at < end and buffer[at] <= _CR:
@@ -178,17 +189,20 @@ class StompConnection:
             if b"content-length" in headers:
                 stop = body_at + self._content_length(command, headers)
                 if stop >= end:
-                    self._await_body(at, stop + 1 - end, b"")
-                    return
+                    if stop - body_at <= whole_bytes_max:
+                        return self._await_body(at, stop + 1 - end)
+                    return self._begin_parts(frames, headers, lines, body_at)
                 if buffer[stop]:
                     raise _no_nul(command, stop - body_at, headers)
             elif stop < 0:
-                most = self._check_body(command, end - body_at, headers)
-                self._await_body(at, most - (end - body_at) + 1, b"\0")
-                return
+                left = min(self._check_body(command, end - body_at, headers), whole_bytes_max) - (end - body_at)
+                if left >= 0:
+                    return self._await_body(at, left + 1, b"\0")
+                return self._begin_parts(frames, headers, lines, body_at)
             if command == "SEND":
-                if stop - body_at > body_bytes_max:
+                if stop - body_at > whole_bytes_max:
                     self._check_body(command, stop - body_at, headers)
+                    return self._begin_parts(frames, headers, lines, body_at)
                 append(Frame(command, headers, buffer[body_at:stop], lines))
                 at = stop + 1
                 continue
@@ -203,6 +217,45 @@ class StompConnection:
                 return
             append(Frame(command, headers))
             at = stop + 1
+
+    def _begin_parts(self, frames: list[Frame], headers: Headers, lines: list[bytes] | None, at: int) -> None:
+        """The body that begins at `at` comes in parts.  Raises StompError."""
+        frames.append(Begun(headers, lines))
+        self._at = at
+        self._left = int(headers.get(b"content-length", -1))
+        self._came = 0
+        self._take_part(frames)
+
+    def _take_part(self, frames: list[Frame]) -> None:
+        """What there is of a body.  Raises StompError."""
+        buffer, at, left = self._buffer, self._at, self._left
+        assert left is not None, "a body has begun"
+        end = len(buffer)
+        stop = at + left if left >= 0 else buffer.find(b"\0", at)
+        whole = 0 <= stop < end
+        if whole and buffer[stop]:
+            raise _no_nul("SEND", self._came + left, {})
+        stop = stop if whole else end if left < 0 else min(stop, end)
+        self._came += stop - at
+        if left < 0:
+            self._check_body("SEND", self._came, {})
+        else:
+            self._left = left - (stop - at)
+        if stop > at or whole:
+            frames.append(Part(buffer[at:stop], last=whole))
+        self._at = stop
+        if whole:
+            self._at += 1
+            self._left = None
+            self._held = True
+        else:
+            self._wait(1, b"")
+
+    def resume(self) -> None:
+        """What follows a body that came in parts can be read."""
+        assert self._held, "the last part has come"
+        self._held = False
+        self._ready = True
 
     def _change(self, state: State, at: int, next_at: int) -> None:
         """A frame from `at` to `next_at` leads to another state."""
@@ -227,7 +280,7 @@ class StompConnection:
             raise StompError("too many headers", f"A frame may have {count} headers, this one has more.")
         self._await_body(at, most - kept + 1, b"\n\0")
 
-    def _await_body(self, at: int, wanted: int, marks: bytes) -> None:
+    def _await_body(self, at: int, wanted: int, marks: bytes = b"") -> None:
         """Wait for the rest of the frame that begins at `at`.  Raises StompError if it is the first and too large."""
         if self._state is State.CONNECTING:
             left = self._limits.connect_bytes_max - (len(self._buffer) - at)
@@ -247,7 +300,9 @@ class StompConnection:
     def _check_body(self, command: str, nbytes: int, headers: Headers) -> int:
         """How many bytes the body of a frame may have.  Raises StompError if it has more."""
         allowed = command in self._bodies
-        most = self._limits.body_bytes_max if allowed else _LINE_ENDS_MAX
+        most = (
+            self._limits.body_bytes_max if command == "SEND" else self._whole_bytes_max if allowed else _LINE_ENDS_MAX
+        )
         if nbytes > most:
             if not allowed:
                 raise _no_body(command, headers)
@@ -269,20 +324,71 @@ class StompConnection:
     def data_to_send(self) -> bytes:
         """Everything to send since the last call."""
         out = self.out
-        data = out[0] if len(out) == 1 else b"".join(out)
+        if self._sources:
+            return self._data_to_read()
+        data = b"".join(cast(list[bytes], out))
         out.clear()
         return data
 
     def frames_to_send(self) -> list[bytes]:
-        """The same, frame by frame; a heart-beat counts as one."""
+        """The same, frame by frame; a heart-beat counts as one.  While `streaming`, the last one is not complete."""
         frames: list[bytes] = []
-        pieces = iter(self.out)
-        for piece in pieces:
+        out, at = self.out, 0
+        while at < len(out):
+            lead = out[at]
+            head = lead if isinstance(lead, bytes) else b""
             # Only the head of a frame whose body was not worth copying ends so; its body and NUL follow.
-            apart = piece.endswith(b"\n") and piece != HEARTBEAT
-            frames.append(b"".join((piece, next(pieces), next(pieces))) if apart else piece)
-        self.out.clear()
+            if head and (not head.endswith(b"\n") or head == HEARTBEAT):
+                frames.append(head)
+                at += 1
+                continue
+            at += bool(head)  # else the body had begun before
+            body, nul = out[at : at + 2]
+            assert isinstance(nul, bytes), "a body is followed by its NUL"
+            if not isinstance(body, bytes):
+                source, body = body, body.read()
+                if source.left:
+                    frames.append(head + body)
+                    break
+                self._sources -= 1
+            frames.append(b"".join((head, body, nul)))
+            at += 2
+        del out[:at]
         return frames
+
+    @property
+    def streaming(self) -> bool:
+        """Whether a body is still to be read: call `data_to_send` again when what it gave has left."""
+        return self._sources > 0
+
+    def _data_to_read(self) -> bytes:
+        """What comes before the first body that a piece does not end, and the piece."""
+        parts: list[bytes] = []
+        out, done = self.out, 0
+        for each in out:
+            if isinstance(each, bytes):
+                parts.append(each)
+            else:
+                parts.append(each.read())
+                if each.left:
+                    break
+                self._sources -= 1
+            done += 1
+        del out[:done]
+        return b"".join(parts)
+
+    def send_body(self, source: Source) -> None:
+        """A body that is read while it goes out, between the head of its frame and its NUL."""
+        self.out.append(source)
+        self._sources += 1
+
+    def abandon(self) -> None:
+        """Send nothing of what waits: a body ends in the middle."""
+        self.out.clear()
+        self._sources = 0
+        self.close_expected = True
+        self._enter(State.DISCONNECTED)
+        self._drop()
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""

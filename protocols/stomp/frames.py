@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 #: A MESSAGE frame, made in one step: everything up to the message id, the id, further header lines (each beginning
 #: with LF), application headers (each ended by LF), body.
@@ -36,6 +36,36 @@ class Frame:
         self.headers = headers
         self.body = body
         self.lines = lines
+
+
+class Begun(Frame):
+    """A SEND whose body is too large to be kept: it comes in Parts behind this."""
+
+    __slots__ = ()
+
+    def __init__(self, headers: dict[bytes, bytes], lines: list[bytes] | None) -> None:
+        super().__init__("BEGUN", headers, b"", lines)
+
+
+class Part(Frame):
+    """Bytes of such a body.  After the `last` one nothing is read until `resume`."""
+
+    __slots__ = ("last",)
+
+    def __init__(self, body: bytes, *, last: bool) -> None:
+        super().__init__("PART", {}, body)
+        self.last = last
+
+
+class Source(Protocol):
+    """A body that is read while it goes out."""
+
+    @property
+    def left(self) -> int:
+        """Bytes still to come."""
+
+    def read(self) -> bytes:
+        """The next of them, a piece of a size that fits into memory many times."""
 
 
 class Acks(Frame):

@@ -15,7 +15,10 @@ class Limits:
     header_line_bytes_max: int = 16 << 10
     #: Bytes of command and header lines of one frame together, without the empty line.
     header_bytes_max: int = 64 << 10
-    #: Bytes of one body.  Larger ones belong into a file store; one journal entry has to hold it.
+    #: Bytes of one body.
     body_bytes_max: int = 10 << 20
+    #: Bytes of one body that comes with its frame, and is in memory until then.  That of a SEND may have more, up to
+    #: `body_bytes_max`: it comes in parts.
+    whole_bytes_max: int = 10 << 20
     #: Bytes of the whole first frame with its NUL: all that is kept for somebody who has not logged in.
     connect_bytes_max: int = 16 << 10

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from spark_jobs.journal.gather import Batch, Places, array, text, times, words
 from spark_jobs.journal.heads import Headers, amqp_headers, stomp_headers
-from spark_jobs.journal.layout import PACKETS, PLURAL, Int64s, ramps
+from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
 from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.schema import RECORDS
-from store.record import DeadLetterReason, RecordType, RemovalReason
+from store.record import LARGE_VERSION, DeadLetterReason, RecordType, RemovalReason
 
 T = RecordType
 
@@ -222,7 +222,7 @@ def _reason(batch: Batch) -> pa.Array:
 
 def _size(batch: Batch) -> pa.Array:
     values, valid = batch.integers({**_whole("head_bytes"), T.DROPPED: "size"})
-    values += batch.integers(_whole("body_bytes"))[0]
+    values += _body_sizes(batch)[0]
     return array(pa.int64(), values, valid)
 
 
@@ -270,13 +270,42 @@ def _properties(batch: Batch) -> pa.Array:
     return pa.array(headers, RECORDS["properties"].type)
 
 
+def _large(batch: Batch) -> tuple[Int64s, npt.NDArray[Any]]:
+    """The rows of messages whose body is in a file, and what their records say of it."""
+    rows, starts, _ = batch.spans(_whole("body"))
+    versions = batch.integers(_whole("version"))[0][rows]
+    large = versions == LARGE_VERSION
+    return rows[large], batch.segment.source.rows(starts[large], REFERENCE)
+
+
+def _body_sizes(batch: Batch) -> tuple[Int64s, Bools]:
+    values, valid = batch.integers(_whole("body_bytes"))
+    rows, references = _large(batch)
+    values[rows] = references["nbytes"].astype(np.int64)
+    return values, valid
+
+
+def _body_bytes(batch: Batch) -> pa.Array:
+    values, valid = _body_sizes(batch)
+    return array(pa.int64(), values, valid)
+
+
 def _body(batch: Batch) -> pa.Array:
-    return batch.pieces(_whole("body"), empty=True).cast(pa.binary())
+    bodies = batch.pieces(_whole("body"), empty=True).cast(pa.binary())
+    rows, _ = _large(batch)
+    if not len(rows):
+        return bodies
+    there = np.ones(batch.rows, np.bool_)
+    there[rows] = False
+    return pc.if_else(pa.array(there), bodies, pa.scalar(None, pa.binary()))
 
 
 def _body_hash(batch: Batch) -> pa.Array:
     bodies = batch.pieces(_whole("body"), empty=True).to_pylist()
     hashes = [None if body is None else blake2b(body, digest_size=_HASH_BYTES).hexdigest() for body in bodies]
+    rows, references = _large(batch)
+    for row, reference in zip(rows.tolist(), references, strict=True):
+        hashes[row] = f"crc32c-{int(reference['crc']):08x}-{int(reference['nbytes'])}"
     return pa.array(hashes, pa.string())
 
 
@@ -299,7 +328,7 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         _string("user", {**_whole("user"), T.DEAD_LETTERED: "user"}),
         _string("origin", _whole("origin")),
         ("size", _size),
-        _number("body_bytes", _whole("body_bytes")),
+        ("body_bytes", _body_bytes),
         _number("priority", _whole("priority")),
         _time("sent", _whole("timestamp")),
         _time("expiration", {**_whole("expiration"), T.EXPIRED: "expiration"}),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import record
-from store.record import RecordType
+from store.record import LARGE_VERSION, RecordType
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -54,6 +54,9 @@ _PACKETS: Final = _layout(_HEAD + "session_id n sent", record.PACKETS_FIXED)
 
 #: What every record begins with.
 HEAD: Final = _layout(_HEAD, record.HEAD)
+
+#: What stands in the place of a body that is in a file (store/body.py).
+REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8", "<u8", "<u4"], "itemsize": 24})
 
 #: The fixed part of each record type.
 FIXED: Final[dict[int, np.dtype[np.void]]] = {
@@ -242,6 +245,8 @@ class Records:
                 return np.zeros(len(self), np.bool_)
             expected += self.field(counted) * size
         differ: Bools = self.field("length") != expected
+        if PIECES[self.type] is _OF_MESSAGE:
+            differ |= (self.field("version") == LARGE_VERSION) & (self.field("body_bytes") != REFERENCE.itemsize)
         return differ
 
 

@@ -64,7 +64,7 @@ RECORDS: Final = _columns(
         ("user", "string", "the sender"),
         ("origin", "string", "message: the sender's client id or connection"),
         ("size", "bigint", "message: bytes of head and body; dropped: of all the messages"),
-        ("body_bytes", "int", "message: bytes of the body"),
+        ("body_bytes", "bigint", "message: bytes of the body"),
         ("priority", "tinyint", "message: 0 to 9"),
         ("sent", "timestamp", "message: when the broker took it"),
         ("expiration", "timestamp", "message, expired: when it expires"),
@@ -88,8 +88,8 @@ RECORDS: Final = _columns(
         ("origin_message_id", "bigint", "message: what it was before it was moved (_AMQ_ORIG_MESSAGE_ID)"),
         ("definition", "string", "address, queue, session and their deletions, opened: the JSON object"),
         ("properties", "map<string,string>", "message: its headers, of AMQP the application properties; null for MQTT"),
-        ("body", "binary", "message: its body"),
-        ("body_hash", "string", "message: BLAKE2b of the body with 8 bytes, as hex"),
+        ("body", "binary", "message: its body, null if that is in a file"),
+        ("body_hash", "string", "message: BLAKE2b of the body with 8 bytes, as hex; if in a file crc32c-HEX-BYTES"),
     )
 )
 

@@ -32,8 +32,8 @@ import numpy as np
 from spark_jobs.journal import layout
 from spark_jobs.journal.layout import Bools, Bytes, Int64s, Records, Source
 from spark_jobs.journal.stepping import record_offsets
-from store.decode import KNOWN_TYPES
-from store.record import VERSION, Json, RecordType
+from store.decode import KNOWN_TYPES, LARGE_TYPES
+from store.record import LARGE_VERSION, VERSION, Json, RecordType
 from store.segment import (
     ENTRY_HEADER_BYTES,
     ENTRY_MAGIC,
@@ -278,7 +278,7 @@ def _check_records(source: Source, found: Walk) -> None:
         what = f"record type {type} version {version} is unknown"
         if type == RecordType.LOST:
             what = "lost: a repair of the journal could not save it"
-        elif _KNOWN[type] and version == VERSION:
+        elif _KNOWN[type] and (version == VERSION or (version == LARGE_VERSION and type in LARGE_TYPES)):
             what = f"the length of a {RecordType(type).name} record is not that of its fields"
         _note_records(found, unsound[(heads["type"] == type) & (heads["version"] == version)], what)
     _keep(found, sound)
@@ -289,6 +289,8 @@ def _judge(source: Source, offsets: Int64s) -> tuple[Bytes, Bools]:
     heads = source.rows(offsets, layout.HEAD)
     types = heads["type"].copy()
     sound = _KNOWN[types] & (heads["version"] == VERSION)
+    if not sound.all():
+        sound |= (heads["version"] == LARGE_VERSION) & np.isin(types, list(LARGE_TYPES))
     if sound.all():
         return types, ~layout.misfits(source, offsets, types, heads["length"])
     sound[sound] = ~layout.misfits(source, offsets[sound], types[sound], heads["length"][sound])

@@ -28,6 +28,7 @@ from tests.simulation.model import (
     wants,
 )
 from tests.simulation.world import SCALE, check_accounts, small
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame
 
@@ -129,7 +130,7 @@ class Sim:
         for name, queue in self.model.queues.items():
             real = self.broker.engine.queue(next((r for r, n in self.aliases.items() if n == name), name))
             found = {
-                self.key_of(message.body, message.facts.annotations, real.name): (
+                self.key_of(body_of(message), message.facts.annotations, real.name): (
                     place,
                     real.delivery_count(message.id),
                     message.facts.durable,
@@ -352,7 +353,7 @@ class Sim:
     def waiting(self, name: str) -> list[Key]:
         """What an operator may move, in the order in which it came: that of several dead letters the model is told."""
         found = sorted(self.broker.engine.browse(self.broker.engine.queue(name)), key=lambda place: place[0].id)
-        return [self.key_of(m.body, m.facts.annotations, name) for m, place in found if place != "delivering"]
+        return [self.key_of(body_of(m), m.facts.annotations, name) for m, place in found if place != "delivering"]
 
     def do_retry(self) -> None:
         name, selector = self.random.choice((DLQ, DLQ, DLQ, EXPIRY, "plain", "slow")), self.random.choice(_SELECTORS)

@@ -16,6 +16,7 @@ from store.record import RecordType, RemovalReason
 from store.recovery import raw_records
 from store.retention import kept
 from store.segment import decode_header, scan, segment_number
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import SimFiles
 from tests.support.stomp_client import ServerFrame
@@ -53,7 +54,7 @@ def held(broker: SimBroker, queue: str) -> list[bytes]:
     """The bodies on a queue, in no order that means anything."""
     if queue not in broker.engine.router.queues:
         return []
-    return [message.body for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    return [body_of(message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
 
 
 def everything(broker: SimBroker) -> Counter[bytes]:
@@ -64,7 +65,7 @@ def everything(broker: SimBroker) -> Counter[bytes]:
 def counts(broker: SimBroker, queue: str) -> dict[bytes, int]:
     """The failed deliveries of the messages on a queue."""
     found = broker.engine.queue(queue)
-    return {message.body: found.delivery_count(message.id) for message, _ in broker.engine.browse(found)}
+    return {body_of(message): found.delivery_count(message.id) for message, _ in broker.engine.browse(found)}
 
 
 def lasting(message: ServerFrame) -> dict[str, str]:

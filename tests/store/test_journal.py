@@ -419,12 +419,13 @@ def test_no_room_to_begin() -> None:
         desk.start()
 
 
-def test_a_disk_that_fails_at_the_start() -> None:
+@pytest.mark.parametrize(("at", "doing"), [(1, "looking at"), (2, "allocating")])
+def test_a_disk_that_fails_at_the_start(at: int, doing: str) -> None:
     desk = Desk()
     desk.journal.recover()
     list(desk.journal.replay())
-    desk.files.plan(1, Fault.EIO)
-    with pytest.raises(LogError, match="allocating"):
+    desk.files.plan(at, Fault.EIO)
+    with pytest.raises(LogError, match=doing):
         desk.journal.start()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import decode, record
+from store.body import BodyReference
 from store.record import DeadLetterReason, RecordError, RecordType, RemovalReason
 from tests.store.workload import Body
 
@@ -265,6 +266,23 @@ def test_a_copy_is_its_message_and_where_it_lay() -> None:
     assert isinstance(copied, decode.Copied)
     assert (copied.id, copied.flags, copied.previous, copied.head, copied.body) == (9, 1, 7, b"head", b"body")
     assert (copied.facts.queue_ids, copied.facts.address, copied.facts.timestamp) == ((2,), "addr", 1)
+
+
+@pytest.mark.parametrize("previous", [0, 7])
+def test_a_message_whose_body_is_in_a_file(previous: int) -> None:
+    reference = BodyReference(5, 6 << 30, 0xCAFE)
+    out: list[bytes] = []
+    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr")
+    nbytes = record.encode_large(out, facts, 8, 9, b"head", reference, previous)
+    data = b"".join(out)
+    assert nbytes == len(data)
+    assert (data[4], data[5]) == (RecordType.COPIED if previous else RecordType.MESSAGE, record.LARGE_VERSION)
+    found = decode.decode(data, 0)
+    assert isinstance(found, decode.Message | decode.Copied)
+    assert (found.id, found.flags, found.head, found.body) == (9, 8, b"head", reference)
+    assert (found.facts.queue_ids, found.facts.address) == ((2,), "addr")
+    if isinstance(found, decode.Copied):
+        assert found.previous == previous
 
 
 def test_there_is_an_example_of_every_type() -> None:

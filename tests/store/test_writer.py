@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from store.bodies import BodyFiles
 from store.errors import LogFailed
 from store.log import Counters
 from store.segment import Entry
 from store.writer import BATCH_BYTES_MAX, Begin, InlineWriter, Trim, WriterThread
+from tests.support.sim_files import SimFiles
 
 
 class ListLog:
@@ -19,6 +21,7 @@ class ListLog:
     def __init__(self) -> None:
         self.done: list[tuple[str, object]] = []
         self.counters = Counters()
+        self.bodies = BodyFiles(SimFiles(), "journal", keep_free=0)
         self.ready = 0
         self.spare_bytes = 0
         self.full = False

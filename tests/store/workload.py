@@ -118,6 +118,7 @@ class Station:
         found = decode.decode(buffer, offset)
         if isinstance(found, decode.Message):
             queues = dict.fromkeys(found.facts.queue_ids, (0, 0))
+            assert isinstance(found.body, bytes)
             self.messages[found.id] = Held(segment, found.body, queues)
             self.journal.space.hold(segment, 1)
             self.highest_id = max(self.highest_id, found.id)

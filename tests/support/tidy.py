@@ -62,6 +62,8 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     # the engine knows the store's interface: not its files, its thread, nor its segments
     "broker.engine": (
         "broker.engine",
+        "store.bodies",
+        "store.body",
         "store.decode",
         "store.errors",
         "store.journal",

@@ -86,6 +86,9 @@ def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | 
     if not (tail.messages or facts.address in core.paging):
         core.paging[facts.address] = None
         core.report("address.full.paging", address=facts.address, bytes=core.usage.bytes)
+    if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
+        keep(core, queue, tail, messages[0])
+        return
     segment, offset, sizes = _written(core, facts, messages) if landing is None else _place(landing)
     priority, expiration = facts.priority, facts.expiration
     for message, size in zip(messages, sizes, strict=True):
@@ -98,6 +101,15 @@ def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | 
             chunk.keep(len(chunk.ids) - 1, message)
     if segment:
         _let_go(core, facts, messages)
+
+
+def keep(core: Core, queue: Queue, tail: Tail, message: Message) -> None:
+    """A message gets its place in the tail and stays in memory: no record is read for it."""
+    facts = message.facts
+    chunk = tail.add(facts.priority, message.id, 0, 0, message.size, facts.expiration)
+    if facts.expiration:
+        watch(core, queue, chunk, facts.expiration)
+    chunk.keep(len(chunk.ids) - 1, message)
 
 
 def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:

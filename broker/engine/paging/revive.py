@@ -5,11 +5,12 @@ What has to be in memory is read now: messages that wait for their redelivery or
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from broker.engine.core import Core
 from broker.engine.message import Message
-from broker.engine.paging.admit import tail_of
+from broker.engine.paging.admit import keep, tail_of
 from broker.engine.paging.fold import Places, Row
 from broker.engine.paging.rows import watch
 from broker.engine.queue import Queue
@@ -53,17 +54,31 @@ def _place(row: Row) -> tuple[int, int]:
     return row.segment, row.offset
 
 
-def revive(core: Core, queue: Queue, places: Places) -> int:
-    """Make the queue's tail; returns how many messages it has."""
+def kept(places: Places, held: dict[int, Message], others: Iterable[int]) -> list[Message]:
+    """The messages with large bodies, which are in memory though they belong in the tail, by id; not `others`."""
+    if not len(places):
+        return []
+    elsewhere = set(others)
+    large = [m for id, m in held.items() if not isinstance(m.body, bytes) and id not in elsewhere]
+    return sorted(large, key=lambda message: message.id)
+
+
+def revive(core: Core, queue: Queue, places: Places, kept: Iterable[Message]) -> int:
+    """Make the queue's tail; returns how many messages it has, with the `kept` ones at their places."""
     if not len(places):
         return 0
     tail = tail_of(core, queue)
     by_segment: dict[int, int] = {}
+    waiting = deque(kept)
     for row in places.take_all():
+        while waiting and waiting[0].id < row.id:
+            keep(core, queue, tail, waiting.popleft())
         chunk = tail.add(row.priority, row.id, row.segment, row.offset, row.size, row.expiration)
         if row.expiration:
             watch(core, queue, chunk, row.expiration)
         by_segment[row.segment] = by_segment.get(row.segment, 0) + 1
+    for message in waiting:
+        keep(core, queue, tail, message)
     for segment, count in by_segment.items():
         core.journal.space.hold(segment, count)
     queue.counters.added += tail.messages

@@ -17,6 +17,7 @@ from broker.engine.redelivery import CLOSED
 from broker.engine.subscribe import Wishes
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import NOW, Inbox, TestBroker
+from tests.support.bodies import body_of
 
 REPLAY = ("journal", "replay")
 
@@ -41,11 +42,11 @@ async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> lis
     await broker.settled()
     away(broker, consumer)
     await broker.settled()
-    return [message.body for message in inbox.messages]
+    return [body_of(message) for message in inbox.messages]
 
 
 def held(broker: TestBroker, name: str) -> list[bytes]:
-    return [message.body for message, _ in broker.engine.browse(broker.engine.queue(name))]
+    return [body_of(message) for message, _ in broker.engine.browse(broker.engine.queue(name))]
 
 
 def with_consumed(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:

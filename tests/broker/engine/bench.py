@@ -12,6 +12,7 @@ from broker.engine.redelivery import Return, rejected
 from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
 from tests.simulation.world import SEGMENT_BYTES, small
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
 FORMAT = 1
@@ -36,7 +37,7 @@ class Taker:
 
     def take(self) -> list[bytes]:
         """The bodies that came since the last call."""
-        bodies = [message.body for message in self.taken]
+        bodies = [body_of(message) for message in self.taken]
         self.taken = []
         return bodies
 
@@ -182,8 +183,8 @@ class Bench:
 
     def bodies(self, name: str) -> list[bytes]:
         """What lies on a queue, wherever on it."""
-        return [message.body for message, _ in self.engine.browse(self.queue(name))]
+        return [body_of(message) for message, _ in self.engine.browse(self.queue(name))]
 
     def places(self, name: str) -> dict[bytes, str]:
         """Where each message of a queue is."""
-        return {message.body: place for message, place in self.engine.browse(self.queue(name))}
+        return {body_of(message): place for message, place in self.engine.browse(self.queue(name))}

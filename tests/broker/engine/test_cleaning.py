@@ -15,6 +15,7 @@ from broker.engine.redelivery import rejected
 from store import decode
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, journal_records
+from tests.support.bodies import body_of
 
 SEGMENT = 8 << 10
 STEP_MS = cleaning.PERIOD_MS
@@ -117,7 +118,7 @@ def known(bench: Bench) -> dict[bytes, tuple[int, int, str, int, int]]:
         for message, place in upkeep.places(bench.engine.core, queue):
             due = queue.scheduled.get(message.id, (0, message))[0]
             count = queue.delivery_count(message.id)
-            found[message.body] = (message.id, count, place, due, message.facts.expiration)
+            found[body_of(message)] = (message.id, count, place, due, message.facts.expiration)
     return found
 
 

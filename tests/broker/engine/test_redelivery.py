@@ -11,13 +11,14 @@ from broker.engine.redelivery import Return
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.bodies import body_of
 
 DELAY = {"match": "a", "redelivery-delay": 5000}
 
 
 def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
     queue = bench.queue(name)
-    return {message.body: queue.delivery_count(message.id) for message, _ in bench.engine.browse(queue)}
+    return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.browse(queue)}
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -153,7 +153,7 @@ def test_a_format_that_this_version_does_not_know() -> None:
     bench = Bench()
     bench.sent("a", b"1")
     bench.broker.shut_down()
-    fold = restore.Fold({}, bench.engine.core.journal.space)
+    fold = restore.Fold({}, bench.engine.core.journal.space, bodies=bench.engine.core.journal.bodies)
     stored = next(r for r in journal_records(bench.broker) if isinstance(r, decode.Message))
     with pytest.raises(UnknownFormat, match="format 1"):
         fold._message(stored, 1, 0, b"")

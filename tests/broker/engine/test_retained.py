@@ -17,6 +17,7 @@ from broker.engine.transfer import Selection
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.bodies import body_of
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -31,7 +32,7 @@ def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
 
 
 def matched(bench: Bench, pattern: str) -> list[bytes]:
-    return [message.body for message in bench.engine.retained.match(pattern)]
+    return [body_of(message) for message in bench.engine.retained.match(pattern)]
 
 
 def check(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from store import decode, record
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench, Taker, Waiting
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
+from tests.support.bodies import body_of
 
 MULTICAST = RoutingType.MULTICAST
 SEGMENT = 8 << 10
@@ -59,7 +60,7 @@ def found(bench: Bench, name: str = "c1") -> StoredSession:
 
 
 def inflight(session: StoredSession) -> dict[int, bytes]:
-    return {id: message.body for id, (_, message) in session.inflight.items()}
+    return {id: body_of(message) for id, (_, message) in session.inflight.items()}
 
 
 def test_a_definition_is_what_was_recorded_last() -> None:

@@ -23,6 +23,7 @@ from store.files import OsFiles
 from store.inspect import verify
 from tests.broker.cli.harness import invoke
 from tests.broker.engine.bench import Taker
+from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
@@ -171,3 +172,54 @@ def test_the_commands(tmp_path: Path) -> None:
     assert compacted.exit_code == 0, compacted.output
     assert "6 messages were copied" in compacted.stdout
     assert invoke("journal", "export", str(tmp_path / "none")).exit_code == 2
+
+
+def send_large(broker: Stopped, name: str, body: bytes) -> None:
+    """A message whose body is in a file."""
+    engine = broker.parts.engine
+    broker.parts.turn.enter()
+    upload = engine.uploads.begin(lambda: None, durable=True)
+    engine.uploads.write(upload, body, last=True)
+    broker.settle()
+    broker.parts.turn.enter()
+    address, queue = engine.router.destination(name, ANYCAST)
+    made = Facts(address.name, engine.core.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
+    engine.publish(address, queue, ANYCAST, [Message.of(made, b"", engine.uploads.finished(upload))])
+    broker.settle()
+
+
+def test_large_bodies_are_exported_and_imported_in_pieces(tmp_path: Path) -> None:
+    large = bytes(range(256)) * 2000
+
+    def fill(broker: Stopped) -> None:
+        send(broker, "orders", [b"before"])
+        send_large(broker, "orders", large)
+        send(broker, "orders", [b"behind"])
+
+    within(tmp_path / "one", fill)
+    lines = [json.dumps(line).encode() for line in export_directory(str(tmp_path / "one" / "journal"))]
+    assert max(map(len, lines)) < 300_000
+    assert sum(b'"kind": "body"' in line for line in lines) == 3
+
+    def read(broker: Stopped) -> list[bytes]:
+        import_lines(broker, lines)
+        return [body_of(message) for message in take(broker, "orders").taken]
+
+    assert within(tmp_path / "two", read) == [b"before", large, b"behind"]
+    assert verify(OsFiles(), str(tmp_path / "two" / "journal")).bodies.files == 1
+    for number, wrong in enumerate((lines[:-2], [*lines[:-3], lines[-1]], [*lines, lines[-2]])):
+        with pytest.raises(BadLine, match="body"), stopped(config(tmp_path / f"wrong{number}"), report) as broker:
+            import_lines(broker, wrong)
+
+
+def test_verify_and_stat_tell_of_large_bodies(tmp_path: Path) -> None:
+    within(tmp_path, lambda broker: send_large(broker, "orders", bytes(500_000)))
+    journal = str(tmp_path / "journal")
+    assert "1 large bodies in files" in invoke("journal", "verify", journal).output
+    assert json.loads(invoke("journal", "stat", journal, "--output", "json").output)["body_bytes"] == 500_000
+    printed = invoke("journal", "print", journal, "--type", "MESSAGE").output
+    assert "body_bytes=500000" in printed
+    (path,) = (tmp_path / "journal" / "bodies").iterdir()
+    with path.open("r+b") as file:
+        file.write(b"x")
+    assert "wrong checksum" in invoke("journal", "verify", journal).output

@@ -260,8 +260,10 @@ def test_bodies_of_every_size(size: int) -> None:
 
 
 def test_a_body_that_is_too_large() -> None:
-    shipped = small().limits
-    config = small(limits=shipped.model_copy(update={"body_bytes_max": 1000}))
+    shipped = small()
+    stomp = shipped.acceptors["stomp"].model_copy(update={"stomp_min_large_message_size": -1})
+    limits = shipped.limits.model_copy(update={"body_bytes_max": 1000})
+    config = small(limits=limits, acceptors=dict(shipped.acceptors) | {"stomp": stomp})
     broker = SimBroker(config)
     client = broker.connect()
     client.send("/queue/a", bytes(1000), receipt="1")

@@ -13,6 +13,7 @@ from spark_jobs.audits.books import SegmentData
 from store.retention import kept
 from store.segment import segment_number
 from tests.simulation.world import journal_directory, small
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import SimFiles
 
@@ -140,6 +141,6 @@ def _bring_back(broker: SimBroker) -> None:
 
 
 def _on(broker: SimBroker, queue: str) -> list[tuple[bytes, Message]]:
-    """What is on a queue, oldest last, so that the oldest of equal bodies is the one that a dictionary keeps."""
-    found = [(message.body, message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    found = [(body_of(message), message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    found = [(body_of(message), message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
     return sorted(found, key=lambda each: -each[1].id)

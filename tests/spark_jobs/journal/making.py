@@ -9,7 +9,8 @@ from typing import Final
 from hypothesis import strategies as st
 
 from store import record
-from store.record import Json, RecordType
+from store.body import BodyReference
+from store.record import RecordType
 from store.segment import Entry, decode_header, encode_header, pack_entries
 from tests.store.workload import Script, Station
 from tests.support.sim_files import SimFiles
@@ -98,11 +99,10 @@ def entry(
 
 def every_record() -> list[bytes]:
     """One of each type at least, with something in each of its fields."""
-    queue: Json = {"name": "orders", "address": "shop.orders", "routing-type": "ANYCAST"}
     return [
         record.opened(4096, [1, 2], {"version": "1.0"}),
         record.address(7, {"name": "shop.orders", "routing-types": ["ANYCAST"]}),
-        record.queue(8, queue),
+        record.queue(8, {"name": "orders", "address": "shop.orders", "routing-type": "ANYCAST"}),
         record.repeated(record.queue(9, {"name": "mail", "address": "shop.mail"})),
         message(10, [8], head=b"shelf:7\nnote:a\\cb\\n\\\\\n", body=b"{}", user="shop", origin="c-1", priority=9),
         message(
@@ -116,6 +116,7 @@ def every_record() -> list[bytes]:
             format=2,
         ),
         copy(10, [8, 9], 3, head=b"shelf:7\n", body=b"copied", user="shop", origin="c-1", expiration=CREATED + 5),
+        *large_records(),
         record.removed(8, 1, [10, 11]),
         record.removed(9, 11, [11]),
         record.counts(8, 3, [10]),
@@ -283,3 +284,19 @@ ENTRIES: Final = st.lists(st.lists(RECORDS, min_size=1, max_size=8), max_size=5)
 
 #: All that can be read: LOST stands for what cannot.
 ALL_TYPES: Final = frozenset(int(type) for type in RecordType if type is not RecordType.LOST)
+
+
+def large_records() -> list[bytes]:
+    """Messages whose bodies are in files."""
+    return [
+        large(12, [8], head=b"shelf:8\n", nbytes=5 << 30),
+        large(12, [8], head=b"", nbytes=4, previous=2),
+    ]
+
+
+def large(id: int, queue_ids: Sequence[int], *, head: bytes, nbytes: int, previous: int = 0) -> bytes:
+    """A message whose body is in a file, or a copy of one."""
+    out: list[bytes] = []
+    facts = record.message_facts(timestamp=CREATED, queue_ids=queue_ids, address="shop.orders", format=1)
+    record.encode_large(out, facts, 0, id, head, BodyReference(500 + id, nbytes, 0xCAFE), previous)
+    return b"".join(out)

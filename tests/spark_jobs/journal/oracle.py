@@ -11,6 +11,7 @@ from typing import Any
 
 from spark_jobs.journal.heads import amqp_headers
 from store import decode
+from store.body import BodyReference
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from store.recovery import RawRecord, raw_records
 from store.segment import decode_header, scan
@@ -116,8 +117,8 @@ def _message(message: decode.Message | decode.Copied) -> Row:
         "protocol": {1: "stomp", 2: "amqp", 3: "mqtt"}.get(facts.format, f"format-{facts.format}"),
         "user": facts.user or None,
         "origin": facts.origin or None,
-        "size": len(message.head) + len(message.body),
-        "body_bytes": len(message.body),
+        "size": len(message.head) + _length(message.body),
+        "body_bytes": _length(message.body),
         "priority": min(facts.priority, 127),
         "sent": _time(facts.timestamp),
         "expiration": _time(facts.expiration),
@@ -126,9 +127,18 @@ def _message(message: decode.Message | decode.Copied) -> Row:
         "annotations": facts.annotations.decode("utf-8", "backslashreplace") or None,
         "origin_message_id": _origin(facts.annotations),
         "properties": _properties(message.head, facts.format),
-        "body": message.body,
-        "body_hash": blake2b(message.body, digest_size=8).hexdigest(),
+        **_body(message.body),
     }
+
+
+def _length(body: bytes | BodyReference) -> int:
+    return body.nbytes if isinstance(body, BodyReference) else len(body)
+
+
+def _body(body: bytes | BodyReference) -> Row:
+    if isinstance(body, BodyReference):
+        return {"body": None, "body_hash": f"crc32c-{body.crc:08x}-{body.nbytes}"}
+    return {"body": body, "body_hash": blake2b(body, digest_size=8).hexdigest()}
 
 
 def _death(record: decode.DeadLettered | decode.Expired) -> Row:

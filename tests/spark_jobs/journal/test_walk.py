@@ -370,13 +370,13 @@ def patched(data: bytes, at: int, value: bytes) -> bytes:
 
 
 def test_unknown_types_and_versions_are_holes_of_their_own() -> None:
-    newer = [patched(message(5), 4, bytes([type])) for type in (99, 99, 10)] + [patched(message(6), 5, b"\2")]
+    newer = [patched(message(5), 4, bytes([type])) for type in (99, 99, 10)] + [patched(message(6), 5, b"\3")]
     data = segment([[message(1), *newer[:2]], [message(2), *newer[1:], message(3)]])
     found = walk(data, number=1, newest=False)
     assert [(hole.first_position, hole.records, hole.what) for hole in found.holes] == [
         (2, 3, "record type 99 version 1 is unknown"),
         (6, 1, "record type 10 version 1 is unknown"),
-        (7, 1, "record type 1 version 2 is unknown"),
+        (7, 1, "record type 1 version 3 is unknown"),
     ]
     assert [position for _, position, _, _ in records(found)] == [1, 4, 8]
     assert data[found.holes[0].offset :].startswith(newer[0])
@@ -482,3 +482,11 @@ def contents(data: bytes, read: list[Record]) -> dict[int, tuple[int, int, bytes
         position: (time, type, data[offset : offset + length])
         for (offset, position, time, type), length in zip(read, lengths, strict=True)
     }
+
+
+def test_a_reference_to_a_large_body_has_its_length() -> None:
+    data = segment([[message(1), patched(message(6, body=b"x" * 24), 5, b"\2"), patched(message(7), 5, b"\2")]])
+    found = walk(data, number=1, newest=False)
+    assert [(hole.first_position, hole.records, hole.what) for hole in found.holes] == [
+        (3, 1, "the length of a MESSAGE record is not that of its fields"),
+    ]

@@ -19,6 +19,7 @@ from broker.engine.transaction import Transaction
 from tests.broker.engine.bench import Bench, Taker
 from tests.broker.engine.kinds.queues import declared
 from tests.simulation.world import SCALE, check_accounts, check_counters
+from tests.support.bodies import body_of
 
 DELAY: Final = 1_000
 
@@ -296,7 +297,7 @@ class Run:
         )
         if not takes:
             return
-        copies = [Copy(m.body, m.id, key, group, closes, priority, durable, expires, asked, now) for m in messages]
+        copies = [Copy(body_of(m), m.id, key, group, closes, priority, durable, expires, asked, now) for m in messages]
         if asked:
             for copy in copies:
                 copy.place, copy.due = "scheduled", asked

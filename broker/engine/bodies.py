@@ -1,0 +1,87 @@
+"""Large bodies as sessions see them: coming in part by part, going out piece by piece.
+
+A body becomes part of a message only when its file is whole, and durable if the message is: the session waits for that
+(`changed`), then publishes.  Nobody else waits meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine.core import Core
+from broker.engine.errors import DiskFull
+from broker.engine.message import LARGE_BODY_BYTES
+from store.bodies import Upload
+from store.body import LargeBody as LargeBody
+from store.errors import BodyUnreadable, JournalFull
+
+#: Bytes of one upload that may wait for the disk: above, its connection is not read; a quarter of it, and it is again.
+PENDING_BYTES_MAX: Final = 1 << 20
+PENDING_BYTES_LOW: Final = PENDING_BYTES_MAX // 4
+
+#: Bytes of a body that are read and written at a time: enough to cost little, few enough that others wait for it less
+#: than a millisecond.
+PIECE_BYTES: Final = LARGE_BODY_BYTES
+
+
+class Unreadable(Exception):
+    """A body's file cannot be read."""
+
+
+class Stream:
+    """A body that is read while it goes out; its file stays for as long."""
+
+    __slots__ = ("_at", "_body", "_end")
+
+    def __init__(self, body: LargeBody, at: int = 0, end: int = -1) -> None:
+        self._body = body
+        self._at = at
+        self._end = len(body) if end < 0 else end
+
+    @property
+    def left(self) -> int:
+        """Bytes still to come."""
+        return self._end - self._at
+
+    def read(self, nbytes: int = PIECE_BYTES) -> bytes:
+        """The next of them.  Raises Unreadable."""
+        piece = read(self._body, self._at, min(nbytes, self.left))
+        self._at += len(piece)
+        return piece
+
+
+def read(body: LargeBody, offset: int, nbytes: int) -> bytes:
+    """Bytes of a body.  Raises Unreadable."""
+    try:
+        return body.read(offset, nbytes)
+    except BodyUnreadable as error:
+        raise Unreadable(f"the body of a message cannot be read: {error}") from error
+
+
+class Uploads:
+    """The bodies that are coming in."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def begin(self, changed: Callable[[], None], *, durable: bool) -> Upload:
+        """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull."""
+        if not self._core.journal.accepting:
+            raise DiskFull("the journal has no room for large messages: the disk is full")
+        return self._core.journal.bodies.begin(changed, durable=durable)
+
+    def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
+        """More of it.  The writer of more than PENDING_BYTES_MAX has to wait."""
+        self._core.journal.bodies.write(upload, data, last=last)
+
+    def abort(self, upload: Upload) -> None:
+        """It will never be whole."""
+        self._core.journal.bodies.abort(upload)
+
+    def finished(self, upload: Upload) -> LargeBody:
+        """The body, which is whole.  Raises DiskFull if it was refused."""
+        try:
+            return self._core.journal.bodies.finished(upload)
+        except JournalFull as full:
+            raise DiskFull(str(full)) from full

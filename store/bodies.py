@@ -1,0 +1,374 @@
+"""Bodies too large for a segment: a file each, in `bodies/` beside the segments.
+
+    begin, write ... write the last -> (writer: write, sync, close) -> `changed`: a reference -> a record refers to it
+    begin, write ... abort          -> (writer: remove)
+
+Rules:
+
+1. A file is whole, and durable with its name if its message is, before a record refers to it: the message is published
+   when `changed` has told so.
+2. A file that no living record refers to is removed: what was not finished at once, what was at the next start.
+3. A file goes when the last object that stands for it is gone, and not before the entry is durable that made it
+   needless: the writer works in order.  Records that share a file (a message and what became of it) are so independent.
+4. A body never takes the room that the journal needs: an upload is refused, also half way, when less than a segment of
+   disk would be left.
+
+`BodyFiles` is the writer's side, `Bodies` that of the thread that owns the broker.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from crc32c import crc32c
+
+from store.body import BodyReference, LargeBody
+from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed
+from store.files import NO_ROOM, File, Files, write_all
+
+DIRECTORY: Final = "bodies"
+SUFFIX: Final = ".body"
+
+#: Bytes of a file that are written between two syncs: what the last sync, for which others wait, has to do at most.
+SYNC_EVERY_BYTES: Final = 8 << 20
+
+
+def body_name(id: int) -> str:
+    """The name of a body's file."""
+    return f"{id:020d}{SUFFIX}"
+
+
+def body_id(name: str) -> int:
+    """The number of the body in the file of this name, 0 if it is none."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit() else 0
+
+
+class Upload:
+    """A body on its way to its file.
+
+    `nbytes` is what came, `pending` what of it is not yet written.  `reference` is there once the file is whole, and
+    durable if that was asked; `refusal` says why it never will be.  `changed` is called when any of these did.
+    """
+
+    __slots__ = ("changed", "durable", "id", "nbytes", "pending", "reference", "refusal")
+
+    def __init__(self, id: int, changed: Callable[[], None], *, durable: bool) -> None:
+        self.id = id
+        self.durable = durable
+        self.changed = changed
+        self.nbytes = 0
+        self.pending = 0
+        self.reference: BodyReference | None = None
+        self.refusal = ""
+
+
+class Part:
+    """Work: bytes of an upload; `last`: then it is whole."""
+
+    __slots__ = ("data", "last", "upload")
+
+    def __init__(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
+        self.upload = upload
+        self.data = data
+        self.last = last
+
+
+class Abort:
+    """Work: an upload will never be whole."""
+
+    __slots__ = ("upload",)
+
+    def __init__(self, upload: Upload) -> None:
+        self.upload = upload
+
+
+class Drop:
+    """Work: files that nothing needs once everything submitted before is durable."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+
+# -- the writer's side -------------------------------------------------------------------------------------------------
+
+
+class _Open:
+    """A file that is being written."""
+
+    __slots__ = ("crc", "file", "offset", "unsynced")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.offset = 0
+        self.crc = 0
+        self.unsynced = 0
+
+
+class BodyFiles:
+    """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.
+
+    `results` are for the other side: an upload, how many of its bytes were dealt with, and its reference.
+    """
+
+    def __init__(self, files: Files, directory: str, *, keep_free: int) -> None:
+        self.directory = f"{directory}/{DIRECTORY}"
+        self.results: deque[tuple[Upload, int, BodyReference | None]] = deque()
+        self.nbytes = 0
+        self._files = files
+        self._keep_free = keep_free
+        self._open: dict[int, _Open] = {}
+        self._made = False
+
+    def path(self, id: int) -> str:
+        """Where a body is."""
+        return f"{self.directory}/{body_name(id)}"
+
+    def sizes(self) -> dict[int, int]:
+        """The bytes of each file that is there, by its number.  Raises LogFailed."""
+        try:
+            names = self._files.list_dir(self.directory)
+            found = {id: self._files.size(self.path(id)) for id in map(body_id, names) if id}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise _failed("looking at", self.directory, error) from error
+        self.nbytes = sum(found.values())
+        return found
+
+    def read(self, id: int, offset: int, nbytes: int) -> bytes:
+        """Bytes of a file.  Raises BodyUnreadable."""
+        try:
+            data = self._files.read_range(self.path(id), offset, nbytes)
+        except OSError as error:
+            raise BodyUnreadable(self.path(id), error.strerror or str(error)) from error
+        if len(data) != nbytes:
+            raise BodyUnreadable(self.path(id), f"it ends at byte {offset + len(data)}")
+        return data
+
+    def put(self, part: Part) -> None:
+        """Write a part.  Raises LogFailed."""
+        upload, data = part.upload, part.data
+        if upload.refusal:
+            return
+        reference = None
+        try:
+            opened = self._open.get(upload.id) or self._begin(upload)
+            if opened.unsynced + len(data) > SYNC_EVERY_BYTES:
+                self._look_for_room(len(data))
+                if upload.durable:
+                    opened.file.sync()
+                opened.unsynced = 0
+            write_all(opened.file, data, opened.offset)
+            opened.offset += len(data)
+            opened.unsynced += len(data)
+            opened.crc = crc32c(data, opened.crc)
+            self.nbytes += len(data)
+            if part.last:
+                reference = self._end(upload, opened)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise _failed("writing", self.path(upload.id), error) from error
+            upload.refusal = "there is no room on the disk for the body"
+            self._remove_open(upload)
+        self.results.append((upload, len(data), reference))
+
+    def _begin(self, upload: Upload) -> _Open:
+        if not self._made:
+            self._files.make_dir(self.directory)
+            self._made = True
+        self._look_for_room(0)
+        opened = self._open[upload.id] = _Open(self._files.create(self.path(upload.id)))
+        return opened
+
+    def _look_for_room(self, more: int) -> None:
+        if self._files.space(self.directory)[1] < self._keep_free + more:
+            raise OSError(errno.ENOSPC, "the rest of the disk is for the journal")
+
+    def _end(self, upload: Upload, opened: _Open) -> BodyReference:
+        if upload.durable:
+            opened.file.sync()
+            self._files.sync_dir(self.directory)
+        del self._open[upload.id]
+        opened.file.close()
+        return BodyReference(upload.id, opened.offset, opened.crc)
+
+    def abort(self, upload: Upload) -> None:
+        """Forget an upload.  Raises LogFailed."""
+        try:
+            self._remove_open(upload)
+        except OSError as error:
+            raise _failed("removing", self.path(upload.id), error) from error
+
+    def _remove_open(self, upload: Upload) -> None:
+        opened = self._open.pop(upload.id, None)
+        if opened is not None:
+            opened.file.close()
+            self._files.remove(self.path(upload.id))
+            self.nbytes -= opened.offset
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Remove files.  That they are gone need not be durable: a start removes them again.  Raises LogFailed."""
+        for id in ids:
+            path = self.path(id)
+            try:
+                size = self._files.size(path)
+                self._files.remove(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _failed("removing", path, error) from error
+            self.nbytes -= size
+
+    def close(self) -> None:
+        """Let go of what is not whole; the next start removes it."""
+        for opened in self._open.values():
+            opened.file.close()
+        self._open.clear()
+
+
+def _failed(doing: str, path: str, error: OSError) -> LogFailed:
+    return LogFailed(f"{doing} {path}: {error.strerror or error}")
+
+
+# -- the broker's side -------------------------------------------------------------------------------------------------
+
+
+class Bodies:
+    """The bodies of a journal: uploads, and how many objects stand for each file."""
+
+    def __init__(
+        self, files: BodyFiles, submit: Callable[[Part | Abort | Drop], None], allocate: Callable[[], int]
+    ) -> None:
+        self._files = files
+        self._submit = submit
+        self._allocate = allocate
+        self._holders: dict[int, int] = {}
+        self._expected: dict[int, int] = {}  # bytes that a file must have, until the start has looked
+        self._started = False
+        self._dropped: deque[int] = deque()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return self._files.nbytes
+
+    @property
+    def count(self) -> int:
+        """Files that something stands for."""
+        return len(self._holders)
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def stored(self, reference: BodyReference) -> LargeBody:
+        """The body that a record refers to."""
+        return LargeBody(self, reference)
+
+    def held(self, reference: BodyReference) -> None:
+        """See Keeper.  Also for whoever knows that a record will be needed again, and keeps no object for it."""
+        self._holders[reference.id] = self._holders.get(reference.id, 0) + 1
+        if not self._started:
+            self._expected[reference.id] = reference.nbytes
+
+    def dropped(self, id: int) -> None:
+        """See Keeper."""
+        self._dropped.append(id)
+
+    def read(self, id: int, offset: int, nbytes: int) -> bytes:
+        """See Keeper."""
+        return self._files.read(id, offset, nbytes)
+
+    def sweep(self) -> None:
+        """Remove the files that nothing stands for any more.  Call when the journal has been committed."""
+        needless = self._settle() if self._dropped else []
+        if needless:
+            self._submit(Drop(needless))
+
+    def _settle(self) -> list[int]:
+        holders, dropped = self._holders, self._dropped
+        needless = []
+        while dropped:
+            id = dropped.popleft()
+            left = holders[id] - 1
+            if left:
+                holders[id] = left
+            else:
+                del holders[id]
+                needless.append(id)
+        return needless
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def restored(self) -> None:
+        """Everything that the journal says stands: each body must be there, and what else is there goes.
+
+        Raises Corrupt, LogFailed.
+        """
+        self._settle()
+        sizes = self._files.sizes()
+        for id in sorted(self._holders):
+            if sizes.get(id) != self._expected[id]:
+                what = f"has {sizes[id]} bytes instead of {self._expected[id]}" if id in sizes else "is missing"
+                raise Corrupt(self._files.path(id), sizes.get(id, 0), f"the body of a message {what}")
+        self._started = True
+        self._expected.clear()
+        leftovers = sorted(sizes.keys() - self._holders.keys())
+        if leftovers:
+            self._submit(Drop(leftovers))
+
+    # -- uploads ---------------------------------------------------------------------------------------------------
+
+    def begin(self, changed: Callable[[], None], *, durable: bool) -> Upload:
+        """A new body.  `changed` is called within a tick."""
+        return Upload(self._allocate(), changed, durable=durable)
+
+    def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
+        """More of it.  Nothing is refused here: whoever writes watches `pending` and `refusal`."""
+        assert upload.reference is None, "a body that is whole gets no more"
+        upload.nbytes += len(data)
+        upload.pending += len(data)
+        self._submit(Part(upload, data, last=last))
+
+    def abort(self, upload: Upload) -> None:
+        """It will never be whole."""
+        upload.changed = _nobody
+        self._submit(Abort(upload))
+
+    def collect(self) -> None:
+        """Tell the uploads what became of them.  Call within a tick."""
+        results = self._files.results
+        told: dict[Upload, None] = {}
+        while results:
+            upload, nbytes, reference = results.popleft()
+            upload.pending -= nbytes
+            upload.reference = reference
+            told[upload] = None
+            if reference is not None and upload.changed is _nobody:
+                self._submit(Drop([upload.id]))  # given up when it was as good as whole
+        for upload in told:
+            upload.changed()
+
+    def finished(self, upload: Upload) -> LargeBody:
+        """The body of an upload that is whole.  Raises JournalFull if it was refused."""
+        if upload.refusal:
+            raise JournalFull(upload.refusal)
+        assert upload.reference is not None, "an upload is finished when it is whole"
+        return LargeBody(self, upload.reference)
+
+
+def to_read(files: BodyFiles) -> Bodies:
+    """The bodies of a journal that is only read."""
+
+    def submit(work: Part | Abort | Drop) -> None:
+        raise AssertionError("nothing is written")
+
+    return Bodies(files, submit, lambda: 0)
+
+
+def _nobody() -> None:
+    pass

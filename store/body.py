@@ -1,0 +1,74 @@
+"""A body in a file of its own: what stands for it in the record of its message, and in memory.
+
+The record (MESSAGE or COPIED of version 2) has 24 bytes in the place of the body: the number of the file, its length,
+its checksum.  In memory a `LargeBody` stands for the bytes.  As long as one exists the file does; when the last one of
+a file is gone, the file is removed once the journal has committed what made it needless (`bodies`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, Protocol
+
+#: id, bytes, crc, reserved
+_REFERENCE: Final = Struct("<QQI4x")
+
+#: Bytes of a reference in a record.
+REFERENCE_BYTES: Final = _REFERENCE.size
+
+
+@dataclass(frozen=True, slots=True)
+class BodyReference:
+    """The file of a body: its number, its length in bytes, and the CRC32C of what is in it."""
+
+    id: int
+    nbytes: int
+    crc: int
+
+    def encode(self) -> bytes:
+        """As it stands in a record."""
+        return _REFERENCE.pack(self.id, self.nbytes, self.crc)
+
+
+def decode_reference(data: bytes) -> BodyReference:
+    """The inverse of `encode`.  Raises struct.error when the length is wrong."""
+    return BodyReference(*_REFERENCE.unpack(data))
+
+
+class Keeper(Protocol):
+    """Who keeps the files of bodies."""
+
+    def held(self, reference: BodyReference) -> None:
+        """One more object stands for this file."""
+
+    def dropped(self, id: int) -> None:
+        """One less: called at any time, by any thread."""
+
+    def read(self, id: int, offset: int, nbytes: int) -> bytes:
+        """So many bytes of the file.  Raises BodyUnreadable."""
+
+
+class LargeBody:
+    """A body that is in a file.  Immutable; `len` tells its bytes."""
+
+    __slots__ = ("_keeper", "reference")
+
+    def __init__(self, keeper: Keeper, reference: BodyReference) -> None:
+        self.reference = reference
+        self._keeper = keeper
+        keeper.held(reference)
+
+    def __len__(self) -> int:
+        return self.reference.nbytes
+
+    def __del__(self) -> None:
+        self._keeper.dropped(self.reference.id)
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Bytes from `offset` on, fewer only at the end.  Raises BodyUnreadable."""
+        return self._keeper.read(self.reference.id, offset, min(nbytes, self.reference.nbytes - offset))
+
+    def whole(self) -> bytes:
+        """All of it, in memory: for bodies known to be small enough.  Raises BodyUnreadable."""
+        return self.read(0, self.reference.nbytes)

@@ -1,0 +1,128 @@
+"""Whether the files of large bodies are what the journal says: for those who look at it from outside.
+
+A body is needed as long as a message is on a queue whose record refers to it.  That is folded here from the few records
+that matter, so that a journal of millions of messages costs nothing but its large ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from crc32c import crc32c
+
+from store import decode
+from store.bodies import DIRECTORY, body_id, body_name
+from store.body import BodyReference
+from store.files import Files
+from store.record import LARGE_VERSION, RecordType
+from store.recovery import RawRecord
+
+#: Bytes of a file that are checked at a time.
+PIECE_BYTES: Final = 1 << 20
+
+#: Where the version of a record stands.
+_VERSION_AT: Final = 5
+
+
+class Needed:
+    """The messages with large bodies that are on queues, as far as the records were read."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[BodyReference, set[int]]] = {}
+
+    def note(self, raw: RawRecord) -> None:
+        """The next record."""
+        type, buffer, offset = raw[3:]
+        if type in decode.LARGE_TYPES:
+            if buffer[offset + _VERSION_AT] == LARGE_VERSION:
+                found = decode.decode(buffer, offset)
+                assert isinstance(found, decode.Message | decode.Copied)
+                assert isinstance(found.body, BodyReference)
+                self._held[found.id] = found.body, set(found.facts.queue_ids)
+        elif not self._held:
+            return
+        elif type == RecordType.REMOVED:
+            removed = decode.decode_removed(buffer, offset)
+            for id in removed.ids:
+                self._leaves(id, removed.queue_id)
+        elif type == RecordType.QUEUE_DELETED:
+            queue = decode.decode_definition(buffer, offset).id
+            for id in list(self._held):
+                self._leaves(id, queue)
+
+    def _leaves(self, id: int, queue: int) -> None:
+        held = self._held.get(id)
+        if held is not None:
+            held[1].discard(queue)
+            if not held[1]:
+                del self._held[id]
+
+    @property
+    def bodies(self) -> dict[int, BodyReference]:
+        """The bodies that must be there, by their numbers."""
+        return {reference.id: reference for reference, _ in self._held.values()}
+
+    @property
+    def messages(self) -> list[tuple[int, BodyReference, set[int]]]:
+        """The messages: id, body, the queues that hold it."""
+        return [(id, reference, queues) for id, (reference, queues) in sorted(self._held.items())]
+
+
+@dataclass(slots=True)
+class BodyReport:
+    """The files of bodies: how many and their bytes, which are missing or wrong (number and why), which not needed."""
+
+    files: int = 0
+    nbytes: int = 0
+    wrong: dict[int, str] = field(default_factory=dict)
+    needless: list[int] = field(default_factory=list)
+
+
+def sizes(files: Files, directory: str) -> dict[int, int]:
+    """The bytes of each file, by its number.  Raises OSError."""
+    found: dict[int, int] = {}
+    try:
+        names = files.list_dir(f"{directory}/{DIRECTORY}")
+    except FileNotFoundError:
+        return found
+    for id in filter(None, map(body_id, names)):
+        try:
+            found[id] = files.size(_path(directory, id))
+        except FileNotFoundError:  # its message has just left
+            continue
+    return found
+
+
+def check_bodies(files: Files, directory: str, needed: Needed, *, contents: bool) -> BodyReport:
+    """Compare the files with what is needed; with `contents` each is read, else its length will do."""
+    there = sizes(files, directory)
+    report = BodyReport(len(there), sum(there.values()))
+    bodies = needed.bodies
+    report.needless = sorted(there.keys() - bodies.keys())
+    for id, reference in sorted(bodies.items()):
+        why = "is missing" if id not in there else ""
+        if not why and there[id] != reference.nbytes:
+            why = f"has {there[id]} bytes, and should have {reference.nbytes}"
+        if not why and contents:
+            try:
+                why = "" if _checksum(files, _path(directory, id)) == reference.crc else "has a wrong checksum"
+            except FileNotFoundError:
+                why = "is missing"
+            except OSError as error:
+                why = f"cannot be read: {error.strerror or error}"
+        if why:
+            report.wrong[id] = why
+    return report
+
+
+def _checksum(files: Files, path: str) -> int:
+    crc = at = 0
+    while piece := files.read_range(path, at, PIECE_BYTES):
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    return crc
+
+
+def _path(directory: str, id: int) -> str:
+    return f"{directory}/{DIRECTORY}/{body_name(id)}"

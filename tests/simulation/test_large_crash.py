@@ -1,0 +1,109 @@
+"""Large bodies on a disk that fails, fills or loses power at any of its operations.
+
+The same work is done again and again, and each time the next operation goes wrong.  After a restart on what is left:
+what was confirmed is there, with its very bytes; what was confirmed as consumed is not; and no file is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from store.bodies import SUFFIX
+from store.errors import JournalError
+from store.inspect import verify
+from tests.broker.sessions.test_stomp_large import body, config
+from tests.support.bodies import body_of
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import Crash, Fault, SimFiles
+
+CONFIG = config({"match": "q", "max-delivery-attempts": 1})
+
+KEPT, MOVED, USED, LATE = body(3000), body(4000), body(5000), body(6000)
+
+
+class Told:
+    """What the broker confirmed."""
+
+    def __init__(self) -> None:
+        self.sent: set[bytes] = set()
+        self.acked: set[bytes] = set()
+        self.consumed: set[bytes] = set()
+
+
+def work(broker: SimBroker, told: Told) -> None:
+    """Sends, one of them in a transaction, a dead letter, a message consumed, an upload that is broken off."""
+    client = broker.connect()
+
+    def receipt(name: str) -> bool:
+        return any(frame.headers["receipt-id"] == name for frame in client.take("RECEIPT"))
+
+    for data in (MOVED, USED):
+        client.send("/queue/q", data, persistent="true", receipt="s")
+        if receipt("s"):
+            told.sent.add(data)
+    client.do("BEGIN", {"transaction": "t"})
+    client.send("/queue/q", KEPT, persistent="true", transaction="t")
+    client.do("COMMIT", {"transaction": "t", "receipt": "t"})
+    if receipt("t"):
+        told.sent.add(KEPT)
+    client.subscribe("/queue/q")
+    for message in client.messages():
+        assert message.body in (KEPT, MOVED, USED), "nobody gets another body than was sent"
+        if message.body == MOVED:
+            client.nack(message)
+        elif message.body == USED:
+            told.acked.add(USED)
+            client.ack(message, receipt="u")
+            if receipt("u"):
+                told.consumed.add(USED)
+    late = broker.connect()
+    late.raw(b"SEND\ndestination:/queue/q\npersistent:true\ncontent-length:6000\n\n" + LATE[:4000])
+    late.drop()
+
+
+def found(broker: SimBroker) -> list[bytes]:
+    """The bodies of all messages."""
+    return [
+        body_of(message)
+        for name in ("q", "DLQ")
+        if name in broker.engine.router.queues
+        for message, _ in broker.engine.browse(broker.engine.queue(name))
+    ]
+
+
+def check(files: SimFiles, told: Told) -> None:
+    """The next start finds what it should."""
+    broker = SimBroker(CONFIG, files=files)
+    there = found(broker)
+    assert len(there) == len(set(there)), "nothing is there twice"
+    assert set(there) <= {KEPT, MOVED, USED}
+    assert told.sent - told.acked <= set(there)
+    assert not told.consumed & set(there)
+    assert len([path for path in files.paths() if path.endswith(SUFFIX)]) == len(there)
+    broker.shut_down()
+    assert verify(files, broker.parts.log.directory).ok
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_faults_everywhere(fault: Fault) -> None:
+    at = 0
+    while True:
+        at += 1
+        files, told = SimFiles(at), Told()
+        broker = SimBroker(CONFIG, files=files)
+        begun = files.operations
+        files.plan(at, fault)
+        with contextlib.suppress(Crash, JournalError, OSError):
+            work(broker, told)
+        done = files.operations - begun < at
+        files.heal()
+        if broker.failure is None and fault is Fault.ENOSPC and not done:
+            broker.shut_down()
+        else:
+            files.crash()
+        check(files, told)
+        if done:
+            break
+    assert at > 30, "there were operations to fail"
