@@ -10,7 +10,8 @@ Rules:
 2. A file that no living record refers to is removed: what was not finished at once, what was at the next start.
 3. A file goes when the last object that stands for it is gone, and not before the entry is durable that made it
    needless: the writer works in order.  Records that share a file (a message and what became of it) are so independent.
-4. A body never takes the room that the journal needs: an upload is refused, also half way, when less than a segment of
+4. With retention on, a file that a record refers to is kept like a segment: under the day on which it became needless.
+5. A body never takes the room that the journal needs: an upload is refused, also half way, when less than a segment of
    disk would be left.
 
 `BodyFiles` is the writer's side, `Bodies` that of the thread that owns the broker.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from crc32c import crc32c
@@ -87,12 +88,15 @@ class Abort:
 
 
 class Drop:
-    """Work: files that nothing needs once everything submitted before is durable."""
+    """Work: files that nothing needs once everything submitted before is durable; `recorded`: those of them that some
+    record refers to, and that retention may keep.
+    """
 
-    __slots__ = ("ids",)
+    __slots__ = ("ids", "recorded")
 
-    def __init__(self, ids: list[int]) -> None:
+    def __init__(self, ids: list[int], recorded: Collection[int] = ()) -> None:
         self.ids = ids
+        self.recorded = recorded
 
 
 # -- the writer's side -------------------------------------------------------------------------------------------------
@@ -111,17 +115,29 @@ class _Open:
 
 
 class BodyFiles:
-    """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.
+    """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.  With
+    retention on, `keep` takes a file to where segments are kept; `find` finds one there by its name, for whoever reads
+    what is over.
 
     `results` are for the other side: an upload, how many of its bytes were dealt with, and its reference.
     """
 
-    def __init__(self, files: Files, directory: str, *, keep_free: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        keep_free: int,
+        keep: Callable[[str], None] | None = None,
+        find: Callable[[str], str] | None = None,
+    ) -> None:
         self.directory = f"{directory}/{DIRECTORY}"
         self.results: deque[tuple[Upload, int, BodyReference | None]] = deque()
         self.nbytes = 0
         self._files = files
         self._keep_free = keep_free
+        self._keep = keep
+        self._find = find
         self._open: dict[int, _Open] = {}
         self._made = False
 
@@ -142,9 +158,14 @@ class BodyFiles:
         return found
 
     def read(self, id: int, offset: int, nbytes: int) -> bytes:
-        """Bytes of a file.  Raises BodyUnreadable."""
+        """Bytes of a file, wherever it is now.  Raises BodyUnreadable."""
         try:
-            data = self._files.read_range(self.path(id), offset, nbytes)
+            try:
+                data = self._files.read_range(self.path(id), offset, nbytes)
+            except FileNotFoundError:
+                if self._find is None:
+                    raise
+                data = self._files.read_range(self._find(body_name(id)), offset, nbytes)
         except OSError as error:
             raise BodyUnreadable(self.path(id), error.strerror or str(error)) from error
         if len(data) != nbytes:
@@ -212,18 +233,32 @@ class BodyFiles:
             self._files.remove(self.path(upload.id))
             self.nbytes -= opened.offset
 
-    def drop(self, ids: Iterable[int]) -> None:
-        """Remove files.  That they are gone need not be durable: a start removes them again.  Raises LogFailed."""
-        for id in ids:
+    def drop(self, needless: Drop) -> None:
+        """Remove files, or keep them.  That they are gone need not be durable: a start does it again.
+
+        A disk without room for what keeping needs keeps nothing.  Raises LogFailed.
+        """
+        for id in needless.ids:
             path = self.path(id)
             try:
                 size = self._files.size(path)
-                self._files.remove(path)
+                if self._keep is None or id not in needless.recorded or not self._kept(path):
+                    self._files.remove(path)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise _failed("removing", path, error) from error
             self.nbytes -= size
+
+    def _kept(self, path: str) -> bool:
+        assert self._keep is not None
+        try:
+            self._keep(path)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of what is not whole; the next start removes it."""
@@ -252,6 +287,7 @@ class Bodies:
         self._expected: dict[int, int] = {}  # bytes that a file must have, until the start has looked
         self._started = False
         self._dropped: deque[int] = deque()
+        self._recorded: set[int] = set()  # some record refers to them
 
     @property
     def nbytes(self) -> int:
@@ -267,7 +303,12 @@ class Bodies:
 
     def stored(self, reference: BodyReference) -> LargeBody:
         """The body that a record refers to."""
+        self._recorded.add(reference.id)
         return LargeBody(self, reference)
+
+    def recorded(self, id: int) -> None:
+        """A record refers to this body."""
+        self._recorded.add(id)
 
     def held(self, reference: BodyReference) -> None:
         """See Keeper.  Also for whoever knows that a record will be needed again, and keeps no object for it."""
@@ -287,7 +328,12 @@ class Bodies:
         """Remove the files that nothing stands for any more.  Call when the journal has been committed."""
         needless = self._settle() if self._dropped else []
         if needless:
-            self._submit(Drop(needless))
+            self._drop(needless)
+
+    def _drop(self, needless: list[int]) -> None:
+        recorded = self._recorded.intersection(needless)
+        self._recorded -= recorded
+        self._submit(Drop(needless, recorded))
 
     def _settle(self) -> list[int]:
         holders, dropped = self._holders, self._dropped
@@ -319,7 +365,8 @@ class Bodies:
         self._expected.clear()
         leftovers = sorted(sizes.keys() - self._holders.keys())
         if leftovers:
-            self._submit(Drop(leftovers))
+            self._drop(leftovers)
+        self._recorded &= self._holders.keys()
 
     # -- uploads ---------------------------------------------------------------------------------------------------
 

@@ -289,6 +289,7 @@ class Journal:
         """Add a message whose body is in a file, which is durable; with `previous`, a copy as by `add_copies`."""
         if not self._parts:
             self._open_entry()
+        self.bodies.recorded(body.reference.id)
         self._nbytes += record.encode_large(self._parts, facts, flags, id, head, body.reference, previous)
         self._count += 1
         if previous:

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from store.bodies import BodyFiles
 from store.errors import LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
-from store.retention import Extent, RetentionSettings, discard, enforce, retain
+from store.retention import Extent, RetentionSettings, discard, enforce, keep_body, retain
 from store.segment import (
     SCRATCH_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -167,7 +167,12 @@ class FileLog:
         self.directory = directory
         self.settings = settings or LogSettings()
         self.counters = Counters()
-        self.bodies = BodyFiles(files, directory, keep_free=self.settings.segment_bytes)
+        self.bodies = BodyFiles(
+            files,
+            directory,
+            keep_free=self.settings.segment_bytes,
+            keep=self._keep_body if self.settings.retention.enabled else None,
+        )
         self.ready = 0
         self.spare_bytes = 0
         self.full = False
@@ -412,6 +417,11 @@ class FileLog:
     def _enforce(self) -> None:
         if self.settings.retention.enabled:
             enforce(self._files, self.directory, self.settings.retention, self._now())
+
+    def _keep_body(self, path: str) -> None:
+        """A large body is needed no more.  Raises OSError."""
+        keep_body(self._files, self.directory, path, self._now())
+        enforce(self._files, self.directory, self.settings.retention, self._now())
 
     # -- failure ---------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """Retention: segments that are no longer needed, kept for audits.
 
+Large bodies that such segments refer to are kept beside them, without a line in the manifest: what an audit asks of
+them, length and checksum, is in their records.
+
 A segment moves to `retention/date=YYYY-MM-DD/`, the UTC day on which it was created, and the manifest of that day says
 what is in it.  Two limits apply after each move, by age and by bytes; what exceeds them goes oldest first.  A day's
 directory goes with its last segment.
@@ -16,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from errno import ENOENT
 from itertools import pairwise, takewhile
 from typing import Final
 
@@ -122,6 +126,25 @@ def retain(files: Files, directory: str, segment: int, extent: Extent | None = N
     files.sync_dir(directory)
 
 
+def keep_body(files: Files, directory: str, path: str, now: int) -> None:
+    """Move a large body out of the journal, to the day on which it became needless.  Raises OSError.
+
+    So it stays at least as long as the segment with its message, which is kept under an earlier day or the same.
+    """
+    day = f"{directory}/{DIRECTORY}/{day_name(now)}"
+    files.make_dir(day)
+    files.rename(path, f"{day}/{path.rpartition('/')[2]}")
+    files.sync_dir(day)
+
+
+def find_body(files: Files, directory: str, name: str) -> str:
+    """Where a large body is kept.  Raises FileNotFoundError."""
+    for day, names in _days(files, directory).items():
+        if name in names:
+            return f"{day}/{name}"
+    raise FileNotFoundError(ENOENT, "it is not kept", name)
+
+
 def _gone_above(files: Files, directory: str, segment: int) -> list[range]:
     """Runs of segments that are nowhere, between this one and the oldest that is kept or the newest in the journal."""
     there = {number for number in map(segment_number, files.list_dir(directory)) if number > segment}
@@ -171,8 +194,8 @@ def discard(files: Files, directory: str, segment: int) -> None:
 
 
 def enforce(files: Files, directory: str, settings: RetentionSettings, now: int) -> None:
-    """Remove kept segments that are too old or too many.  Raises OSError."""
-    days = {day: [name for name in names if segment_number(name)] for day, names in _days(files, directory).items()}
+    """Remove kept segments, and large bodies, that are too old or too many.  Raises OSError."""
+    days = {day: [name for name in names if name != MANIFEST] for day, names in _days(files, directory).items()}
     sizes = {f"{day}/{name}": files.size(f"{day}/{name}") for day, names in days.items() for name in names}
     total = sum(sizes.values())
     oldest = _day(now - (settings.age_days + 1) * 86_400_000) if settings.age_days >= 0 else ""
@@ -195,6 +218,8 @@ def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest:
     lines = []
     for path in paths:
         day, _, name = path.rpartition("/")
+        if not segment_number(name):
+            continue
         lines.append(manifest.removed_line(segment_number(name), manifest.AGE if day in old else manifest.BYTES))
 
     def remove() -> None:

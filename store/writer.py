@@ -105,7 +105,7 @@ class Worker:
         if isinstance(item, Abort):
             self._log.bodies.abort(item.upload)
         else:
-            self._log.bodies.drop(item.ids)
+            self._log.bodies.drop(item)
 
     def _flush(self, batch: list[Entry]) -> int:
         if batch:

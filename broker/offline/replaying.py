@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from broker.engine.errors import InvalidSelector
@@ -30,6 +31,7 @@ from store.errors import BodyUnreadable
 from store.files import Files
 from store.reading import Segments
 from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
+from store.retention import find_body
 
 #: Reasons by which a message may have left its queue and be brought back; of those that were dropped or unroutable the
 #: journal has no more than a count.
@@ -120,7 +122,8 @@ class Replaying:
         self.found = Found()
         self._wanted = wanted
         self._source = Segments(files, directory)
-        bodies = to_read(BodyFiles(files, directory, keep_free=0))
+        find = partial(find_body, files, directory)
+        bodies = to_read(BodyFiles(files, directory, keep_free=0, find=find))
         self._stored = MessageReader({format.number: format for format in formats()}, bodies)
         self._decoder = decode.MessageDecoder()
         self._progress = progress

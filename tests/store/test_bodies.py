@@ -35,7 +35,7 @@ class Desk:
             elif isinstance(item, Abort):
                 self.disk.abort(item.upload)
             else:
-                self.disk.drop(item.ids)
+                self.disk.drop(item)
         self.bodies.collect()
 
     def upload(self, *parts: bytes, durable: bool = True) -> Upload:

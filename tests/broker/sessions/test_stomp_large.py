@@ -9,7 +9,7 @@ import pytest
 from broker.config import Config, load
 from broker.engine.bodies import PENDING_BYTES_MAX
 from store import repair
-from store.bodies import DIRECTORY
+from store.bodies import DIRECTORY, SUFFIX
 from store.errors import Corrupt
 from store.inspect import verify
 from tests.support.bodies import body_of
@@ -356,3 +356,40 @@ def test_purging_a_paged_queue_removes_the_files() -> None:
     assert broker.engine.purge(broker.engine.queue("q")) == 8
     broker.run()
     assert not files_of(broker)
+
+
+def kept_of(broker: SimBroker) -> list[str]:
+    """The files of bodies that are kept."""
+    return [path for path in broker.files.paths() if "/retention/" in path and path.endswith(SUFFIX)]
+
+
+@pytest.mark.parametrize("crash", [None, True])
+def test_with_retention_on_a_body_is_kept_after_its_message(crash: bool | None) -> None:
+    shipped = config()
+    retention = shipped.journal.retention.model_copy(update={"enabled": True, "max_bytes": 7000})
+    keeping = shipped.model_copy(update={"journal": shipped.journal.model_copy(update={"retention": retention})})
+    broker = SimBroker(keeping)
+    client = broker.connect()
+    client.confirmed("/queue/q", body())
+    client.send("/queue/q", body(4000), persistent="false")
+    late = broker.connect()
+    late.raw(b"SEND\ndestination:/queue/q\ncontent-length:5000\n\n" + body(2000))
+    client.subscribe("/queue/q", ack="auto")
+    if crash:
+        broker = broker.restart()
+    else:
+        late.drop()
+    assert not files_of(broker)
+    (path,) = kept_of(broker)
+    assert broker.files.read(path) == body()
+    broker.advance(86_400_000)
+    sender = broker.connect()
+    for n in (4001, 4002):
+        sender.confirmed("/queue/other", body(n))
+    sender.subscribe("/queue/other", ack="auto")
+    (path,) = kept_of(broker)
+    assert broker.files.read(path) == body(4002), "the limit in bytes counts bodies too, the oldest go first"
+    broker.advance(30 * 86_400_000)
+    sender.confirmed("/queue/other", body(4003))
+    (path,) = kept_of(broker)
+    assert broker.files.read(path) == body(4003)
