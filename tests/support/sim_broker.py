@@ -191,6 +191,11 @@ class SimBroker:
         """A client to be told when the broker stops."""
         self._clients.append(client)
 
+    def forget(self) -> None:
+        """What was reported, and the clients that have gone: a broker that runs for long should not be outgrown."""
+        self.reports.clear()
+        self._clients = [client for client in self._clients if not client.closed]
+
     def connect(self, version: str = "1.2", **headers: str) -> SimClient:
         """A client that is connected."""
         client = SimClient(self, version, self.number())

@@ -1,0 +1,214 @@
+"""The soak: does anything grow?  Simulated months in seconds, or a real broker under load for as long as one likes.
+
+Simulated: each hour messages come, are acknowledged, expire, fail and come back, are scheduled; a durable subscription
+and an MQTT session come and go.  After each day everything that was sent has left again, so nothing may be more than
+the day before: Python's objects, timers, segments, bytes on the disk.
+
+Real: producers and consumers over STOMP on a broker with small segments; its resident memory, open files and journal
+are looked at every few seconds, and a line is laid through what was seen after the warm-up.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.interop.client import Client, Lost, connected
+from tests.simulation.world import check_counters, small
+from tests.support.daemon import DaemonProcess, running
+from tests.support.mqtt_world import SimWorld
+from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.stomp_client import ServerFrame
+
+HOUR: Final = 3_600_000
+
+#: Days until nothing is made any more that stays: caches, the broker's own queues, segments to be cleaned.
+WARM_UP_DAYS: Final = 2
+
+_SETTINGS: Final[tuple[dict[str, object], ...]] = (
+    {"match": "soak.failing", "redelivery-delay": 600_000, "max-delivery-attempts": 3, "dead-letter-address": "Dead"},
+    {"match": "soak.brief", "expiry-address": "Late"},
+)
+
+
+@dataclass(slots=True)
+class Day:
+    """What there is at the end of a simulated day."""
+
+    objects: int
+    timers: int
+    segments: int
+    disk_bytes: int
+    last_id: int
+
+
+class _World(SimWorld):
+    """MQTT clients of a broker with very small segments, who are forgotten with each day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = SimBroker(small(*_SETTINGS, retained=False))
+
+    def forget(self) -> None:
+        """What the simulation alone keeps."""
+        self._carriers.clear()
+        self.broker.forget()
+        self.broker.files.history.clear()
+
+
+class Months:
+    """A simulated broker that is used for days."""
+
+    def __init__(self) -> None:
+        self.world = _World()
+        self.broker: SimBroker = self.world.broker
+        self.client: SimClient = self.broker.connect(**{"client-id": "soak"})
+        for queue in ("soak.plain", "soak.failing", "Dead", "Late"):
+            self.client.subscribe(f"/queue/{queue}", id=queue)
+        self.sent = 0
+
+    def day(self) -> Day:
+        """24 hours, and what is left of them."""
+        for hour in range(24):
+            self._hour(hour)
+        self.broker.advance(3 * HOUR)
+        self._settle()
+        assert all(queue.message_count == 0 for queue in self.broker.engine.router.queues.values())
+        check_counters(self.broker)
+        self.world.forget()
+        gc.collect()
+        core = self.broker.engine.core
+        return Day(
+            objects=len(gc.get_objects()),
+            timers=len(core.schedule) + len(core.expiries) + len(self.broker.engine.alarms),
+            segments=len(core.journal.space.segments),
+            disk_bytes=self.broker.files.used(),
+            last_id=core.journal.allocate_ids(1),
+        )
+
+    def _hour(self, hour: int) -> None:
+        now = self.broker.now
+        for n in range(8):
+            self._send("soak.plain", filler="x" * (n * 100))
+        self._send("soak.failing")
+        self._send("soak.brief", expires=str(now + HOUR // 2))
+        self._send("soak.plain", AMQ_SCHEDULED_TIME=str(now + 2 * HOUR))
+        if hour % 6 == 0:
+            session = self.world.connect(f"session-{hour}", expiry=3 * 3_600)
+            session.subscribe("soak/news", qos=1)
+            session.drop()
+            self.client.confirmed("/topic/soak.news", b"news")
+        self._settle()
+        self.broker.advance(HOUR)
+        self._settle()
+
+    def _send(self, queue: str, **headers: str) -> None:
+        self.sent += 1
+        self.client.confirmed(f"/queue/{queue}", b"%d" % self.sent, **headers)
+
+    def _settle(self) -> None:
+        """Acknowledge what came; what fails comes again, until it is dead."""
+        while messages := self.client.messages():
+            for message in messages:
+                self._answer(message)
+
+    def _answer(self, message: ServerFrame) -> None:
+        if message.headers["subscription"] == "soak.failing":
+            self.client.nack(message)
+        else:
+            self.client.ack(message)
+
+
+def grown(days: list[Day]) -> list[str]:
+    """What has grown after the warm-up, in sentences."""
+    first, last = days[WARM_UP_DAYS], days[-1]
+    wrong = []
+    for name, slack in (("objects", 200), ("timers", 2), ("segments", 2), ("disk_bytes", 3 * (32 << 10))):
+        before, after = getattr(first, name), getattr(last, name)
+        if after > before + slack:
+            wrong.append(f"{name}: {before} on day {WARM_UP_DAYS + 1}, {after} on day {len(days)}")
+    return wrong
+
+
+# -- a real broker -----------------------------------------------------------------------------------------------------
+
+REAL: Final = """
+[log]
+level = "warning"
+
+[journal]
+segment-size = "4MiB"
+reserve = "1MiB"
+
+[limits]
+body-bytes-max = "64KiB"
+transaction-bytes-max = "256KiB"
+"""
+
+
+@dataclass(slots=True)
+class Sample:
+    """One look at the broker: seconds since the start, bytes, open files."""
+
+    at: float
+    rss: int
+    files: int
+    journal: int
+
+
+@dataclass(slots=True)
+class Soaked:
+    """What a real soak saw."""
+
+    samples: list[Sample] = field(default_factory=list)
+    messages: int = 0
+
+    def slope(self, warm_up_s: float) -> float:
+        """Bytes of resident memory an hour: least squares over what was seen after the warm-up."""
+        seen = [(sample.at, sample.rss) for sample in self.samples if sample.at >= warm_up_s]
+        mean_at = sum(at for at, _ in seen) / len(seen)
+        mean = sum(rss for _, rss in seen) / len(seen)
+        spread = sum((at - mean_at) ** 2 for at, _ in seen)
+        return 3600 * sum((at - mean_at) * (rss - mean) for at, rss in seen) / spread
+
+
+def soak(directory: Path, seconds: float, *, look_s: float, tell: Callable[[Sample], None]) -> Soaked:
+    """Use a broker for so long: messages through two queues, a connection made and left with each hundred."""
+    done = Soaked()
+    with running(directory, REAL) as broker:
+        begun = last = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            with connected(broker.port) as client:
+                done.messages += _pass(client)
+            now = time.monotonic()
+            if now - last >= look_s:
+                last = now
+                done.samples.append(_look(broker, now - begun))
+                tell(done.samples[-1])
+        assert broker.stop() == 0
+    return done
+
+
+def _pass(client: Client) -> int:
+    count = 100
+    client.subscribe("/queue/soak", "client-individual")
+    for n in range(count):
+        client.put("/queue/soak", f"{n} " + "x" * 1_000, {"persistent": "true"})
+    for _ in range(count):
+        try:
+            client.ack(client.take())
+        except Lost as lost:
+            raise AssertionError("the broker hung up") from lost
+    client.leave()
+    return count
+
+
+def _look(broker: DaemonProcess, at: float) -> Sample:
+    journal = broker.data / "journal"
+    size = sum(path.stat().st_size for path in journal.iterdir() if path.is_file())
+    return Sample(at, broker.memory_bytes(), len(os.listdir(f"/proc/{broker.pid}/fd")), size)
