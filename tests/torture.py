@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tests.support.damage import KINDS, Whole, hurt
 from tests.support.torture import SCENES, Wrong, torture
 
 
@@ -23,14 +24,25 @@ from tests.support.torture import SCENES, Wrong, torture
 @click.option("--scene", "scenes", multiple=True, type=click.Choice(list(SCENES)), help="Only these.  [default: all]")
 @click.option("--disks", default=3, show_default=True, help="Copies of the disk before each operation.")
 @click.option("--short", is_flag=True, help="Journals of a few entries: most points a second.")
+@click.option("--every-byte", is_flag=True, help="Instead: every byte of a journal flipped, every beginning, ...")
 @click.option("--number", type=int, help="Only the one scene of this number, as a failure names it.")
 def main(
-    points: int, seed: int | None, scenes: tuple[str, ...], disks: int, *, short: bool, number: int | None
+    points: int,
+    seed: int | None,
+    scenes: tuple[str, ...],
+    disks: int,
+    *,
+    short: bool,
+    every_byte: bool,
+    number: int | None,
 ) -> None:
     """Let the power go at every disk operation of random workloads; exit status 1 and the reason when it costs any."""
     console = Console()
     chosen = scenes or tuple(SCENES)
     seed = randbits(32) if seed is None else seed
+    if every_byte:
+        _damage(console)
+        return
     like = f"--disks {disks}" + (" --short" if short else "")
     begun = process_time()
     try:
@@ -55,6 +67,17 @@ def main(
     total = sum(tried.values())
     console.print(f"{total:,} points, nothing lost, nothing back, nothing twice", style="green")
     console.print(f"{seconds:,.0f} s of CPU, {total / seconds:,.0f} points a second")
+
+
+def _damage(console: Console) -> None:
+    """Every wound that tests/support/damage.py knows, at every byte."""
+    whole = Whole()
+    console.print(f"a journal of {whole.nbytes:,} bytes in {len(whole.segments)} segments")
+    for kind in KINDS:
+        begun = process_time()
+        tried, told = hurt(whole, kind, stride=1 if kind in ("flipped", "cut") else 8, seed=1)
+        seconds = process_time() - begun
+        console.print(f"{kind}: {tried:,} wounds, {told:,} told, the others harmless; {seconds:,.0f} s of CPU")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ class Station:
         now: int = EPOCH,
         retention: RetentionSettings | None = None,
         start: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self.files = files
         self.now = now
@@ -83,7 +84,7 @@ class Station:
         self.queues: dict[int, str] = {}
         self.messages: dict[int, Held] = {}
         self.highest_id = 0
-        settings = LogSettings(segment_bytes=SEGMENT_BYTES, retention=retention or RetentionSettings())
+        settings = LogSettings(segment_bytes=segment_bytes, retention=retention or RetentionSettings())
         self.log = FileLog(files, DIRECTORY, settings, now=lambda: self.now)
         self.log.open()
         self.writer = InlineWriter(self.log, self._announce, self.failures.append)

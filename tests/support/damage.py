@@ -1,0 +1,150 @@
+"""Damage to a journal of a mebibyte: bytes flipped, segments cut, sectors zeroed or written to the wrong place.
+
+Each wound is looked at with the eyes of recovery: header, scan, what follows what, and for the newest segment what may
+be torn.  It has to be told, and no entry may be found that is not there; what a cut leaves of the newest segment may
+also be what a crash would have left, the entries up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
+
+from store.errors import Corrupt
+from store.record import RemovalReason
+from store.recovery import check_follows, torn_bytes
+from store.retention import RetentionSettings
+from store.segment import BadHeader, EntryHead, decode_header, scan, segment_number
+from tests.store.workload import Script, Station
+from tests.support.sim_files import SECTOR, SimFiles
+
+SEGMENT_BYTES: Final = 64 << 10
+SEGMENTS: Final = 20
+
+#: Of a wound: the segment, its new bytes, and what was done.
+Wound = tuple[int, bytes, str]
+
+
+class Whole:
+    """A journal that was closed in good order, and what is in it."""
+
+    def __init__(self, seed: int = 1) -> None:
+        files = SimFiles(seed)
+        station = Station(files, retention=RetentionSettings(enabled=True), segment_bytes=SEGMENT_BYTES)
+        script = Script(seed)
+        while station.journal.segment < SEGMENTS:
+            script.run(station, 40)
+            queue = next(iter(station.queues))
+            for id in station.on(queue)[20:]:
+                station.remove(queue, [id], RemovalReason.PURGED)
+        station.journal.close()
+        paths = [path for path in files.paths() if path.endswith(".journal")]
+        self.segments = {segment_number(path.rpartition("/")[2]): files.read(path) for path in paths}
+        self.newest = max(self.segments)
+        self.entries: dict[int, list[EntryHead]] = {}
+        self.positions: dict[int, int] = {}
+        for number, data in self.segments.items():
+            found = scan(data, decode_header(data))
+            assert not found.damage
+            self.entries[number] = found.entries
+            self.positions[number] = found.position
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(map(len, self.segments.values()))
+
+    def told(self, number: int, data: bytes) -> bool:
+        """Whether recovery tells that these bytes are not the segment; raises AssertionError for a wrong entry."""
+        if len(data) < 64:
+            return True  # no header
+        try:
+            header = decode_header(data)
+        except BadHeader:
+            return True
+        found = scan(data, header)
+        truth = self.entries[number]
+        assert found.entries == truth[: len(found.entries)], "an entry that is not there"
+        try:
+            if number == self.newest:
+                return torn_bytes("", data, header, found) > 0
+            check_follows("", number + 1, self.positions[number], number, found.position)
+        except Corrupt:
+            return True
+        return bool(found.damage)
+
+    def harmless(self, number: int, data: bytes) -> bool:
+        """Whether what is not told is no damage: nothing has changed, or a crash could have left it so.
+
+        That is the newest segment with its last entries never written: they are zeros, or not there.
+        """
+        whole = self.segments[number]
+        if data.rstrip(b"\0") == whole.rstrip(b"\0"):
+            return True
+        end = scan(data, decode_header(data)).end
+        return number == self.newest and data[:end] == whole[:end] and not any(data[end:])
+
+
+def flips(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
+    """Every byte, or each so many, becomes another."""
+    for number, data in whole.segments.items():
+        for at in range(random.randrange(stride), len(data), stride):
+            hurt = bytearray(data)
+            hurt[at] ^= random.randrange(1, 256)
+            yield number, bytes(hurt), f"byte {at}"
+
+
+def cuts(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
+    """Every beginning of a segment."""
+    for number, data in whole.segments.items():
+        for at in range(random.randrange(stride), len(data), stride):
+            yield number, data[:at], f"cut at {at}"
+
+
+def zeroed(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
+    """Every sector and every entry becomes zeros."""
+    for number, data in whole.segments.items():
+        places = [(at, at + SECTOR) for at in range(0, len(data), SECTOR)]
+        places += [(entry.offset, entry.end) for entry in whole.entries[number]]
+        for start, end in places[:: max(stride // SECTOR, 1)]:
+            end = min(end, len(data))
+            yield number, data[:start] + bytes(end - start) + data[end:], f"zeros from {start} to {end}"
+
+
+def misdirected(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
+    """A sector or an entry stands where another belongs, of this segment or of another one."""
+    for _ in range(whole.nbytes // stride):
+        number, other = random.choice(list(whole.segments)), random.choice(list(whole.segments))
+        data, source = whole.segments[number], whole.segments[other]
+        if random.random() < 0.5:
+            taken = random.randrange(0, max(len(source) - SECTOR, 1), SECTOR)
+            piece = source[taken : taken + SECTOR]
+            at = random.randrange(0, max(len(data) - SECTOR, 1), SECTOR)
+        else:
+            entry = random.choice(whole.entries[other])
+            piece = source[entry.offset : entry.end]
+            at = random.choice(whole.entries[number]).offset
+        hurt = data[:at] + piece + data[at + len(piece) :]
+        if hurt != data:
+            yield number, hurt, f"{len(piece)} bytes of segment {other} at {at}"
+
+
+KINDS: Final[dict[str, Callable[[Whole, int, Random], Iterator[Wound]]]] = {
+    "flipped": flips,
+    "cut": cuts,
+    "zeroed": zeroed,
+    "misdirected": misdirected,
+}
+
+
+def hurt(whole: Whole, kind: str, *, stride: int, seed: int) -> tuple[int, int]:
+    """All wounds of a kind: how many, and how many of them were told.  Raises AssertionError for one that was not."""
+    tried = told = 0
+    for number, data, what in KINDS[kind](whole, stride, Random(seed)):
+        tried += 1
+        if whole.told(number, data):
+            told += 1
+        else:
+            assert whole.harmless(number, data), f"segment {number}, {what}: nobody was told"
+    return tried, told
