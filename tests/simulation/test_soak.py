@@ -13,5 +13,5 @@ def test_nothing_grows_from_day_to_day() -> None:
 
 
 def test_growth_is_noticed() -> None:
-    days = [Day(100_000 + 1_000 * n, 5, 3, 1 << 20, n) for n in range(5)]
-    assert grown(days) == ["objects: 102000 on day 3, 104000 on day 5"]
+    days = [Day(100_000 + 2_000 * n, 5, 3, 1 << 20, n) for n in range(5)]
+    assert grown(days) == ["objects: 104000 on day 3, 108000 on day 5"]

@@ -490,16 +490,3 @@ def test_recovery_is_fast(tmp_path: Path) -> None:
     assert len(messages) == 50_000
     assert time.perf_counter() - started < 5
     log.close()
-
-
-def test_an_entry_goes_on_in_a_segment_that_is_nearly_full_while_there_is_no_other() -> None:
-    """What is added without asking is never refused: the segment grows."""
-    desk = Desk(SimFiles(capacity=4096 + 100), retry_ms=1000)
-    desk.start()
-    desk.send(3300)
-    desk.commit()
-    before = desk.journal.position
-    desk.send(200)
-    desk.commit()
-    assert (desk.journal.segment, desk.journal.position) == (1, before + 1)
-    assert desk.failures == []
