@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
 
+from crc32c import crc32c
+
+from store.errors import BodyUnreadable
+
 #: id, bytes, crc, reserved
 _REFERENCE: Final = Struct("<QQI4x")
 
@@ -71,4 +75,25 @@ class LargeBody:
 
     def whole(self) -> bytes:
         """All of it, in memory: for bodies known to be small enough.  Raises BodyUnreadable."""
-        return self.read(0, self.reference.nbytes)
+        checksum = Checksum(self)
+        data = self.read(0, self.reference.nbytes)
+        checksum.passed(data)
+        return data
+
+
+class Checksum:
+    """That of a body that is read from beginning to end, piece by piece: damage is told, and never passed on whole."""
+
+    __slots__ = ("_body", "_crc", "_left")
+
+    def __init__(self, body: LargeBody) -> None:
+        self._body = body
+        self._crc = 0
+        self._left = body.reference.nbytes
+
+    def passed(self, data: bytes) -> None:
+        """The next piece.  Raises BodyUnreadable at the last one if all of them are not what was written."""
+        self._crc = crc32c(data, self._crc)
+        self._left -= len(data)
+        if not self._left and self._crc != self._body.reference.crc:
+            raise BodyUnreadable(f"body {self._body.reference.id}", "its checksum is wrong: the file is damaged")

@@ -13,6 +13,7 @@ from broker.engine.core import Core
 from broker.engine.errors import DiskFull
 from broker.engine.message import LARGE_BODY_BYTES
 from store.bodies import Upload
+from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
 from store.errors import BodyUnreadable, JournalFull
 
@@ -30,14 +31,18 @@ class Unreadable(Exception):
 
 
 class Stream:
-    """A body that is read while it goes out; its file stays for as long."""
+    """A body that is read while it goes out; its file stays for as long.
 
-    __slots__ = ("_at", "_body", "_end")
+    `checksum` sees the pieces, of several streams that follow each other; one that reads all has its own.
+    """
 
-    def __init__(self, body: LargeBody, at: int = 0, end: int = -1) -> None:
+    __slots__ = ("_at", "_body", "_checksum", "_end")
+
+    def __init__(self, body: LargeBody, at: int = 0, end: int = -1, checksum: Checksum | None = None) -> None:
         self._body = body
         self._at = at
         self._end = len(body) if end < 0 else end
+        self._checksum = Checksum(body) if not at and self._end == len(body) else checksum
 
     @property
     def left(self) -> int:
@@ -45,8 +50,13 @@ class Stream:
         return self._end - self._at
 
     def read(self, nbytes: int = PIECE_BYTES) -> bytes:
-        """The next of them.  Raises Unreadable."""
-        piece = read(self._body, self._at, min(nbytes, self.left))
+        """The next of them.  Raises Unreadable, also before the last of a body that is not what it was."""
+        try:
+            piece = self._body.read(self._at, min(nbytes, self.left))
+            if self._checksum is not None:
+                self._checksum.passed(piece)
+        except BodyUnreadable as error:
+            raise _unreadable(error) from error
         self._at += len(piece)
         return piece
 
@@ -56,7 +66,19 @@ def read(body: LargeBody, offset: int, nbytes: int) -> bytes:
     try:
         return body.read(offset, nbytes)
     except BodyUnreadable as error:
-        raise Unreadable(f"the body of a message cannot be read: {error}") from error
+        raise _unreadable(error) from error
+
+
+def read_whole(body: LargeBody) -> bytes:
+    """All of a body.  Raises Unreadable."""
+    try:
+        return body.whole()
+    except BodyUnreadable as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: BodyUnreadable) -> Unreadable:
+    return Unreadable(f"the body of a message cannot be read: {error}")
 
 
 class Uploads:

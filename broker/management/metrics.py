@@ -154,6 +154,8 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"broker_journal_{name}", meaning, value=value)
         for name, value, meaning in (
             ("segments", len(journal.space.segments), "Segments that are needed."),
+            ("large_bodies", journal.bodies.count, "Large bodies in files of their own that messages need."),
+            ("large_body_bytes", journal.bodies.nbytes, "Bytes of the files of large bodies."),
             ("pending_bytes", journal.pending_bytes, "Bytes not yet durable."),
             ("full", not journal.accepting, "1 while the disk has no room for another message."),
         ):

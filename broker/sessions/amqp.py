@@ -201,7 +201,7 @@ class AmqpSession:
         for consumer in self.unsendable.bury():
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
-        if self.pulling.active and not self._stuffed:
+        if self.pulling.links and not self._stuffed:
             self._turn.enter()
             self.pulling.pull()
         if self._draining:
@@ -219,7 +219,7 @@ class AmqpSession:
         for link in sending:
             link.flushed()
         self._unflushed_bytes = 0
-        if self.pulling.ready:
+        if self.pulling.links and self.pulling.ready:
             self._turn.touch(self._outlet)
 
     def write_blocked(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from broker.engine.bodies import PIECE_BYTES, Stream, Unreadable
+from broker.engine.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.engine.message import Message
 from broker.engine.queue import DeliveryState
 from broker.sessions.amqp_format import AMQP_FORMAT
@@ -43,9 +43,10 @@ class LargeMessage:
     def sections(self) -> Iterator[tuple[bytes, Stream]]:
         """The body: what is to be written, and then what is to be read, one after the other."""
         body, most = self._body, self._most
+        checksum = Checksum(body)
         for at in range(0, len(body), most):
             end = min(at + most, len(body))
-            yield _DATA_32 + (end - at).to_bytes(4) if self._lead else b"", Stream(body, at, end)
+            yield _DATA_32 + (end - at).to_bytes(4) if self._lead else b"", Stream(body, at, end, checksum)
 
 
 class LargeOut:
@@ -93,15 +94,15 @@ class Pulling:
     """The links of a connection on which large messages are going out, each a piece at a time."""
 
     def __init__(self) -> None:
-        self._links: dict[Puller, None] = {}
+        self.links: dict[Puller, None] = {}
 
     def add(self, link: Puller) -> None:
         """A link has begun one."""
-        self._links[link] = None
+        self.links[link] = None
 
     def pull(self) -> None:
         """A piece of each for which there is room.  Those that are gone, or done, are forgotten."""
-        for link in list(self._links):
+        for link in list(self.links):
             large = link.large
             error: Unreadable | None = None
             if large is not None and large.room:
@@ -114,14 +115,9 @@ class Pulling:
                 link.large = None
                 link.large_out(large.message, error)
             if link.large is None:
-                self._links.pop(link, None)
-
-    @property
-    def active(self) -> bool:
-        """Whether there are any."""
-        return bool(self._links)
+                self.links.pop(link, None)
 
     @property
     def ready(self) -> bool:
         """Whether there is something to pull now."""
-        return any([link.large is not None and link.large.room for link in self._links])
+        return any([link.large is not None and link.large.room for link in self.links])

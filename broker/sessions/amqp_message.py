@@ -175,10 +175,8 @@ class Encoder:
         """
         payloads: list[bytes] = []
         refused: list[tuple[Message, str, bool]] = []
-        for at, message in enumerate(messages):
-            facts, body = message.facts, message.body
-            if not isinstance(body, bytes):
-                return payloads, refused, at
+        for message in messages:
+            facts = message.facts
             if facts is not self._facts:
                 self._facts = facts
                 self._header = first_header(facts.durable, facts.priority)
@@ -186,13 +184,18 @@ class Encoder:
             if (states and message.id in states) or facts.expiration:
                 header = _own_header(message, states, now)
             if facts.annotations or facts.format.number != AMQP_FORMAT:
+                if not isinstance(message.body, bytes):
+                    return payloads, refused, messages.index(message)
                 try:
                     payload = header + _rewritten(message)
                 except ConversionError as error:
                     refused.append((message, str(error), error.too_large))
                     continue
             else:
-                payload = header + message.head + body
+                try:
+                    payload = header + message.head + message.body  # type: ignore[operator]  # nearly always bytes
+                except TypeError:
+                    return payloads, refused, messages.index(message)
             if bytes_max is not None and len(payload) > bytes_max:
                 refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}", True))
                 continue

@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.engine.bodies import Unreadable, read
+from broker.engine.bodies import Unreadable, read_whole
 from broker.engine.message import RESERVED_PREFIXES, Message
 from broker.engine.notes import NOTIFICATIONS
 from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
@@ -181,7 +181,7 @@ def whole(message: Message) -> bytes:
             f"a body of {len(body)} bytes, and {CONVERTED_BYTES_MAX} can be converted", too_large=True
         )
     try:
-        return read(body, 0, len(body))
+        return read_whole(body)
     except Unreadable as error:
         raise ConversionError(str(error)) from error
 

@@ -70,6 +70,8 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_journal_entries_total",
             "broker_journal_records_total",
             "broker_journal_segments",
+            "broker_journal_large_bodies",
+            "broker_journal_large_body_bytes",
             "broker_journal_segments_trimmed_total",
             "broker_journal_copied_messages_total",
             "broker_journal_pending_bytes",

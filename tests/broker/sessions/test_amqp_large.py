@@ -255,12 +255,13 @@ def test_browsing() -> None:
     assert len(files_of(broker)) == 2
 
 
-def test_a_body_that_cannot_be_read_is_aborted() -> None:
+@pytest.mark.parametrize("damage", [body(300_000), body(400_000)[:-1] + b"?"])
+def test_a_body_that_cannot_be_read_is_aborted(damage: bytes) -> None:
     broker, client = started({"match": "q", "max-delivery-attempts": 1})
     link = client.sender("q", "queue")
     client.send(link, message(body(400_000)), message(body(10)))
     (path,) = files_of(broker)
-    broker.files.put(path, body(300_000))
+    broker.files.put(path, encode_section(DATA, damage))
     client.receiver("q")
     (delivery,) = client.take()
     assert data_of(delivery.payload) == body(10)

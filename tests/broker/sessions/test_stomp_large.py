@@ -272,12 +272,13 @@ def test_whoever_may_not_send_learns_it_before_the_body() -> None:
     assert not files_of(broker)
 
 
-def test_a_body_that_cannot_be_read_cuts_its_receiver_off() -> None:
+@pytest.mark.parametrize("damage", [b"", body()[:-1], body()[:-1] + b"?"])
+def test_a_body_that_cannot_be_read_cuts_its_receiver_off(damage: bytes) -> None:
     broker = SimBroker(config())
     client = broker.connect()
     client.confirmed("/queue/q", body())
     (path,) = files_of(broker)
-    broker.files.put(path, b"")
+    broker.files.put(path, damage)
     reader = broker.connect()
     reader.subscribe("/queue/q")
     assert reader.closed
