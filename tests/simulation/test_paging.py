@@ -1,4 +1,7 @@
-"""The random workload, and the one that crashes at every disk operation, with addresses that page early."""
+"""The random workload with addresses that page early, and disks that fail under one that pages everything.
+
+That the power goes at every disk operation of the latter is tried by tests.support.torture.
+"""
 
 from __future__ import annotations
 
@@ -60,20 +63,6 @@ def operations() -> int:
     assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
     assert any(line.startswith("read_range") for line in files.history), "it reads back what it paged"
     return files.operations
-
-
-def test_a_crash_at_every_operation_of_paging() -> None:
-    for at in range(1, operations() + 1, STRIDE):
-        files = SimFiles(at)
-        files.plan(at, Fault.CRASH)
-        oracle = attempt(files, crashing())
-        assert files.faults == 1
-        files.crash()
-        broker = restarted(files, crashing(), oracle)
-        client = broker.connect()
-        client.confirmed("/queue/orders", b"after")
-        oracle.must(b"after", "orders")
-        oracle.check(broker.restart())
 
 
 @pytest.mark.parametrize("sticky", [False, True])

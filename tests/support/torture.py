@@ -9,6 +9,7 @@ lose power again while they recover.
               definitions, cleaning of segments, with retention (limited, too) or without
     broker    a whole broker, codec to codec: transactions, dead letters, expiry, redelivery, subscriptions, retries,
               moves, a purge, with cleaning, with retention or without
+    paging    the same with addresses that page everything
     session   sessions and retained messages, copied forward by cleaning
     fault     the journal again: an operation fails (EIO, ENOSPC, a short write; once or from then on), then the power
 
@@ -26,7 +27,7 @@ from broker.config import Config
 from store.errors import JournalError
 from store.retention import RetentionSettings
 from tests.broker.engine.bench import Bench, EngineBroker
-from tests.simulation import session_work, test_crash
+from tests.simulation import session_work, test_crash, test_paging
 from tests.simulation.world import check_accounts
 from tests.store.workload import Oracle, Script, Station, reopened
 from tests.support.sim_broker import SimBroker
@@ -166,10 +167,14 @@ class BrokerScene(Scene):
 
     def __init__(self, number: int, disks: int, *, short: bool = False) -> None:
         super().__init__(number, disks, short=short)
-        config = test_crash.config(retained=bool(number % 2))
+        config = self.settings(retained=bool(number % 2))
         journal = config.journal.model_copy(update={"segment_size": self.random.choice((6 << 10, 8 << 10, 20 << 10))})
         self.config: Config = config.model_copy(update={"journal": journal})
         self.oracle = test_crash.Oracle()
+
+    def settings(self, *, retained: bool) -> Config:
+        """The configuration, but for the size of segments."""
+        return test_crash.config(retained=retained)
 
     def run(self) -> None:
         broker = SimBroker(self.config, files=self.files)
@@ -191,6 +196,16 @@ class BrokerScene(Scene):
             broker.connect().confirmed("/queue/orders", b"after")
             again = broker.restart()
             assert b"after" in {m.body for m, _ in again.engine.browse(again.engine.queue("orders"))}
+
+
+class PagingScene(BrokerScene):
+    """See the module."""
+
+    name = "paging"
+
+    def settings(self, *, retained: bool) -> Config:
+        """See BrokerScene."""
+        return test_paging.crashing(retained=retained)
 
 
 class SessionScene(Scene):
@@ -232,7 +247,7 @@ class SessionScene(Scene):
 
 
 SCENES: Final[dict[str, type[Scene]]] = {
-    scene.name: scene for scene in (JournalScene, FaultScene, BrokerScene, SessionScene)
+    scene.name: scene for scene in (JournalScene, FaultScene, BrokerScene, PagingScene, SessionScene)
 }
 
 
