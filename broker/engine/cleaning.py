@@ -140,7 +140,7 @@ class Cleaner:
             queue = round.queues.pop()
             if queue.deleted:
                 continue
-            older = queue.older(round.bound)
+            older = queue.older(round.bound) + carry.kept(queue)
             for message in older:
                 if message.segment == round.segment:
                     found = round.found.get(id(message))

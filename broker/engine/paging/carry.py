@@ -35,6 +35,12 @@ def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
     return found
 
 
+def kept(queue: Queue) -> list[Message]:
+    """The messages of a queue's tail that are in memory and have no place there: they are cleaned like others."""
+    chunks = () if queue.tail is None else queue.tail.chunks()
+    return [m for chunk in chunks if chunk.kept for row, m in chunk.kept.items() if not chunk.segments[row]]
+
+
 def size_of(chunk: Chunk, rows: list[int]) -> int:
     """Bytes of the rows' records."""
     return sum([chunk.sizes[row] for row in rows])

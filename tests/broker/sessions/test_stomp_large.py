@@ -346,6 +346,25 @@ def test_large_messages_keep_their_place_on_an_address_that_pages(crash: bool | 
     assert not files_of(broker)
 
 
+def test_cleaning_writes_them_anew_there_too() -> None:
+    broker = SimBroker(config({"match": "q", "max-size-messages": 1, "address-full-policy": "PAGE"}))
+    client = broker.connect()
+    sent = [b"1", body(1001), b"3", body(1003)]
+    for data in sent:
+        client.confirmed("/queue/q", data)
+    broker = broker.restart()
+    space = broker.engine.core.journal.space
+    first = space.segments[0]
+    broker.parts.turn.enter()
+    assert broker.engine.cleaner.whole(first) == 4
+    broker.run()
+    assert space.live(first) == 0
+    broker = broker.restart()
+    client = broker.connect()
+    client.subscribe("/queue/q", ack="auto")
+    assert client.bodies() == sent
+
+
 def test_purging_a_paged_queue_removes_the_files() -> None:
     broker = SimBroker(config({"match": "q", "max-size-messages": 1, "address-full-policy": "PAGE"}))
     client = broker.connect()
