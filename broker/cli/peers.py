@@ -55,12 +55,12 @@ def consumer() -> None:
 @remote_options
 @output_option
 def list_consumers(output: OutputFormat, **where: Any) -> None:
-    """List all consumers."""
+    """List all consumers; one that is paused cannot take anything now: its client is slow, or away for a while."""
     consumers = list(connect(**where).listed("consumers"))
     if output == "json":
         print_json(consumers)
         return
-    columns = ["id", "queue", "client_id", "user", "remote", "ack_mode", "unacknowledged", "selector"]
+    columns = ["id", "queue", "client_id", "user", "remote", "ack_mode", "unacknowledged", "paused", "selector"]
     print_table(columns, [[each[column] for column in columns] for each in consumers], right=["id", "unacknowledged"])
 
 

@@ -45,6 +45,11 @@ def find_address(router: Router, name: str) -> Address:
     return address
 
 
+def is_own(router: Router, address: Address) -> bool:
+    """Whether the broker has an address for itself."""
+    return router.is_internal(address.name) or any(queue.internal for queue in address.queues)
+
+
 def make_address(router: Router, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
     """An address that does not exist yet; without routing types it has its settings' default one.
 

@@ -80,7 +80,8 @@ class AddressCalls:
         """A page of the addresses that the caller manages, by name; the broker's own only if they are asked for."""
         page, size = page_of(request)
         addresses, internal = self._router.addresses, flag_of(request, "internal")
-        places = [(name, "") for name in self._names.addresses() if internal or not self._router.is_internal(name)]
+        names = self._names.addresses()
+        places = [(name, "") for name in names if internal or not operators.is_own(self._router, addresses[name])]
         names = [name for name, _ in await managed(access_of(request), places) if name in addresses]
         shown = [address_counts(addresses[name]) for name in names[(page - 1) * size : page * size]]
         return JSONResponse({"addresses": shown, "page": page, "size": size, "total": len(names)})
@@ -188,7 +189,7 @@ def address_view(router: Router, address: Address) -> Json:
     diverts = [] if handling is None else [*handling.exclusive, *handling.others]
     return address_counts(address) | {
         "id": address.id,
-        "internal": router.is_internal(address.name),
+        "internal": operators.is_own(router, address),
         "stopped_producers": len(address.blocked),
         "queue_names": [queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
         "divert_names": sorted(divert.name for divert in diverts),

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker.engine.message import Message
 from tests.broker.management.harness import Client, TestBroker, serve
 
 ADDRESSES = "/api/v1/addresses"
@@ -128,6 +129,13 @@ def test_what_is_refused(tmp_path: Path, method: str, path: str, status: int, de
     serve(tmp_path, check)
 
 
+class Keeper:
+    """A part of the broker that has a queue for itself."""
+
+    def expired(self, message: Message) -> None:
+        """See queue.Keeper."""
+
+
 def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.turn.enter()
@@ -136,5 +144,9 @@ def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
         assert answer.status == 400
         assert (await client.get(ADDRESSES))["total"] == 0
         assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 1
+        broker.queue("kept").keeper = Keeper()
+        assert (await client.get(ADDRESSES))["total"] == 0
+        assert (await client.get(f"{ADDRESSES}/kept"))["internal"]
+        assert (await client.call("DELETE", f"{ADDRESSES}/kept?force=true")).status == 409
 
     serve(tmp_path, check)
