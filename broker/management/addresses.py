@@ -80,10 +80,11 @@ class AddressCalls:
         """A page of the addresses that the caller manages, by name; the broker's own only if they are asked for."""
         page, size = page_of(request)
         addresses, internal = self._router.addresses, flag_of(request, "internal")
-        names = self._names.addresses()
-        places = [(name, "") for name in names if internal or not operators.is_own(self._router, addresses[name])]
-        names = [name for name, _ in await managed(access_of(request), places) if name in addresses]
-        shown = [address_counts(addresses[name]) for name in names[(page - 1) * size : page * size]]
+        every = self._names.addresses(internal=internal)
+        names = await managed(access_of(request), every, lambda name: (name, ""))
+        shown = [
+            address_counts(addresses[name]) for name in names[(page - 1) * size : page * size] if name in addresses
+        ]
         return JSONResponse({"addresses": shown, "page": page, "size": size, "total": len(names)})
 
     async def show(self, request: Request) -> Response:

@@ -160,12 +160,12 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
         require_queue(access, engine, name)
 
 
-async def managed(access: Access, places: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Of addresses and queues, those that the caller manages; a queue is empty for an address as such.
+async def managed(access: Access, names: list[str], place: Callable[[str], tuple[str, str]]) -> list[str]:
+    """Of names those that the caller manages; `place` is the address and the queue (empty for an address as such).
 
     It may take a while, in which some of them can go.
     """
     if access.everywhere(Permission.MANAGE):
-        return places
-    chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, places)
-    return [place for place, manages in zip(places, chosen, strict=True) if manages]
+        return names
+    chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, [place(name) for name in names])
+    return [name for name, manages in zip(names, chosen, strict=True) if manages]

@@ -1,51 +1,55 @@
 """The names of all queues and addresses in their order, for lists that are asked for page by page.
 
 Sorting 100,000 takes 40 ms, in which nobody else is served: they are sorted when somebody asks, and kept until a queue
-or an address comes or goes.
+or an address comes or goes.  What is the broker's own is so from the moment when it is made.
 """
 
 from __future__ import annotations
 
 from broker.engine.address import Address
+from broker.engine.operators import is_own
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
 
 class Names:
-    """A Watcher of the router."""
+    """A Watcher of the router.  The lists are not to be changed."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._queues: list[str] | None = None
-        self._addresses: list[str] | None = None
+        self._queues: dict[bool, list[str]] = {}  # by whether the broker's own are among them
+        self._addresses: dict[bool, list[str]] = {}
         router.watchers.append(self)
 
-    def queues(self) -> list[str]:
-        """All queues.  Not to be changed."""
-        if self._queues is None:
-            self._queues = sorted(self._router.queues)
-        return self._queues
+    def queues(self, *, internal: bool = False) -> list[str]:
+        """All queues; with `internal` also the broker's own."""
+        if internal not in self._queues:
+            queues = self._router.queues
+            self._queues[internal] = sorted(name for name, queue in queues.items() if internal or not queue.internal)
+        return self._queues[internal]
 
-    def addresses(self) -> list[str]:
-        """All addresses.  Not to be changed."""
-        if self._addresses is None:
-            self._addresses = sorted(self._router.addresses)
-        return self._addresses
+    def addresses(self, *, internal: bool = False) -> list[str]:
+        """All addresses; with `internal` also the broker's own."""
+        if internal not in self._addresses:
+            router = self._router
+            every = router.addresses.items()
+            self._addresses[internal] = sorted(name for name, each in every if internal or not is_own(router, each))
+        return self._addresses[internal]
 
     # -- what the router tells -------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         """See Watcher."""
-        self._addresses = None
+        self._addresses.clear()
 
     def address_gone(self, address: Address) -> None:
         """See Watcher."""
-        self._addresses = None
+        self._addresses.clear()
 
     def queue_made(self, queue: Queue) -> None:
         """See Watcher."""
-        self._queues = None
+        self._queues.clear()
 
     def queue_gone(self, queue: Queue) -> None:
         """See Watcher."""
-        self._queues = None
+        self._queues.clear()

@@ -69,8 +69,8 @@ class PeerCalls:
         """A page of the consumers of the queues that the caller manages."""
         page, size = page_of(request)
         everybody = [each for queue in self._broker.engine.router.queues.values() for each in queue.consumers]
-        places = dict.fromkeys((each.queue.address.name, each.queue.name) for each in everybody)
-        managing = {name for _, name in await managed(access_of(request), list(places))}
+        queues = {each.queue.name: each.queue for each in everybody}
+        managing = set(await managed(access_of(request), list(queues), lambda name: (queues[name].address.name, name)))
         chosen = [each for each in everybody if each.queue.name in managing and not each.closed]
         chosen.sort(key=lambda each: each.id)
         shown = [_consumer(each) for each in chosen[(page - 1) * size : page * size]]

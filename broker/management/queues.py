@@ -110,10 +110,9 @@ class QueueCalls:
         """A page of the queues that the caller manages, by name; the broker's own only if they are asked for."""
         page, size = page_of(request)
         queues, internal = self._engine.router.queues, flag_of(request, "internal")
-        named = [queues[name] for name in self._names.queues()]
-        places = [(queue.address.name, queue.name) for queue in named if internal or not queue.internal]
-        names = [name for _, name in await managed(access_of(request), places) if name in queues]
-        shown = [queue_counts(queues[name]) for name in names[(page - 1) * size : page * size]]
+        every = self._names.queues(internal=internal)
+        names = await managed(access_of(request), every, lambda name: (queues[name].address.name, name))
+        shown = [queue_counts(queues[name]) for name in names[(page - 1) * size : page * size] if name in queues]
         return JSONResponse({"queues": shown, "page": page, "size": size, "total": len(names)})
 
     async def show(self, request: Request) -> Response:

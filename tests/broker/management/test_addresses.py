@@ -146,6 +146,7 @@ def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
         assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 1
         broker.queue("kept").keeper = Keeper()
         assert (await client.get(ADDRESSES))["total"] == 0
+        assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 2
         assert (await client.get(f"{ADDRESSES}/kept"))["internal"]
         assert (await client.call("DELETE", f"{ADDRESSES}/kept?force=true")).status == 409
 
