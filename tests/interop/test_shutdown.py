@@ -27,6 +27,9 @@ STRACE = shutil.which("strace")
 #: The sync that fails: some belong to the start, the others to messages.
 FAILING_SYNC = 12
 
+#: How long it may take to end after that, in seconds: a second, and what a machine with other work needs under strace.
+ENDED_S = 5.0
+
 
 def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
@@ -114,7 +117,7 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     """P1 when the disk fails: no receipt for what could not be synced, and no second try."""
     assert STRACE is not None
     trace = tmp_path / "trace"
-    strace = [STRACE, "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
+    strace = [STRACE, "-f", "-ttt", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
     strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]
     with running(tmp_path, wrapper=strace) as broker:
         with peer(broker.port) as sender:
@@ -125,10 +128,21 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
             assert confirmed < FAILING_SYNC
         assert broker.wait() == 74
         assert "journal.failed" in broker.log
-        syncs = re.findall(r"fdatasync\(.*= (.+)", trace.read_text())
+        traced = trace.read_text()
+        print(f"{ended_after(traced):.3f} s from the failed sync to the end")  # of an idle machine: some hundredths
+        assert ended_after(traced) < ENDED_S
+        syncs = re.findall(r"fdatasync\(.*= (.+)", traced)
         assert [sync for sync in syncs if "EIO" in sync] == syncs[-1:], "a failed sync is never tried again"
     with running(tmp_path) as broker:
         assert broker.queue("q")["messages"] >= confirmed
+
+
+def ended_after(trace: str) -> float:
+    """Seconds from the sync that failed to the end of the process."""
+    failed = re.search(r"^\d+ +([\d.]+) .*EIO", trace, re.MULTILINE)
+    ends = re.findall(r"^\d+ +([\d.]+) \+\+\+ exited with 74", trace, re.MULTILINE)
+    assert failed is not None
+    return float(ends[-1]) - float(failed[1])
 
 
 def send_one(sender: Peer, number: int) -> bool:
