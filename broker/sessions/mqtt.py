@@ -19,7 +19,7 @@ from broker.engine.errors import EngineError
 from broker.sessions import mqtt_connect, mqtt_sys
 from broker.sessions.login import Peer
 from broker.sessions.mqtt_delivery import Publishing
-from broker.sessions.mqtt_publish import DROPPED_SILENTLY, Publisher, Refused, answers
+from broker.sessions.mqtt_publish import DROPPED_SILENTLY, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt_render import Renderer
 from broker.sessions.mqtt_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
@@ -383,7 +383,7 @@ class MqttSession:
         assert publisher is not None
         self._traffic.received += len(run.topics)
         if not run.qos:
-            for refused in publisher.publish(run).values():
+            for refused in dict.fromkeys(publisher.publish(run).values()):
                 if refused is not None:
                     self._report_dropped(refused)
         else:
@@ -395,7 +395,7 @@ class MqttSession:
             if not outcomes:
                 self._owed.append(Ack(kind, run.packet_ids))
             else:
-                self._answer(kind, run, outcomes, repeated)
+                self._answer(kind, run, outcomes)
         if publisher.blocked:
             publisher.blocked = False
             self._block()
@@ -406,17 +406,17 @@ class MqttSession:
             "mqtt.publish_dropped", connection=self._id, remote=self._remote, message=refused.sentence
         )
 
-    def _answer(self, kind: PacketType, run: Publish, outcomes: dict[str, Refused | None], repeated: list[int]) -> None:
+    def _answer(self, kind: PacketType, run: Publish, outcomes: Outcomes) -> None:
         """Some of a run were refused, or found nobody.  Raises MqttError where a client cannot be told."""
         if self.codec.version != V5:
-            for refused in outcomes.values():
+            for refused in dict.fromkeys(outcomes.values()):
                 if refused is not None:
                     self._report_dropped(refused)
                     if refused.reason not in DROPPED_SILENTLY:
                         raise MqttError(refused.reason, refused.sentence)
             self._owed.append(Ack(kind, run.packet_ids))
         else:
-            self._owed += answers(kind, run, outcomes, set(repeated))
+            self._owed += answers(kind, run, outcomes)
 
     def _block(self) -> None:
         if not self._blocked:

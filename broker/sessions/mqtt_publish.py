@@ -2,8 +2,8 @@
 
 The packets of one read that agree in QoS, RETAIN and properties are published together, a topic's at once, unless some
 queue gets messages of several of the topics.  Then all go in turn: MQTT demands order for each topic only (4.6), but
-who subscribes with a wildcard counts on the order of a publisher, as Sparkplug's sequence numbers do.  Each topic gets
-one reason code, since what the engine refuses it refuses for an address.
+who subscribes with a wildcard counts on the order of a publisher, as Sparkplug's sequence numbers do.  What goes to
+the engine at once gets one reason code.
 
 The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
 there is either both or neither, so that a repeated PUBLISH is never a second message.
@@ -45,13 +45,17 @@ Noted = Callable[[list[int]], None]
 
 
 class Refused:
-    """Why a topic's messages were not taken, in a code and a sentence."""
+    """Why messages were not taken, in a code and a sentence."""
 
     __slots__ = ("reason", "sentence")
 
     def __init__(self, reason: ReasonCode, sentence: str) -> None:
         self.reason = reason
         self.sentence = sentence
+
+
+#: By the place of a message in its run; None: it was taken, and nobody has subscribed.
+Outcomes = dict[int, Refused | None]
 
 
 class Publisher:
@@ -69,27 +73,25 @@ class Publisher:
         self._version = access.version  # of the permissions by which the addresses were found
         self._addresses: dict[str, Address] = {}
 
-    def publish(
-        self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None
-    ) -> dict[str, Refused | None]:
-        """Publish a run but for its `repeated` positions; the topics of which messages were not taken or had no takers.
+    def publish(self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None) -> Outcomes:
+        """Publish a run but for its `repeated` places; the places of messages that were not taken or had no takers.
 
-        A topic whose messages found no subscriber has None.  `noted` gets the packet identifiers of each topic's
-        messages once they are published.
+        A message that found no subscriber has None.  `noted` gets packet identifiers as soon as their messages are
+        published.
         """
         topics, payloads = run.topics, run.payloads
         first = topics[0]
-        outcomes: dict[str, Refused | None] = {}
+        outcomes: Outcomes = {}
         if len(topics) == 1 or topics.count(first) == len(topics):
+            places: Sequence[int] = range(len(topics))
             if repeated:
-                payloads = _without(payloads, repeated)
+                places = _without(places, repeated)
+                payloads = [payloads[at] for at in places]
             if payloads:
-                ids = _without(run.packet_ids, repeated) if repeated else run.packet_ids
-                self._publish(run, first, payloads, ids, noted, outcomes)
+                self._publish(run, first, places, payloads, noted, outcomes)
             return outcomes
         for topic, places in self._parts(topics, set(repeated)):
-            ids = [] if noted is None else [run.packet_ids[at] for at in places]
-            self._publish(run, topic, [payloads[at] for at in places], ids, noted, outcomes)
+            self._publish(run, topic, places, [payloads[at] for at in places], noted, outcomes)
         return outcomes
 
     def _parts(self, topics: Sequence[str], left: set[int]) -> Iterable[tuple[str, list[int]]]:
@@ -124,20 +126,20 @@ class Publisher:
         self,
         run: Publish,
         topic: str,
+        places: Sequence[int],
         payloads: list[bytes],
-        ids: list[int],
         noted: Noted | None,
-        outcomes: dict[str, Refused | None],
+        outcomes: Outcomes,
     ) -> None:
         try:
             taken = self.send(topic, payloads, run.qos, run.retain, run.properties)
         except EngineError as error:
-            outcomes[topic] = Refused(refusal(error), str(error))
+            outcomes.update(dict.fromkeys(places, Refused(refusal(error), str(error))))
             return
         if noted is not None:
-            noted(ids)
+            noted([run.packet_ids[at] for at in places])
         if not taken:
-            outcomes[topic] = None
+            outcomes.update(dict.fromkeys(places))
 
     def send(self, topic: str, payloads: list[bytes], qos: int, retain: bool, properties: Properties) -> int:
         """Publish messages on one topic, and return how many found a queue.  Raises EngineError."""
@@ -212,14 +214,11 @@ class Publisher:
         return address
 
 
-def answers(kind: PacketType, run: Publish, outcomes: dict[str, Refused | None], repeated: set[int]) -> Iterator[Ack]:
+def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:
     """PUBACKs or PUBRECs of 5.0 for a run, in its order, of which some are not plain."""
 
     def outcome(at: int) -> Refused | int:
-        topic = run.topics[at]
-        if at in repeated or topic not in outcomes:
-            return 0
-        return outcomes[topic] or ReasonCode.NO_MATCHING_SUBSCRIBERS
+        return (outcomes[at] or ReasonCode.NO_MATCHING_SUBSCRIBERS) if at in outcomes else 0
 
     for said, group in groupby(range(len(run.topics)), outcome):
         ids = [run.packet_ids[at] for at in group]
@@ -229,6 +228,6 @@ def answers(kind: PacketType, run: Publish, outcomes: dict[str, Refused | None],
             yield Ack(kind, ids, said)
 
 
-def _without(items: list[T], places: Sequence[int]) -> list[T]:
+def _without(items: Sequence[T], places: Sequence[int]) -> list[T]:
     left = set(places)
     return [item for at, item in enumerate(items) if at not in left]

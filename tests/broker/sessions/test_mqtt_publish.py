@@ -112,6 +112,26 @@ def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list
     assert client.payloads() == [payload for topic, payload in sent if topic in topics]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
+    """What was taken before is not refused."""
+    sim = SimWorld(configured(FULL))
+    keeper(sim, "+")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    topics = ["full", "left", "full", "left", "full", "full", "left"] * 2
+    for number, topic in enumerate(topics):
+        PublishHead(V5, topic, qos=qos).encode(wire, [bytes([number]) * 600], [number + 1])
+    client.raw(b"".join(wire))
+    answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    taken = [number - 1 for number, code in answers if not code]
+    refused = [number - 1 for number, code in answers if code == 0x97]
+    assert {topics[number] for number in refused} == {"full"}
+    assert topics[taken[0]] == "full"
+    assert sorted(taken + refused) == list(range(len(topics)))
+    assert sorted(body[0] for _, body in kept(sim)) == taken
+
+
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
     keeper(sim, "full")
