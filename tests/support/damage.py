@@ -63,6 +63,8 @@ class Whole:
             header = decode_header(data)
         except BadHeader:
             return True
+        if header.number != number:
+            return True
         found = scan(data, header)
         truth = self.entries[number]
         assert found.entries == truth[: len(found.entries)], "an entry that is not there"
