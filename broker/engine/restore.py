@@ -205,7 +205,6 @@ class Fold:
         for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
             table.pop(id, None)
         self.places.pop(id, None)
-        self._placed_facts = b""
 
     def _divert(self, segment: int, buffer: bytes, offset: int) -> None:
         definition = decode.decode_definition(buffer, offset)
