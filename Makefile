@@ -44,6 +44,10 @@ fuzz: $(TESTING)
 torture: $(TESTING)
 	$(BIN)/python -m tests.torture --points 1000000
 
+# What those cost who connect and never log in, and whether clients get in among them.
+strangers: $(TESTING)
+	$(BIN)/python -m tests.strangers
+
 # The tests with real clients, also the one in Rust, whose packages take some minutes to compile.
 interop: $(TESTING)
 	cd tests/interop/rust && cargo build

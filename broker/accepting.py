@@ -75,7 +75,11 @@ class Accepting:
         """`most`: bytes of one message."""
 
         def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return WebSocketSession({subprotocol: _bound(make, outlet, number, peer)}, message_bytes_max=most)
+            return WebSocketSession(
+                {subprotocol: _bound(make, outlet, number, peer)},
+                message_bytes_max=most,
+                stranger_bytes_max=self._config.limits.connect_bytes_max,
+            )
 
         return wrapped
 
@@ -83,7 +87,11 @@ class Accepting:
         most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max
 
         def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return StompWebSocketSession(_bound(make, outlet, number, peer), message_bytes_max=most)
+            return StompWebSocketSession(
+                _bound(make, outlet, number, peer),
+                message_bytes_max=most,
+                stranger_bytes_max=self._config.limits.connect_bytes_max,
+            )
 
         return wrapped
 

@@ -91,8 +91,8 @@ class JournalSection(Section):
 class LimitsSection(Section):
     """What one client can cost, so that bad input costs its sender and nobody else."""
 
-    connect_bytes_max: Annotated[Bytes, Field(ge=1024)] = 16 << 10
-    """Bytes of the first frame, all that is kept for somebody who has not logged in."""
+    connect_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 10
+    """Bytes of the first frame: with what a connection itself takes, a stranger costs 16 KiB; long tokens need more."""
     header_count_max: Count = 256
     """Headers of one frame: applications use some tens."""
     header_line_bytes_max: Annotated[Bytes, Field(ge=256)] = 16 << 10

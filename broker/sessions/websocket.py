@@ -24,7 +24,12 @@ from broker.sessions.wrapping import WrappingSession
 MakeSession = Callable[[], Session]
 
 #: Bytes of the request that opens a WebSocket: browsers send one or two KiB, with cookies some more.
-REQUEST_BYTES_MAX: Final = 16 << 10
+REQUEST_BYTES_MAX: Final = 10 << 10
+
+#: Bytes of a message until its sender has logged in, beyond those of the first frame: for what a client sends with it.
+STRANGER_BYTES_MORE: Final = 2 << 10
+
+_END_OF_REQUEST: Final = b"\r\n\r\n"
 
 _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 
@@ -32,32 +37,40 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 class WebSocketSession(WrappingSession):
     """A session that answers the handshake and then carries another.
 
-    `offered` gives what to make for each subprotocol, best first.  `message_bytes_max` bounds one message.
+    `offered` gives what to make for each subprotocol, best first.  `message_bytes_max` bounds one message,
+    `stranger_bytes_max` one of somebody who has not logged in: the library keeps a frame until it is whole.
     """
 
     takes_text = False  # whether text messages are bytes too
     bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
 
-    def __init__(self, offered: Mapping[str, MakeSession], *, message_bytes_max: int) -> None:
+    def __init__(self, offered: Mapping[str, MakeSession], *, message_bytes_max: int, stranger_bytes_max: int) -> None:
         super().__init__()
         self._offered = offered
         self._ws = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in offered],
             select_subprotocol=_one_or_none if self.bare else None,
-            max_size=message_bytes_max,
+            max_size=min(message_bytes_max, stranger_bytes_max + STRANGER_BYTES_MORE),
             logger=_SILENT,
         )
-        self._handshake_bytes = 0
+        self._message_bytes_max = message_bytes_max
+        self._request = b""  # until it is whole: parsed, it takes twice as much
 
     def receive_data(self, data: bytes) -> None:
         """Bytes from the peer: a request, then messages."""
         if self.ended:
             return
         if self.inner is None:
-            self._handshake_bytes += len(data)
-            if self._handshake_bytes > REQUEST_BYTES_MAX:
+            data = self._request + data
+            end = data.find(_END_OF_REQUEST)
+            self._request = data if end < 0 else b""
+            if (len(data) if end < 0 else end) > REQUEST_BYTES_MAX:
                 self.ended = True  # whoever needs more for a request is told nothing
+                self._request = b""
+            if end < 0 or self.ended:
                 return
+        elif self.inner.established:
+            self._ws.max_message_size = self._message_bytes_max
         self._ws.receive_data(data)
         self._process()
 

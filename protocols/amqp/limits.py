@@ -14,7 +14,7 @@ class Limits:
     frame_bytes_max: int = 128 << 10
     #: Bytes of a SASL frame and of OPEN: all that is kept for somebody who has not logged in.  The specification says
     #: 512, but tokens and the properties of some clients' OPEN are longer.
-    handshake_bytes_max: int = 16 << 10
+    handshake_bytes_max: int = 8 << 10
     #: Challenges and responses of one SASL exchange.  SCRAM needs two.
     sasl_rounds_max: int = 8
     #: Highest channel number, announced as channel-max: one less than the sessions of one connection.  Connection pools

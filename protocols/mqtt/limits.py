@@ -22,7 +22,7 @@ class Limits:
     packet_bytes_max: int = (10 << 20) + (64 << 10)
     #: Bytes of a packet before the client has been let in: all that is kept for a stranger.  The largest passwords,
     #: which are tokens, fit several times.
-    connect_bytes_max: int = 16 << 10
+    connect_bytes_max: int = 8 << 10
     #: Bytes of a client identifier.  It becomes a part of queue names; the cloud brokers allow 128 characters.
     client_id_bytes_max: int = 256
     #: Bytes of a topic name or topic filter.  It becomes an address, whose name may have as many.

@@ -21,4 +21,4 @@ class Limits:
     #: `body_bytes_max`: it comes in parts.
     whole_bytes_max: int = 10 << 20
     #: Bytes of the whole first frame with its NUL: all that is kept for somebody who has not logged in.
-    connect_bytes_max: int = 16 << 10
+    connect_bytes_max: int = 8 << 10

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,20 +183,3 @@ def test_a_key_that_others_can_read_is_refused_and_the_old_one_stays(secured: Se
     secured.broker.await_log("chmod 600")
     key.chmod(0o600)
     assert b"CONNECTED" in secured.greeted(secured.authority.client(), b"login:bob\npasscode:secret\n")
-
-
-def test_those_who_never_finish_keep_nobody_waiting(secured: Secured) -> None:
-    """A short form of the storm of 2,000 slow and 10,000 aborted handshakes."""
-    slow = []
-    for _ in range(200):
-        client = socket.create_connection(("127.0.0.1", secured.broker.port), PATIENCE_S)
-        client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
-        slow.append(client)
-    for _ in range(200):
-        with socket.create_connection(("127.0.0.1", secured.broker.port), PATIENCE_S) as client:
-            client.sendall(b"\x16\x03\x01\x02\x00\x01garbage")
-    begun = time.monotonic()
-    assert b"CONNECTED" in secured.greeted(secured.authority.client(), b"login:bob\npasscode:secret\n")
-    assert time.monotonic() - begun < 5, "a second on a machine that does nothing else"
-    for client in slow:
-        client.close()

@@ -12,18 +12,22 @@ from websockets.protocol import Event
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from broker.sessions.websocket import REQUEST_BYTES_MAX, WebSocketSession
+from broker.sessions.websocket import REQUEST_BYTES_MAX, STRANGER_BYTES_MORE, WebSocketSession
 from tests.broker.sessions.inner import EVERYTHING, Inner, tell_everything
 
 MESSAGE_BYTES_MAX = 1_000
+STRANGER_BYTES_MAX = 2_000
+MOST = STRANGER_BYTES_MAX + STRANGER_BYTES_MORE
 
 
 class Peer:
     """A client and the session that it speaks to."""
 
-    def __init__(self, *offers: str, accepts: tuple[str, ...] = ("amqp",)) -> None:
+    def __init__(self, *offers: str, accepts: tuple[str, ...] = ("amqp",), most: int = MESSAGE_BYTES_MAX) -> None:
         self.inners: list[Inner] = []
-        self.session = WebSocketSession({name: self._make for name in accepts}, message_bytes_max=MESSAGE_BYTES_MAX)
+        self.session = WebSocketSession(
+            {name: self._make for name in accepts}, message_bytes_max=most, stranger_bytes_max=STRANGER_BYTES_MAX
+        )
         uri = parse_uri("ws://here/")
         self.client = ClientProtocol(uri, subprotocols=[Subprotocol(o) for o in offers] or None)
         self.client.send_request(self.client.connect())
@@ -44,8 +48,8 @@ class Peer:
         return list(self.client.events_received())
 
 
-def opened(*, accepts: tuple[str, ...] = ("amqp",)) -> Peer:
-    peer = Peer("x", "amqp", accepts=accepts)
+def opened(*, accepts: tuple[str, ...] = ("amqp",), most: int = MESSAGE_BYTES_MAX) -> Peer:
+    peer = Peer("x", "amqp", accepts=accepts, most=most)
     (response,) = peer.exchange()
     assert isinstance(response, Response)
     assert response.status_code == 101
@@ -113,6 +117,24 @@ def test_a_request_has_a_limit(more: int, ends: bool) -> None:
     data = head + line * 20
     peer.session.receive_data(data[: REQUEST_BYTES_MAX + more])
     assert peer.session.close_expected == ends
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "established", "code"),
+    [
+        (MOST, False, None),
+        (MOST + 1, False, CloseCode.MESSAGE_TOO_BIG),
+        (MOST + 1, True, None),
+    ],
+)
+def test_a_stranger_sends_no_long_message(nbytes: int, established: bool, code: CloseCode | None) -> None:
+    """The library would keep all of a frame until it is whole, before anybody has logged in (as CVE-2022-23913)."""
+    peer = opened(most=4 * MOST)
+    peer.inners[0].established = established
+    peer.client.send_binary(bytes(nbytes))
+    peer.exchange()
+    assert peer.closed == code
+    assert len(peer.inners[0].heard) == (0 if code else nbytes)
 
 
 @pytest.mark.parametrize(
