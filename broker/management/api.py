@@ -28,7 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.engine.access import Access
 from broker.engine.configured import remove_divert
@@ -64,6 +64,13 @@ from broker.management.views import (
 
 #: Bytes of a request's body: no call but a replay has one, so a client that sends more is in error.
 BODY_BYTES_MAX: Final = 64 << 10
+
+#: What a browser is told about every answer: it is what it says it is, may load nothing, and is not kept.
+_PROTECTION: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
 
 
 def _error(status: int, error: str, detail: str, headers: dict[str, str] | None = None) -> Response:
@@ -116,7 +123,7 @@ class Api:
             app = _error(411, "length-required", "send no body", {"connection": "close"})
         elif int(headers.get(b"content-length", b"0")) > body_max:
             app = _error(413, "body-too-large", f"a body has {body_max} bytes at most", {"connection": "close"})
-        await app(scope, receive, send)
+        await app(scope, receive, _hardened(send))
 
     # -- who may -----------------------------------------------------------------------------------------------------
 
@@ -226,6 +233,17 @@ class Api:
 
 def _manages(access: Access, divert: Divert) -> bool:
     return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))
+
+
+def _hardened(send: Send) -> Send:
+    """Answers that no browser takes for a page, whatever the names in them are."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_PROTECTION]
+        await send(message)
+
+    return sending
 
 
 def _from_here(headers: Mapping[bytes, bytes]) -> bool:

@@ -271,3 +271,17 @@ def test_changes_are_told_with_who_made_them(tmp_path: Path, monkeypatch: pytest
         assert users == ["alice", "(the token)"]
 
     serve(tmp_path, check)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/api/v1/queues/<script>x</script>", "/<script>", "/api/v1/status"])
+def test_cve_2021_32718_no_browser_takes_an_answer_for_a_page(tmp_path: Path, path: str) -> None:
+    """And CVE-2022-35278, of RabbitMQ and Artemis: the names of queues and users ran as scripts."""
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        for token in (TOKEN, None):
+            answer = await client.call("GET", quote(path, safe="/"), token=token)
+            assert answer.headers["content-type"].partition(";")[0] in ("application/json", "text/plain")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+    serve(tmp_path, check)

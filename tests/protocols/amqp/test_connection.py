@@ -303,14 +303,14 @@ def test_open_comes_on_channel_0_and_first() -> None:
         assert [type(event) for event in receive_as_client(codec)] == [Open, Close]
 
 
-@pytest.mark.parametrize("nbytes", [16384, 16385])
+@pytest.mark.parametrize("nbytes", [8192, 8193])
 def test_the_size_of_open(nbytes: int) -> None:
     codec = waiting()
     raw = frames(Open("c", "h" * 1000))
     raw = frames(Open("c", "h" * (1000 + nbytes - len(raw))))
     assert len(raw) == nbytes
-    assert len(receive(codec, raw)) == (nbytes == 16384)
-    assert (failure(codec) is None) == (nbytes == 16384)
+    assert len(receive(codec, raw)) == (nbytes == 8192)
+    assert (failure(codec) is None) == (nbytes == 8192)
 
 
 @pytest.mark.parametrize("nbytes", [600, 601])
