@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from store.bodies import BodyFiles
+from store.bodies import BodyFiles, Drop, Part, Upload
 from store.errors import LogFailed
 from store.log import Counters
 from store.segment import Entry
@@ -230,3 +230,28 @@ def test_the_thread_ends_with_its_failure(waiting: bool) -> None:
     writer.close()
     assert [str(f) for f in failures] == ["broken"]
     assert log.done == []
+
+
+def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_not_wait() -> None:
+    log = ListLog()
+    files = SimFiles()
+    log.bodies = BodyFiles(files, "journal", keep_free=0)
+    path = log.bodies.path(7)
+    files.put(path, b"body")
+    seen: list[bool] = []
+    append = log.append
+
+    def look(entries: Sequence[Entry]) -> None:
+        append(entries)
+        seen.append(path in files.paths())
+
+    log.append = look  # type: ignore[method-assign]
+    told: list[int] = []
+    writer = InlineWriter(log, told.append, lambda error: None)
+    upload = Upload(8, lambda: None, durable=True)
+    for work in (entry(1), Drop([7]), entry(2), Part(upload, b"x", last=True), entry(3)):
+        writer.submit(work)
+    writer.step()
+    assert seen == [True, False]
+    assert told == [1, 1, 3], "the first entry, the part, the entries that it did not make wait"
+    assert files.paths() == [log.bodies.path(8)]

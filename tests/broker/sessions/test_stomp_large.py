@@ -413,3 +413,27 @@ def test_with_retention_on_a_body_is_kept_after_its_message(crash: bool | None) 
     sender.confirmed("/queue/other", body(4003))
     (path,) = kept_of(broker)
     assert broker.files.read(path) == body(4003)
+
+
+def test_cleaning_finds_large_messages_in_a_tail() -> None:
+    paging: dict[str, object] = {"match": "kept", "max-size-messages": 1, "address-full-policy": "PAGE"}
+    shipped = config(paging)
+    low = shipped.journal.model_copy(update={"compact_min_files": 2, "compact_percentage": 50})
+    broker = SimBroker(shipped.model_copy(update={"journal": low}))
+    client = broker.connect()
+    sent = [b"first", b"second", body(), b"third"]
+    for data in sent:
+        client.confirmed("/queue/kept", data)
+    first = broker.parts.journal.segment
+    client.subscribe("/queue/gone", ack="auto")
+    for _ in range(60):
+        for _ in range(60):
+            client.send("/queue/gone", bytes(900), persistent="true")
+        client.confirmed("/queue/gone", b"")
+        broker.advance(100)
+    assert broker.parts.journal.space.segments[0] > first
+    broker = broker.restart()
+    client = broker.connect()
+    client.subscribe("/queue/kept", ack="auto")
+    assert client.bodies() == sent
+    assert not files_of(broker)

@@ -105,6 +105,22 @@ def test_a_message_is_a_frame() -> None:
     assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0" for body in bodies]
 
 
+def test_a_frame_with_a_large_body_is_one_message_too() -> None:
+    browser = connected("v12.stomp")
+    bodies = [b"x" * 700_000, b"small", b"y" * 200_000]
+    browser.say(frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1"}))
+    answers = browser.say(b"".join(frame("SEND", {"destination": "/queue/a"}, body) for body in bodies))
+    messages: list[bytes] = []
+    for answer in answers:
+        if answer.opcode is Opcode.CONT:
+            messages[-1] += bytes(answer.data)
+        else:
+            messages.append(bytes(answer.data))
+    assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0" for body in bodies]
+    assert [answer.opcode for answer in answers] == [Opcode.BINARY, Opcode.CONT, Opcode.CONT, Opcode.TEXT, Opcode.TEXT]
+    assert [answer.fin for answer in answers] == [False, False, True, True, True]
+
+
 def test_what_is_no_text_comes_as_bytes() -> None:
     browser = connected("v12.stomp")
     browser.say(frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1"}))
