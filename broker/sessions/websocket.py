@@ -75,10 +75,11 @@ class WebSocketSession(WrappingSession):
         self._process()
 
     def receive_eof(self) -> None:
-        """The peer will send no more."""
+        """The peer will send no more: without a goodbye of the WebSocket nothing more can be said to it."""
         if not self.ended:
             self._ws.receive_eof()
             self._process()
+            self.ended = True
         super().receive_eof()
 
     def _process(self) -> None:

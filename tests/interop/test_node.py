@@ -32,7 +32,7 @@ def install(npm: str) -> None:
 @pytest.mark.skipif(NODE is None or NPM is None, reason="node and npm are not installed")
 @pytest.mark.timeout(INSTALL_S + SUITE_S)
 def test_clients_of_node(broker: DaemonProcess) -> None:
-    assert run_suite(broker.port) >= 75, "each scenario runs with each client and version"
+    assert run_suite(broker.port) >= 87, "each scenario runs with each client and version"
 
 
 def run_suite(port: int, **environment: str) -> int:

@@ -35,7 +35,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 @pytest.mark.skipif(NODE is None or NPM is None, reason="node and npm are not installed")
 @pytest.mark.timeout(INSTALL_S + SUITE_S)
 def test_stompjs(web: DaemonProcess) -> None:
-    assert run_suite(web.ports["stomp"], BROKER_WEB="true") >= 36, "each scenario runs with each version"
+    assert run_suite(web.ports["stomp"], BROKER_WEB="true") >= 42, "each scenario runs with each version"
+    assert "library.message" not in web.log, "clients that vanish leave nothing behind"
 
 
 class Listener(stomp.ConnectionListener):  # type: ignore[misc]

@@ -178,6 +178,20 @@ def test_when_the_peer_closes_the_inner_session_sees_the_end() -> None:
     assert peer.closed == CloseCode.NORMAL_CLOSURE
 
 
+@pytest.mark.parametrize("said", [b"", b"bye"])
+def test_an_end_without_a_goodbye(said: bytes) -> None:
+    """The socket ends and the WebSocket did not: nothing more can be said, whatever the inner session has to say."""
+    peer = opened()
+    if said:
+        peer.client.send_binary(said)
+        peer.session.receive_data(b"".join(peer.client.data_to_send()))
+    peer.session.receive_eof()
+    assert peer.inners[0].told == ["eof"]
+    peer.inners[0].receive_data(b"bye")
+    assert peer.session.close_expected
+    assert peer.session.data_to_send() == b""
+
+
 def test_the_inner_session_is_told_everything() -> None:
     peer = opened()
     tell_everything(cast(Inner, peer.session))

@@ -171,6 +171,28 @@ for (const [name, kind] of Object.entries(clients)) {
       assert.equal((await replies()).headers['correlation-id'], 'c-1');
     });
 
+    scenario('a reply comes to a destination of its own', async (connection, q) => {
+      const requests = await connection.subscribe(`/queue/${q}`);
+      const replies = await connection.subscribe('/temp-queue/answers');
+      await connection.put(`/queue/${q}`, '6 * 7', { 'reply-to': '/temp-queue/answers' });
+      const { headers } = await requests();
+      await other(async (service) => {
+        await service.put(headers['reply-to'], '42');
+      });
+      assert.equal((await replies()).body.toString(), '42');
+    });
+
+    scenario('a browser takes nothing', async (connection, q) => {
+      await connection.put(`/queue/${q}`, 'x', durable);
+      await other(async (reader) => {
+        const shown = await reader.subscribe(`/queue/${q}`, 'auto', { browser: 'true' });
+        assert.equal((await shown()).body.toString(), 'x');
+        assert.equal((await shown()).headers.browser, 'end');
+      });
+      const next = await connection.subscribe(`/queue/${q}`);
+      assert.equal((await next()).body.toString(), 'x');
+    });
+
     scenario('a durable subscription collects', async (connection, q) => {
       const who = { 'client-id': q };
       const subscription = { 'durable-subscription-name': 'news' };
