@@ -25,7 +25,7 @@ from broker.security.users_file import StoredUser, write_users
 from tests.support.sim_gate import cheap_user
 
 #: How long a broker may take to get ready or to end, in seconds: many times what it needs on a busy machine.
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 
 _ADDRESS: Final = re.compile(r"(\w+)=127\.0\.0\.1:(\d+)")
 
