@@ -9,10 +9,13 @@ import pytest
 
 from tests.support.daemon import DaemonProcess, running
 
-#: As shipped, and some names with settings of their own.
+#: As shipped, and some names with settings of their own; what is endless ends soon.
 SETTINGS = """
 [broker]
 message-expiry-scan-period = "100ms"
+
+[limits]
+large-body-bytes-max = "10MiB"
 
 [[address-settings]]
 match = "#"
