@@ -321,6 +321,7 @@ class SimFiles:
         if self.step("remove_dir", path) is Fault.CRASH:
             raise Crash
         assert not any(name.startswith(path + "/") for name in self._names), "the directory is not empty"
+        assert not any(path in change.dirs for change in self._changes), "a name could come back into what is gone"
         self._dirs.discard(path)
 
     def _change(self, old: str | None, new: str | None, node: Node) -> None:
