@@ -30,7 +30,7 @@ from protocols.amqp.performatives import (
     Target,
     Transfer,
 )
-from tests.interop.amqp_client import AmqpClient, Lost, SocketWire, amqp
+from tests.interop.amqp_client import AmqpClient, SocketWire, amqp
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_amqp import message
 
@@ -229,17 +229,13 @@ def test_a_message_that_never_ends_is_cut_off(broker: DaemonProcess) -> None:
         assert culprit.put(culprit.sender("queue://endless"), message("1")) == [Accepted()]
 
 
-def test_many_messages_that_never_end_share_a_limit(broker: DaemonProcess) -> None:
+def test_many_messages_that_never_end_cost_little_memory(broker: DaemonProcess) -> None:
     with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
         before = broker.memory_bytes()
-        try:
-            for handle in range(8):
-                culprit.sender(f"queue://endless.{handle}")
-                culprit.wire.send(transfer(handle, handle=handle, payload=b"x" * 100_000, more=True))
-                culprit.wire.send(transfer(None, handle=handle, payload=b"x" * 100_000, more=True) * 80)
-        except Lost:
-            pass
-        assert ends(culprit, CONNECTION, None) == "amqp:resource-limit-exceeded"
+        for handle in range(8):
+            culprit.sender(f"queue://endless.{handle}")
+            culprit.wire.send(transfer(handle, handle=handle, payload=b"x" * 100_000, more=True))
+            culprit.wire.send(transfer(None, handle=handle, payload=b"x" * 100_000, more=True) * 80)
         go_on()
         assert broker.memory_bytes() - before < 80 * MIB
 
