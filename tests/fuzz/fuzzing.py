@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import time
@@ -70,7 +71,6 @@ class Watch:
         """The figures.  Raises Failed if the process has grown."""
         figures = self.figures
         if figures.settled_bytes:
-            gc.collect()
             figures.grown_bytes = resident_bytes() - figures.settled_bytes
             if figures.grown_bytes > GROWTH_BYTES_MAX:
                 raise Failed(f"the process grew by {figures.grown_bytes:,} bytes")
@@ -78,7 +78,9 @@ class Watch:
 
 
 def resident_bytes() -> int:
-    """The memory of this process."""
+    """The memory of this process, without what the allocator keeps for later."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
