@@ -23,7 +23,7 @@ being made (a whole segment was filled faster than the next was allocated).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -274,6 +274,14 @@ class Journal:
             self._open_entry()
         self._nbytes += record.encode_messages(self._parts, facts, flags, messages)
         self._count += len(messages)
+
+    def add_mixed(self, messages: Iterable[tuple[bytes, int, StoredMessage]]) -> None:
+        """Add messages that share nothing to the open entry, each with its facts and flags."""
+        if not self._parts:
+            self._open_entry()
+        for facts, flags, message in messages:
+            self._nbytes += record.encode_messages(self._parts, facts, flags, (message,))
+            self._count += 1
 
     def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
         """Add messages of segment `previous` anew: from now on they lie in this one, which stays as long as that."""

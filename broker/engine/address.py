@@ -114,6 +114,13 @@ class Address:
             0 <= settings.max_size_messages <= self.size_messages
         )
 
+    def has_room(self, messages: int, nbytes: int) -> bool:
+        """Whether the address is not full with so much more either."""
+        settings = self.settings
+        if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
+            return False
+        return not 0 <= settings.max_size_messages <= self.size_messages + messages
+
     @property
     def blocks(self) -> bool:
         """Whether producers have to wait until messages have left the address."""

@@ -42,6 +42,10 @@ class Usage:
         """Whether the limit of memory is reached."""
         return 0 <= self.bytes_max <= self.bytes
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether no limit is reached with so much more either."""
+        return not (0 <= self.bytes_max <= self.bytes + nbytes or self.disk.full)
+
     @property
     def full(self) -> bool:
         """Whether a limit is reached."""

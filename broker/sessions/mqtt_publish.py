@@ -1,9 +1,9 @@
 """What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
 
 The packets of one read that agree in QoS, RETAIN and properties are published together, a topic's at once, unless some
-queue gets messages of several of the topics.  Then all go in turn: MQTT demands order for each topic only (4.6), but
-who subscribes with a wildcard counts on the order of a publisher, as Sparkplug's sequence numbers do.  What goes to
-the engine at once gets one reason code.
+queue gets messages of several of the topics.  Then they are mixed (`engine.mixed`), or go in turn where that is not
+possible: MQTT demands order for each topic only (4.6), but who subscribes with a wildcard counts on the order of a
+publisher, as Sparkplug's sequence numbers do.  What goes to the engine at once gets one reason code for each topic.
 
 The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
 there is either both or neither, so that a repeated PUBLISH is never a second message.
@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeVar
 
+from broker.engine import mixed
 from broker.engine.access import Access
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
@@ -90,20 +91,52 @@ class Publisher:
             if payloads:
                 self._publish(run, first, places, payloads, noted, outcomes)
             return outcomes
-        for topic, places in self._parts(topics, set(repeated)):
+        left = set(repeated)
+        by_topic: dict[str, list[int]] = {}
+        for at, topic in enumerate(topics):
+            if at not in left:
+                by_topic.setdefault(topic, []).append(at)
+        parts: Iterable[tuple[str, list[int]]] = by_topic.items()
+        if not self._apart(by_topic):
+            if not run.retain and self._publish_mixed(run, by_topic, noted, outcomes):
+                return outcomes
+            told = [(topic, at) for at, topic in enumerate(topics) if at not in left]
+            parts = [(topic, [at for _, at in group]) for topic, group in groupby(told, itemgetter(0))]
+        for topic, places in parts:
             self._publish(run, topic, places, [payloads[at] for at in places], noted, outcomes)
         return outcomes
 
-    def _parts(self, topics: Sequence[str], left: set[int]) -> Iterable[tuple[str, list[int]]]:
-        """Topics with the places of their messages, but for those that are `left` out, in the order of publishing."""
-        if self._apart(dict.fromkeys(topics)):
-            places: dict[str, list[int]] = {}
-            for at, topic in enumerate(topics):
-                if at not in left:
-                    places.setdefault(topic, []).append(at)
-            return places.items()
-        told = [(topic, at) for at, topic in enumerate(topics) if at not in left]
-        return [(topic, [at for _, at in group]) for topic, group in groupby(told, itemgetter(0))]
+    def _publish_mixed(
+        self, run: Publish, by_topic: dict[str, list[int]], noted: Noted | None, outcomes: Outcomes
+    ) -> bool:
+        """Publish messages of several topics in the order of their places; whether that was possible."""
+        head = make_head(run.qos, False, run.properties)
+        by_place: dict[int, Message] = {}
+        runs: list[tuple[Address, list[Message]]] = []
+        try:
+            for topic, places in by_topic.items():
+                address = self._address(topic)
+                facts = self._facts(address, run.qos, run.properties)
+                messages = [Message(facts, head, run.payloads[at]) for at in places]
+                by_place.update(zip(places, messages, strict=True))
+                runs.append((address, messages))
+        except EngineError:
+            return False
+        engine = self._engine
+        if not mixed.possible(engine.core, runs, head):
+            return False
+        told = sorted(by_place)
+        try:
+            taken = mixed.publish(engine.core, engine.router, [by_place[at] for at in told], runs)
+        except EngineError as error:
+            outcomes.update(dict.fromkeys(told, Refused(refusal(error), str(error))))
+            return True
+        if noted is not None:
+            noted([run.packet_ids[at] for at in told])
+        for places, count in zip(by_topic.values(), taken, strict=True):
+            if not count:
+                outcomes.update(dict.fromkeys(places))
+        return True
 
     def _apart(self, topics: Iterable[str]) -> bool:
         """Whether no queue gets messages of two of these topics."""
@@ -146,7 +179,17 @@ class Publisher:
         engine = self._engine
         address = self._address(topic)
         head = make_head(qos, retain, properties)
-        now = engine.now
+        facts = self._facts(address, qos, properties)
+        if retain:
+            self._retain(address, facts, head, payloads[-1], told=qos > 0)
+        taken = engine.publish(address, None, None, [Message(facts, head, payload) for payload in payloads])
+        if engine.block_if_full(address, self._producer):
+            self.blocked = True
+        return taken
+
+    def _facts(self, address: Address, qos: int, properties: Properties) -> Facts:
+        """What messages on one topic have in common."""
+        now = self._engine.now
         facts = Facts(
             address.name,
             self._format,
@@ -161,12 +204,7 @@ class Publisher:
             if interval is not None:
                 expiration = now + max(interval * 1_000, 1)
         facts.expiration, facts.expiry_source = address.settings.expiration(expiration, now)
-        if retain:
-            self._retain(address, facts, head, payloads[-1], told=qos > 0)
-        taken = engine.publish(address, None, None, [Message(facts, head, payload) for payload in payloads])
-        if engine.block_if_full(address, self._producer):
-            self.blocked = True
-        return taken
+        return facts
 
     def _retain(self, address: Address, facts: Facts, head: bytes, payload: bytes, *, told: bool) -> None:
         """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
