@@ -33,7 +33,7 @@ from broker.sessions.mqtt_subscription import Subscription
 from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
 from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.encode import PublishHead, PublishHeads
 from protocols.mqtt.inflight import Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
 from protocols.mqtt.properties import REASON_STRING
@@ -41,8 +41,8 @@ from protocols.mqtt.properties import REASON_STRING
 _ID: Final = attrgetter("id")
 _SUBSCRIPTION: Final[Any] = itemgetter(0)
 
-#: PUBLISH packets of one topic: their head, payloads and packet identifiers.
-Publishing = tuple[PublishHead, list[bytes], list[int]]
+#: PUBLISH packets: what they share or the head of each, payloads and packet identifiers.
+Publishing = tuple[PublishHead | PublishHeads, list[bytes], list[int]]
 
 #: What a session knows a message in flight by.
 Flying = tuple[Subscription, Message]
@@ -271,7 +271,7 @@ class Deliveries:
         assert port is not None, "without a connection messages are parked"
         limited = port.codec.packet_bytes_max_out < PACKET_BYTES_MAX
         done = 0
-        for run in port.renderer.runs(subscription, messages, self._engine.now):
+        for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
             head, count = run.head, len(run.messages)
             if head is None:
                 for message in run.messages:
@@ -281,7 +281,8 @@ class Deliveries:
                 if over:
                     count = self.outgoing.quota
                     del run.messages[count:], run.payloads[count:]
-                if limited and run.messages:
+                    head = head.up_to(count)
+                if limited and run.messages and isinstance(head, PublishHead):
                     self._drop_large(port, consumer, head, run)
                 port.spend(len(run.messages), sum([message.size for message in run.messages]))
                 if not head.qos:
@@ -320,7 +321,7 @@ class Deliveries:
         run.payloads = [payload for _, payload in fitting]
 
     def _send_counted(
-        self, port: Port, subscription: Subscription, consumer: Consumer, head: PublishHead, run: Run
+        self, port: Port, subscription: Subscription, consumer: Consumer, head: PublishHead | PublishHeads, run: Run
     ) -> None:
         """Send messages of QoS 1 or 2, at most the quota."""
         ids = self.outgoing.send([(subscription, message) for message in run.messages], head.qos)

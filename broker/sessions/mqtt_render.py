@@ -16,7 +16,7 @@ from broker.sessions.convert import ConversionError, to_mqtt, whole
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt_subscription import Subscription
 from protocols.mqtt.codes import V5
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.encode import PublishHead, PublishHeads
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY, Properties
 from protocols.mqtt.topics import AddressSyntax
 
@@ -68,11 +68,13 @@ class Heads:
 
 
 class Run:
-    """Messages in a row with one head; or without one, and `why`."""
+    """Messages in a row with one head, or one QoS and a head for each; or without any, and `why`."""
 
     __slots__ = ("head", "messages", "payloads", "why")
 
-    def __init__(self, messages: list[Message], head: PublishHead | None, payloads: list[bytes], why: str = "") -> None:
+    def __init__(
+        self, messages: list[Message], head: PublishHead | PublishHeads | None, payloads: list[bytes], why: str = ""
+    ) -> None:
         self.messages = messages
         self.head = head
         self.payloads = payloads
@@ -88,22 +90,57 @@ class Renderer:
         self._heads = heads
         self._version = version
 
-    def runs(self, subscription: Subscription, messages: list[Message], now: int) -> Iterator[Run]:
-        """The messages of a subscription in order; `now` in ms since the epoch."""
+    def runs(
+        self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool = False
+    ) -> Iterator[Run]:
+        """The messages of a subscription in order; `now` in ms since the epoch, `mixing`: heads may differ in a run."""
+        if mixing and len(messages) > 1 and messages[0].facts is not messages[1].facts:
+            mixed = self._mixed(subscription, messages, now)
+            if mixed is not None:
+                yield mixed
+                return
         for (facts, head), group in groupby(messages, _KIND):
             run = list(group)
             if facts.format.number != MQTT_FORMAT:
                 for message in run:
                     yield self._converted(subscription, message, now)
                 continue
-            flags = head[0]
-            retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
             try:
-                publish_head = self._head(subscription, facts, flags & QOS, retain, head[1:], now, None, False)
+                publish_head = self._first_head(subscription, facts, head, now)
             except ConversionError as error:
                 yield Run(run, None, [], str(error))
                 continue
             yield from _readable(run, publish_head)
+
+    def _first_head(self, subscription: Subscription, facts: Facts, head: bytes, now: int) -> PublishHead:
+        """For messages of MQTT that are sent for the first time.  Raises ConversionError."""
+        flags = head[0]
+        retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
+        return self._head(subscription, facts, flags & QOS, retain, head[1:], now, None, False)
+
+    def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
+        """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
+        known: dict[tuple[Facts, bytes], PublishHead] = {}
+        heads: list[PublishHead] = []
+        payloads: list[bytes] = []
+        for message in messages:
+            facts, body = message.facts, message.body
+            if not isinstance(body, bytes):
+                return None
+            kind = (facts, message.head)
+            head = known.get(kind)
+            if head is None:
+                if facts.format.number != MQTT_FORMAT:
+                    return None
+                try:
+                    head = known[kind] = self._first_head(subscription, facts, message.head, now)
+                except ConversionError:
+                    return None
+                if heads and head.qos != heads[0].qos:
+                    return None
+            heads.append(head)
+            payloads.append(body)
+        return Run(messages.copy(), PublishHeads(heads), payloads)
 
     def again(
         self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool

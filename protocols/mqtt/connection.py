@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from protocols.mqtt.codes import V5, VERSIONS, PacketType, ReasonCode, Role
 from protocols.mqtt.decode import connect_version, decode
-from protocols.mqtt.encode import ACK_BYTES, PublishHead, encode, encode_ack, encode_acks, may_send
+from protocols.mqtt.encode import ACK_BYTES, PublishHead, PublishHeads, encode, encode_ack, encode_acks, may_send
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import VARINT_BYTES_MAX, VARINT_MAX
 from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet
@@ -346,14 +346,26 @@ class MqttConnection:
     def _encode(self, packet: Packet) -> bytes:
         return encode_ack(packet, self.version) if isinstance(packet, Ack) else encode(packet, self.version)
 
-    def send_publish(self, head: PublishHead, payloads: Sequence[bytes], packet_ids: Sequence[int] = ()) -> list[int]:
+    @property
+    def mixing(self) -> bool:
+        """Whether packets may be sent whose heads differ: the peer has no limit of size, and no topic aliases."""
+        return self.packet_bytes_max_out >= PACKET_BYTES_MAX and not self._alias_max_out
+
+    def send_publish(
+        self, head: PublishHead | PublishHeads, payloads: Sequence[bytes], packet_ids: Sequence[int] = ()
+    ) -> list[int]:
         """Send messages; the positions of those that are too large for the peer and were not sent [MQTT-3.1.2-25].
 
-        `packet_ids` belong to the payloads, if the QoS is above 0.  Raises ValueError for what may not be sent now.
+        `packet_ids` belong to the payloads, if the QoS is above 0; heads that differ are for peers that are `mixing`.
+        Raises ValueError for what may not be sent now.
         """
         if head.version != self.version or not self._view.working:
             state = self._state.value
             raise ValueError(f"PUBLISH of MQTT {VERSIONS[head.version]} cannot be sent when {state}")
+        if isinstance(head, PublishHeads):
+            assert self.mixing, "a peer with limits gets what agrees in its head"
+            head.encode(self.out, payloads, packet_ids)
+            return []
         most = self.packet_bytes_max_out
         too_large: list[int] = []
         if most < PACKET_BYTES_MAX:

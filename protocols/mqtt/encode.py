@@ -139,6 +139,10 @@ class PublishHead:
             properties=_ALIAS + PACKET_IDS[alias] + self._properties,
         )
 
+    def up_to(self, count: int) -> PublishHead:
+        """What the first `count` packets share."""
+        return self
+
     def packet_bytes(self, payload: bytes) -> int:
         """Bytes of the packet that carries this payload."""
         length = self.fixed_bytes + len(payload)
@@ -161,6 +165,36 @@ class PublishHead:
             length = fixed + len(payload)
             varint = varints[length] if length < ready else write_varint(length)
             out += (first, varint, lead, ids[packet_id], block, payload)
+
+
+class PublishHeads:
+    """The heads of PUBLISH packets in a row that agree in version and QoS, one for each."""
+
+    __slots__ = ("_heads", "qos", "version")
+
+    def __init__(self, heads: Sequence[PublishHead]) -> None:
+        self._heads = heads
+        self.qos = heads[0].qos
+        self.version = heads[0].version
+
+    def up_to(self, count: int) -> PublishHeads:
+        """Those of the first `count` packets, at least one."""
+        return PublishHeads(self._heads[:count])
+
+    def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
+        """See PublishHead."""
+        varints, ready = VARINTS, len(VARINTS)
+        if not self.qos:
+            for head, payload in zip(self._heads, payloads, strict=True):
+                length = head.fixed_bytes + len(payload)
+                varint = varints[length] if length < ready else write_varint(length)
+                out += (head._first, varint, head._lead, head._block, payload)
+            return
+        ids = PACKET_IDS
+        for head, payload, packet_id in zip(self._heads, payloads, packet_ids, strict=True):
+            length = head.fixed_bytes + len(payload)
+            varint = varints[length] if length < ready else write_varint(length)
+            out += (head._first, varint, head._lead, ids[packet_id], head._block, payload)
 
 
 _ALIAS: Final = TOPIC_ALIAS.prefix
