@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocols.mqtt.codes import V5, V31, V311, PacketType, ReasonCode, Role
 from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
-from protocols.mqtt.encode import PublishHead, encode, encode_acks
+from protocols.mqtt.encode import PublishHead, PublishHeads, encode, encode_acks
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import VARINT_MAX
 from protocols.mqtt.limits import Limits
@@ -302,6 +302,32 @@ def test_messages_of_another_version_or_at_another_time() -> None:
     for connection in (connected(V311), opened(), authenticating(C)):
         with pytest.raises(ValueError, match=r"PUBLISH of MQTT 5\.0 cannot be sent"):
             connection.send_publish(PublishHead(V5, "a"), [b""])
+
+
+@given(
+    st.sampled_from(VERSIONS),
+    st.integers(0, 2),
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"", b"\x01\x01"]), st.binary()), min_size=1),
+)
+def test_heads_that_differ_in_a_row(version: int, qos: int, packets: list[tuple[str, bytes, bytes]]) -> None:
+    """Byte for byte what one after the other would be, and what is left of them."""
+    heads = [PublishHead(version, topic, qos=qos, properties=properties) for topic, properties, _ in packets]
+    payloads = [payload for _, _, payload in packets]
+    ids = list(range(1, len(packets) + 1))
+    for count in {len(packets), (len(packets) + 1) // 2}:
+        singly: list[bytes] = []
+        for head, payload, id in zip(heads[:count], payloads, ids, strict=False):
+            head.encode(singly, [payload], [id])
+        codec = connected(version)
+        codec.data_to_send()
+        assert codec.mixing
+        assert codec.send_publish(PublishHeads(heads).up_to(count), payloads[:count], ids[:count]) == []
+        assert codec.data_to_send() == b"".join(singly)
+
+
+def test_heads_that_differ_are_not_for_those_with_limits() -> None:
+    for limit in ((MAXIMUM_PACKET_SIZE, 1000), (TOPIC_ALIAS_MAXIMUM, 5)):
+        assert not connected(V5, connect=hello(V5, limit)).mixing
 
 
 def test_every_message_has_its_packet_id() -> None:
