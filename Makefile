@@ -18,7 +18,7 @@ run: $(RUNNING)
 
 # Two processes, since most tests use one core.
 test: check
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 check: $(TESTING)
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ check: $(TESTING)
 
 # The property tests with examples that nobody has seen yet, each many times; what fails is printed with its example.
 explore: $(TESTING)
-	$(BIN)/pytest -n 2 --dist loadgroup --hypothesis-profile=explore -m hypothesis
+	$(BIN)/pytest -n 2 --hypothesis-profile=explore -m hypothesis
 
 # Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
 demo: $(TESTING)

@@ -78,6 +78,7 @@ class Daemon:
         self._unready = ["the journal is being recovered"]
         self._status = EXIT_OK
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         outside = this_machine(log)
         self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
 
@@ -176,11 +177,11 @@ class Daemon:
             return
         seconds = min(max(due - clock.wall_ms(), 1) / 1000, TIMER_SECONDS_MAX)
         at = self._loop.time() + seconds
-        timer = self._timer
-        if timer is not None:
-            if timer.when() <= at:
+        if self._timer is not None:
+            if self._timer_at <= at:
                 return
-            timer.cancel()
+            self._timer.cancel()
+        self._timer_at = at  # a handle does not always know: what is due at once has no time in uvloop
         self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:

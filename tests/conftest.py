@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # A machine that is busy with other things is not a fault of the code: no test fails for being slow.  The examples are
 # the same ones each time, so that what fails is what changed; `make explore` looks for new ones.
@@ -17,14 +17,16 @@ settings.register_profile("explore", settings.get_profile("bartleby"), derandomi
 settings.load_profile("bartleby")
 
 #: Tests that share something expensive (a Spark session, a broker, a build) run in one process, one after the other.
-TOGETHER: Final = {"spark_jobs": "spark", "interop": "interop"}
+TOGETHER: Final = ("tests/spark_jobs/", "tests/interop/")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what stays together, by its folder below tests/."""
-    here = Path(__file__).parent
-    for item in items:
-        folder = item.path.relative_to(here).parts[0]
-        if folder in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(TOGETHER[folder]))
+class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Tests go to whichever process is free, but those of some folders all to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Folders:
+    """See xdist."""
+    return Folders(config, log)

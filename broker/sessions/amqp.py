@@ -120,27 +120,8 @@ class AmqpSession:
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
         self.unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
-        # Nothing is delivered; the operating system does not take what there is.
-        self._write_blocked = self._stuffed = False
+        self._write_blocked = self._stuffed = False  # nothing is delivered; the system does not take what there is
         self._lost = False
-        self._handlers: Final[dict[type, Callable[[Any], None]]] = {
-            SaslInit: self._on_sasl,
-            SaslResponse: self._on_sasl,
-            Open: self._on_open,
-            Close: self._on_close,
-            Began: lambda event: event.session.send_begin(),
-            Ended: self._on_ended,
-            SessionFailed: self._on_session_failed,
-            Attached: self._on_attached,
-            Detached: self._on_detached,
-            LinkFailed: lambda event: self.lose(event.link, event.error),
-            Transfers: self._on_transfers,
-            Portion: self._on_portion,
-            Aborted: self._on_aborted,
-            Dispositions: self._on_dispositions,
-            Credit: self._on_credit,
-            WindowOpened: self._on_window_opened,
-        }
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -174,13 +155,12 @@ class AmqpSession:
             self._codec.send_close()
 
     def _process(self) -> None:
-        codec, handlers = self._codec, self._handlers
+        codec, handlers = self._codec, _HANDLERS
         try:
             while not self._lost and (events := codec.events()):
                 for event in events:
-                    handler = handlers.get(type(event))
-                    if handler is not None:  # else it asks for nothing
-                        handler(event)
+                    if (handler := handlers.get(type(event))) is not None:  # else it asks for nothing
+                        handler(self, event)
         except AmqpError as error:
             self._fail(error)
         self._gathered.publish()
@@ -498,3 +478,23 @@ class AmqpSession:
         """Everything up to a tick is on disk."""
         self._answers.release(number)
         self._turn.touch(self._outlet)
+
+
+#: What is done about each event; one table for all, as those who have not logged in must cost little.
+_HANDLERS: Final[dict[type, Callable[[AmqpSession, Any], None]]] = {
+    **dict.fromkeys((SaslInit, SaslResponse), AmqpSession._on_sasl),
+    Open: AmqpSession._on_open,
+    Close: AmqpSession._on_close,
+    Began: lambda _, event: event.session.send_begin(),
+    Ended: AmqpSession._on_ended,
+    SessionFailed: AmqpSession._on_session_failed,
+    Attached: AmqpSession._on_attached,
+    Detached: AmqpSession._on_detached,
+    LinkFailed: lambda session, event: session.lose(event.link, event.error),
+    Transfers: AmqpSession._on_transfers,
+    Portion: AmqpSession._on_portion,
+    Aborted: AmqpSession._on_aborted,
+    Dispositions: AmqpSession._on_dispositions,
+    Credit: AmqpSession._on_credit,
+    WindowOpened: AmqpSession._on_window_opened,
+}

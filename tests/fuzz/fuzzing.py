@@ -87,10 +87,13 @@ def resident_bytes() -> int:
 def fuzz(target: Target, *, inputs: int, seed: int) -> Figures:
     """So many inputs by chance, or until it is interrupted (SIGINT).  Raises Failed."""
     watch = Watch(target, min(inputs // 10, SETTLED_INPUTS_MAX))
+    gc.collect()
+    gc.freeze()  # what else is in this process is not for a target's collections to walk through
     with suppress(KeyboardInterrupt):
         for data in target.seeds:
             watch.feed(data)
         mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
         while watch.figures.inputs < inputs:
             watch.feed(mutator.next())
+    gc.unfreeze()
     return watch.finish()

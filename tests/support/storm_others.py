@@ -116,6 +116,7 @@ class AmqpConsumer(_Amqp):
             self._link.reject()
         elif entry.kind is Kind.POISON or (entry.kind is Kind.LAZY and entry.deliveries < 3):
             entry.silent = True
+            entry.reached = False  # Proton's MODIFIED says that nothing failed: it does not count
             self._link.release(delivered=True)
         else:
             entry.acked = True
@@ -128,6 +129,7 @@ class MqttProducer:
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.ledger = ledger
         self._sent: dict[int, Entry] = {}
+        self._early: set[int] = set()  # acknowledged before `publish` returned the packet's number
         self._room = threading.Semaphore(INFLIGHT_MAX)
         self._over = threading.Event()
         self._connected = threading.Event()
@@ -148,9 +150,16 @@ class MqttProducer:
         self._room.release()
 
     def _published(self, client: Any, userdata: Any, mid: int, code: Any, properties: Any) -> None:
-        with self._lock:  # PUBACK may come before `publish` has returned the packet's number
-            entry = self._sent.pop(mid)
-        assert not code.is_failure, f"message {entry.number} over MQTT: {code}"
+        # The client's own lock is held here and in `publish`: ours is never held around that.
+        assert not code.is_failure, f"a message over MQTT: {code}"
+        with self._lock:
+            entry = self._sent.pop(mid, None)
+            if entry is None:
+                self._early.add(mid)
+                return
+        self._confirm(entry)
+
+    def _confirm(self, entry: Entry) -> None:
         self.ledger.confirm(f"send:{entry.number}")
         self._room.release()
 
@@ -160,9 +169,14 @@ class MqttProducer:
             if self._over.is_set():
                 return
             entry = self.ledger.new_single()
+            info = self._client.publish(entry.queue.replace(".", "/"), entry.body, 1)
             with self._lock:
-                info = self._client.publish(entry.queue.replace(".", "/"), entry.body, 1)
-                self._sent[info.mid] = entry
+                early = info.mid in self._early
+                self._early.discard(info.mid)
+                if not early:
+                    self._sent[info.mid] = entry
+            if early:
+                self._confirm(entry)
 
     def join(self) -> None:
         """After the broker's end."""
