@@ -26,7 +26,6 @@ from broker.engine.settings import (
 #: The default of every field of an address setting, by field name: the engine's own.
 DEFAULTS: Final[dict[str, object]] = {name: getattr(AddressSettings(), name) for name in sorted(SETTING_NAMES)}
 
-NOT_IN_THIS_VERSION: Final = "not in this version: remove it"
 
 #: Artemis's address settings that Bartleby does not take, each with the reason.
 REFUSED_SETTINGS: Final[dict[str, str]] = {
@@ -44,7 +43,7 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
     "auto-delete-jms-queues": "an old name: give auto-delete-queues",
     "auto-delete-jms-topics": "an old name: give auto-delete-addresses",
     "initial-queue-buffer-size": "queues here have no buffer of a fixed size: remove it",
-    "disk-full-policy": NOT_IN_THIS_VERSION,
+    "disk-full-policy": "on a disk that is too full address-full-policy holds: remove it",
 }
 
 
