@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.engine import waiting
 from broker.engine.address import Address
+from broker.engine.bindings import Targets
 from broker.engine.core import Core
 from broker.engine.errors import AddressFull, DiskFull
 from broker.engine.kinds.grouped import bucket
@@ -74,11 +75,19 @@ def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue |
     return fallback
 
 
+def takers(facts: Facts, targets: Targets) -> Targets:
+    """Which of these queues messages with these facts may enter: some take only what is kept for those who are away."""
+    if facts.durable:
+        return targets
+    anycast, multicast = targets
+    return [queue for queue in anycast if not queue.durable_only], [q for q in multicast if not q.durable_only]
+
+
 def publish(
     core: Core,
     address: Address,
     messages: list[Message],
-    targets: tuple[list[Queue], list[Queue]],
+    targets: Targets,
     *,
     checked: bool = True,
     unrouted: list[Message] | None = None,
@@ -102,11 +111,7 @@ def publish(
     for message in messages:
         message.id = next_id
         next_id += 1
-    anycast, multicast = targets
-    if not facts.durable:  # nobody would keep them for those who are away
-        anycast = [queue for queue in anycast if not queue.durable_only]
-        multicast = [queue for queue in multicast if not queue.durable_only]
-    groups = route(messages, anycast, multicast, address)
+    groups = route(messages, *takers(facts, targets), address)
     routed = 0
     for queues, run in groups:
         routed += len(run)
@@ -208,11 +213,7 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
         full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
         full = full and (address.full or core.usage.memory_full)
         paged = admit.choose(core, facts, queues, full=full)
-    if len(queues) > 1:
-        for message in messages:
-            message.refs = len(queues)
-    core.usage.bytes += address.charge(messages)
-    core.usage.messages += len(messages)
+    hold(core, address, queues, messages)
     durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
     if durable:
         facts_bytes = _store(core, facts, durable, messages)
@@ -230,6 +231,15 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
             core.work.landing.append((queue, admitted))
         else:
             land(core, queue, admitted, paged=queue in paged)
+
+
+def hold(core: Core, address: Address, queues: list[Queue], messages: list[Message]) -> None:
+    """Messages are in memory from now on, for all of these queues."""
+    if len(queues) > 1:
+        for message in messages:
+            message.refs = len(queues)
+    core.usage.bytes += address.charge(messages)
+    core.usage.messages += len(messages)
 
 
 def keep(core: Core, queue: Queue, message: Message) -> None:

@@ -7,7 +7,7 @@ tick.  A verb that raises an EngineError has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from broker.engine import (
@@ -17,6 +17,7 @@ from broker.engine import (
     clearing,
     dead_letter,
     dispatch,
+    mixed,
     reaper,
     redelivery,
     revocation,
@@ -216,6 +217,10 @@ class Engine:
         """Take in messages with the same facts; how many found a queue.  Raises AddressFull, DiskFull."""
         return sending.publish(self.core, self.router, address, queue, routing_type, messages)
 
+    def publish_mixed(self, messages: Sequence[Message], runs: Sequence[mixed.Run]) -> list[int] | None:
+        """Take in messages for several addresses in their order, if they can go together.  See `mixed.publish`."""
+        return mixed.publish(self.core, self.router, messages, runs)
+
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
         return sending.block_if_full(self.core, self.router, address, producer)
@@ -334,7 +339,7 @@ class Engine:
 
     def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
-            raise _unknown(id)
+            raise UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
         if tx is not None:
             tx.check_open()
         self.core.dirty[consumer.queue] = None
@@ -491,7 +496,3 @@ class Engine:
 
 def _is_due(due: int | None, now: int) -> bool:
     return due is not None and due <= now
-
-
-def _unknown(id: int) -> UnknownDelivery:
-    return UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")

@@ -16,7 +16,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from broker.engine import mixed
 from broker.engine.access import Access
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
@@ -122,15 +121,14 @@ class Publisher:
                 runs.append((address, messages))
         except EngineError:
             return False
-        engine = self._engine
-        if not mixed.possible(engine.core, runs, head):
-            return False
         told = sorted(by_place)
         try:
-            taken = mixed.publish(engine.core, engine.router, [by_place[at] for at in told], runs)
+            taken = self._engine.publish_mixed([by_place[at] for at in told], runs)
         except EngineError as error:
             outcomes.update(dict.fromkeys(told, Refused(refusal(error), str(error))))
             return True
+        if taken is None:
+            return False
         if noted is not None:
             noted([run.packet_ids[at] for at in told])
         for places, count in zip(by_topic.values(), taken, strict=True):
