@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Final, Protocol
 
@@ -134,8 +135,12 @@ class Core:
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
 
-    def landing_on(self, queue: Queue) -> list[Message]:
-        """The messages of a queue that are not yet durable, in the order in which they came.  Looks at all that are."""
+    def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
+        """The messages of a queue that are not yet durable, in the order in which they came, of ticks up to this one.
+
+        Looks at all that are not.
+        """
         if not queue.landing:
             return []
-        return [m for work in (*self.waiting, self.work) for at, run in work.landing if at is queue for m in run]
+        works = [work for work in (*self.waiting, self.work) if work.number <= tick]
+        return [m for work in works for at, run in work.landing if at is queue for m in run]

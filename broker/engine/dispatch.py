@@ -35,6 +35,16 @@ def dispatch(core: Core, router: Router) -> None:
             _serve(core, router, queue)
 
 
+def served(core: Core, consumer: Consumer, tick: int) -> bool:
+    """Whether a consumer has all for it that had come by the tick: nothing waits for the journal or another turn.
+
+    What came later does not count, or a queue that is filled all the time would never be drained.
+    """
+    queue = consumer.queue
+    busy = consumer.held or queue in core.dirty or queue in core.dirty_later
+    return not (busy or core.landing_on(queue, tick))
+
+
 def _serve(core: Core, router: Router, queue: Queue) -> None:
     if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
         if queue.kind is not None:

@@ -109,6 +109,11 @@ class Engine:
         """The time of the tick, ms since the epoch."""
         return self.core.now
 
+    @property
+    def tick(self) -> int:
+        """The number of the tick (`Work`)."""
+        return self.core.work.number
+
     def begin_tick(self) -> None:
         """Read the clock."""
         self.core.now = self.core.clock()
@@ -166,10 +171,9 @@ class Engine:
         core = self.core
         if core.journal.empty and not (core.work.landing or core.work.held or core.work.waiters or core.work.carried):
             return core.journal.bodies.sweep()
-        work = core.work
-        work.ticket = core.journal.commit()
-        core.work = Work(work.number + 1)
-        core.waiting.append(work)
+        core.work.ticket = core.journal.commit()
+        core.waiting.append(core.work)
+        core.work = Work(core.work.number + 1)
 
     def durable(self, ticket: int) -> None:
         """The journal is on disk up to `ticket`: release what waited for it.  Call within a tick."""
@@ -188,8 +192,7 @@ class Engine:
                 run = [m for m in messages if m.id in consumer.unacked]
                 if run and not consumer.closed:
                     consumer.sink.deliver(consumer, run)
-            for waiter in work.waiters:
-                told[waiter] = work.number
+            told |= dict.fromkeys(work.waiters, work.number)
         for waiter, number in told.items():
             waiter.durable(number)
 
@@ -256,10 +259,9 @@ class Engine:
         if credit and not consumer.closed:
             self.core.dirty[consumer.queue] = None
 
-    def served(self, consumer: Consumer) -> bool:
-        """Whether the consumer has all that there is for it now: nothing waits for the journal or another tick."""
-        queue = consumer.queue
-        return not consumer.held and queue not in self.core.dirty and queue not in self.core.dirty_later
+    def served(self, consumer: Consumer, tick: int) -> bool:
+        """Whether the consumer has all for it that had come by this tick: nothing waits for the journal or a turn."""
+        return dispatch.served(self.core, consumer, tick)
 
     def resume(self, consumer: Consumer) -> None:
         """The consumer's sink can take messages again."""

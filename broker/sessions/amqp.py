@@ -116,7 +116,7 @@ class AmqpSession:
         self._attacher = Attacher(self)
         self._gathered = Gathered()
         self._answers = Answers(turn.engine)
-        self._draining: dict[Outgoing, None] = {}
+        self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
         self.unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
@@ -456,13 +456,10 @@ class AmqpSession:
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
-        self._draining[link] = None
+        self._draining[link] = self.engine.tick
 
     def _finish_drains(self) -> None:
-        draining, self._draining = self._draining, {}
-        for link in draining:
-            if not link.finish_drain():
-                self._draining[link] = None
+        self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
         if self._draining:  # there is more to send first: look again after the next tick
             self._turn.touch(self._outlet)
 

@@ -90,8 +90,8 @@ class Outgoing(Protocol):
     def settle(self, event: Dispositions) -> None:
         """The receiver's outcome.  Raises AmqpError."""
 
-    def finish_drain(self) -> bool:
-        """If nothing more is to send, say so; whether that is done."""
+    def finish_drain(self, tick: int) -> bool:
+        """If nothing more is to send of what had come by this tick, say so; whether that is done."""
 
     def flushed(self) -> None:
         """The operating system has taken what was sent."""
@@ -144,10 +144,12 @@ class OutgoingLink:
             room = self.link.room - len(self._pending) - consumer.held
             self._owner.engine.grant(consumer, max(room, 0))
 
-    def finish_drain(self) -> bool:
+    def finish_drain(self, tick: int) -> bool:
         """Use up the credit if there is nothing more to send now."""
         consumer = self.attached
-        if self._pending or self.large is not None or not (consumer.closed or self._owner.engine.served(consumer)):
+        if self._pending or self.large is not None:
+            return False
+        if not (consumer.closed or self._owner.engine.served(consumer, tick)):
             return False
         if self.link.drain:
             self.link.send_drained()
@@ -349,7 +351,7 @@ class BrowsingLink:
                 self._owner.sent(self, sum([message.size for message in batch[:taken]]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
-    def finish_drain(self) -> bool:
+    def finish_drain(self, tick: int) -> bool:
         """See Outgoing."""
         if self._next is not None or self._paused or self.large is not None:
             return False

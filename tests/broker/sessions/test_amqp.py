@@ -277,22 +277,6 @@ def test_credit_is_kept_to_and_comes_from_the_receiver() -> None:
     assert client.bodies() == ["2"]
 
 
-def test_drain_uses_up_the_credit() -> None:
-    _, client = started()
-    client.send(client.sender("a", "queue"), message("1"))
-    link = client.receiver("a", credit=0)
-    link.send_credit(10, drain=True)
-    client.say()
-    assert (client.bodies(), link.credit) == (["1"], 0)
-    link.send_credit(10, drain=True)
-    client.say()
-    assert (client.bodies(), link.credit) == ([], 0)
-    link.send_credit(10)
-    client.say()
-    client.send(client.sender("a", "queue"), message("2"))
-    assert client.bodies() == ["2"]
-
-
 @pytest.mark.parametrize(
     ("state", "left", "count"),
     [
