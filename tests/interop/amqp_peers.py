@@ -19,9 +19,9 @@ from tests.interop.test_node import install
 HERE: Final = Path(__file__).parent
 
 #: Fetching and building takes some seconds; an index that cannot be reached takes long to give up.
-BUILD_S: Final = 100
+BUILD_S: Final = 240
 #: What a program may take.
-RUN_S: Final = 60
+RUN_S: Final = 120
 
 #: A virtual machine that starts quickly and leaves the processors to others.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")

@@ -135,8 +135,9 @@ def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> N
                 stranger.socket.sendall(CONNECT[at : at + 1])
             begun = time.monotonic()
             with connected(broker.port) as client:
+                waited = time.monotonic() - begun
                 client.put("/queue/prompt", "x", DURABLE)
-            assert time.monotonic() - begun < 1
+            assert waited < 1, "seconds to log in; what the disk takes for the message is its own affair"
 
 
 def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:

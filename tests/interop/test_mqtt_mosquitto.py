@@ -13,7 +13,7 @@ from tests.interop.amqp_peers import tool
 from tests.support.daemon import DaemonProcess
 
 #: What a program may take, in seconds.
-RUN_S: Final = 30
+RUN_S: Final = 60
 
 VERSIONS: Final = ("mqttv31", "mqttv311", "mqttv5")
 

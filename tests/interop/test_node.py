@@ -17,8 +17,8 @@ HERE: Final = Path(__file__).parent / "node"
 NODE, NPM = shutil.which("node"), shutil.which("npm")
 
 #: Installing takes seconds; an index that cannot be reached takes long to give up.
-INSTALL_S: Final = 100
-SUITE_S: Final = 60
+INSTALL_S: Final = 240
+SUITE_S: Final = 120
 
 
 def install(npm: str) -> None:

@@ -8,7 +8,7 @@ import rhea from 'rhea';
 const port = Number(process.env.BROKER_PORT);
 
 function scenario(name, run) {
-  test(name, { timeout: 5_000 }, async ({ signal }) => {
+  test(name, { timeout: 30_000 }, async ({ signal }) => {
     const container = rhea.create_container({ id: `rhea ${name}` });
     const connection = container.connect({ host: '127.0.0.1', port, reconnect: false, username: 'me', password: 'x' });
     signal.addEventListener('abort', () => connection.close()); // what stays open would keep the process

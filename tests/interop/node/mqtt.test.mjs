@@ -35,7 +35,7 @@ const connect = async (clientId, protocolVersion, more = {}) => {
 for (const [name, version] of Object.entries(versions)) {
   const scenario = (title, run, least = 3) => {
     const skip = version < least && `not in MQTT ${name}`;
-    test(`MQTT ${name}: ${title}`, { skip, timeout: 15_000 }, () => run(`node-${version}-${title.split(' ')[0]}`));
+    test(`MQTT ${name}: ${title}`, { skip, timeout: 30_000 }, () => run(`node-${version}-${title.split(' ')[0]}`));
   };
 
   scenario('every QoS', async (id) => {

@@ -16,7 +16,7 @@ for (const [name, kind] of Object.entries(clients)) {
     const scenario = (title, run, needs = '1.0') => {
       if (needs === null) return;
       const skip = version < needs && `not in STOMP ${version} as ${name} speaks it`;
-      test(`${name} ${version}: ${title}`, { skip, timeout: 10_000 }, async () => {
+      test(`${name} ${version}: ${title}`, { skip, timeout: 30_000 }, async () => {
         const connection = await kind.connect(port, version);
         try {
           await run(connection, `node.${name}.${version.replace('.', '-')}.${++used}`);
@@ -215,7 +215,7 @@ for (const [name, kind] of Object.entries(clients)) {
       assert.match((await connection.failure()).message, /priority/);
     }, kind.errors);
 
-    test(`${name} ${version}: heart-beats keep both sides alive`, { skip: version < '1.2', timeout: 10_000 }, async () => {
+    test(`${name} ${version}: heart-beats keep both sides alive`, { skip: version < '1.2', timeout: 30_000 }, async () => {
       const connection = await kind.connect(port, version, {}, 500);
       const next = await connection.subscribe(`/queue/node.${name}.${version.replace('.', '-')}.beats`);
       await connection.put(`/queue/node.${name}.${version.replace('.', '-')}.beats`, 'x', { AMQ_SCHEDULED_DELAY: '1700' });
