@@ -139,7 +139,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class Definition:
-    """An address, queue or session, made, changed or deleted (the record's type says which)."""
+    """What is defined (an address, queue, session ...), made, changed or deleted (the record's type says which)."""
 
     id: int
     flags: int
@@ -383,7 +383,7 @@ def decode_dropped(buffer: bytes, offset: int) -> Dropped:
 
 
 def decode_definition(buffer: bytes, offset: int) -> Definition:
-    """The inverse of `address`, `queue`, `session` and their deletions."""
+    """The inverse of `address`, `queue`, `session` ... and their deletions."""
     length, _, _, flags, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
     return Definition(id, flags, json.loads(buffer[offset + record.DEFINITION_FIXED.size : offset + length].decode()))
 
@@ -458,20 +458,13 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.DEAD_LETTERED: decode_dead_lettered,
     RecordType.EXPIRED: decode_expired,
     RecordType.DROPPED: decode_dropped,
-    RecordType.ADDRESS: decode_definition,
-    RecordType.ADDRESS_DELETED: decode_definition,
-    RecordType.QUEUE: decode_definition,
-    RecordType.QUEUE_DELETED: decode_definition,
-    RecordType.DIVERT: decode_definition,
-    RecordType.DIVERT_DELETED: decode_definition,
+    **dict.fromkeys(record.DEFINING | record.DELETING, decode_definition),
     RecordType.OPENED: decode_opened,
     RecordType.CLOSED: decode_closed,
     RecordType.IDS: decode_ids,
     RecordType.LOST: decode_lost,
     RecordType.TRIMMED: decode_trimmed,
     RecordType.DUPLICATE_ID: decode_duplicate_id,
-    RecordType.SESSION: decode_definition,
-    RecordType.SESSION_DELETED: decode_definition,
     RecordType.INFLIGHT: decode_inflight,
     RecordType.RELEASED: decode_packets,
     RecordType.RECEIVED: decode_packets,

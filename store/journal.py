@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from store import decode, record
 from store.bodies import Bodies
@@ -37,11 +36,6 @@ from store.recovery import RawRecord, Recovery, recover
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry_length
 from store.space import Space
 from store.writer import Begin, Trim, Writer
-
-_DEFINING: Final = frozenset({RecordType.ADDRESS, RecordType.QUEUE, RecordType.DIVERT, RecordType.SESSION})
-_DELETING: Final = frozenset(
-    {RecordType.ADDRESS_DELETED, RecordType.QUEUE_DELETED, RecordType.DIVERT_DELETED, RecordType.SESSION_DELETED}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ class JournalLimits:
 
 
 class Definition:
-    """An address, queue or session: its record, the segment with the latest, and all segments that have one."""
+    """An address, queue, session ...: its record, the segment with the latest, and all segments that have one."""
 
     __slots__ = ("latest", "record", "segments")
 
@@ -150,10 +144,10 @@ class Journal:
 
     def _note(self, raw: RawRecord) -> None:
         segment, _, _, type, buffer, offset = raw
-        if type in _DEFINING:
+        if type in record.DEFINING:
             length, _, _, _, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
             self._defined(id, buffer[offset : offset + length], segment)
-        elif type in _DELETING:
+        elif type in record.DELETING:
             self._undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
         elif type == RecordType.OPENED:
             self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
@@ -391,7 +385,7 @@ class Journal:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def define(self, key: int, record: bytes) -> None:
-        """Add an ADDRESS, QUEUE or SESSION record, and keep it to be repeated.  `key` is its id."""
+        """Add a record of a defining type, and keep it to be repeated.  `key` is its id."""
         self.add(record)
         self._defined(key, record, self.segment)
         self._mentioned.add(key)
@@ -412,7 +406,7 @@ class Journal:
             self.define(key, record.repeated(self._definitions[key].record))
 
     def undefine(self, key: int, record: bytes) -> None:
-        """Add the deletion of an address, queue or session, and forget the definition."""
+        """Add the deletion of what was defined, and forget the definition."""
         self.add(record)
         self._undefined(key, self.segment)
         self._mentioned.discard(key)

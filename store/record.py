@@ -19,88 +19,17 @@ import json
 import sys
 from array import array
 from collections.abc import Sequence
-from enum import IntEnum
 from struct import Struct
 from typing import Any, Final, Protocol
 
 from store.body import BodyReference
+from store.record_types import DEFINING as DEFINING
+from store.record_types import DELETING as DELETING
+from store.record_types import DeadLetterReason as DeadLetterReason
+from store.record_types import RecordType as RecordType
+from store.record_types import RemovalReason as RemovalReason
 
 Json = dict[str, object]
-
-
-class RecordType(IntEnum):
-    """The types written today.  Reserved numbers stand in docs/journal-format.md."""
-
-    MESSAGE = 1
-    REMOVED = 2
-    COUNTS = 3
-    DELIVERING = 4
-    SCHEDULED = 5
-    DEAD_LETTERED = 6
-    EXPIRED = 7
-    DROPPED = 8
-    COPIED = 9
-    ADDRESS = 16
-    ADDRESS_DELETED = 17
-    QUEUE = 18
-    QUEUE_DELETED = 19
-    DIVERT = 20
-    DIVERT_DELETED = 21
-    OPENED = 32
-    CLOSED = 33
-    IDS = 34
-    TRIMMED = 35
-    LOST = 37
-    DUPLICATE_ID = 64
-    SESSION = 65
-    SESSION_DELETED = 67
-    INFLIGHT = 68
-    RELEASED = 69
-    RECEIVED = 70
-    COMPLETED = 71
-
-
-class RemovalReason(IntEnum):
-    """Why a message left a queue.  The list is closed: a message leaves only by one of these."""
-
-    CONSUMED = 1
-    EXPIRED = 2
-    DEAD_LETTERED = 3
-    REPLACED = 4
-    EVICTED = 5
-    PURGED = 6
-    DROPPED = 7
-    MOVED = 8
-    DELETED = 9
-    UNROUTABLE = 10
-    KILLED = 11
-
-    @property
-    def word(self) -> str:
-        """The reason as people read it."""
-        return self.name.lower().replace("_", "-")
-
-
-class DeadLetterReason(IntEnum):
-    """Why a message could not be delivered."""
-
-    MAX_DELIVERIES = 1
-    REJECTED = 2
-    EXPIRED = 3
-    QUEUE_FULL = 4
-    TOO_LARGE = 5
-    NO_ROUTE = 6
-    NOT_AUTHORISED = 7
-    PUT_DISABLED = 8
-    ADMIN = 9
-    LINK_HOPS = 10
-    DECODE_ERROR = 11
-
-    @property
-    def word(self) -> str:
-        """The reason as people read it."""
-        return self.name.lower().replace("_", "-")
-
 
 VERSION: Final = 1
 
@@ -113,7 +42,7 @@ MULTICAST: Final = 0x0004  # ... or multicast routing; neither: whatever the add
 GROUPED: Final = 0x0008  # a property puts the message in a message group
 VOLATILE: Final = 0x0010  # the message is not durable: never in the journal, only in scratch files (see `pages`)
 
-#: Flag of an ADDRESS, QUEUE or SESSION record that repeats a definition so that the segment can be read alone.
+#: Flag of a record of a defining type that repeats a definition so that the segment can be read alone.
 REPEATED: Final = 0x8000
 
 #: The longest string with a 16-bit length field, in bytes of UTF-8.
@@ -446,6 +375,16 @@ def session(id: int, definition: Json) -> bytes:
 def session_deleted(id: int, definition: Json) -> bytes:
     """A session ended, and with it all of its packet ids; the definition says its name for readers."""
     return _definition(RecordType.SESSION_DELETED, id, definition)
+
+
+def session_part(id: int, definition: Json) -> bytes:
+    """A part of what the protocol keeps of a session was made or changed; `id` is its own."""
+    return _definition(RecordType.SESSION_PART, id, definition)
+
+
+def session_part_deleted(id: int, definition: Json) -> bytes:
+    """A part of a session is gone; the definition says its name for readers."""
+    return _definition(RecordType.SESSION_PART_DELETED, id, definition)
 
 
 def inflight(session_id: int, queue_id: int, ids: Sequence[int], packet_ids: Sequence[int]) -> bytes:

@@ -222,6 +222,12 @@ class Fold:
     def _session_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
         self.sessions.delete(buffer, offset)
 
+    def _session_part(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.define_part(buffer, offset)
+
+    def _session_part_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.delete_part(buffer, offset)
+
     def _inflight(self, segment: int, buffer: bytes, offset: int) -> None:
         sent = decode.decode_inflight(buffer, offset)
         self._about(sent.queue_id, sent.ids, segment)
@@ -252,6 +258,8 @@ _READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
     RecordType.DUPLICATE_ID: Fold._duplicate_id,
     RecordType.SESSION: Fold._session,
     RecordType.SESSION_DELETED: Fold._session_deleted,
+    RecordType.SESSION_PART: Fold._session_part,
+    RecordType.SESSION_PART_DELETED: Fold._session_part_deleted,
     RecordType.INFLIGHT: Fold._inflight,
     RecordType.RELEASED: Fold._released,
     RecordType.RECEIVED: Fold._received,

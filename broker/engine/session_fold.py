@@ -42,6 +42,7 @@ class SessionFold:
         self.inflight: dict[int, dict[int, _Flight]] = {}
         self._space = space
         self._sessions: dict[int, _Folded] = {}
+        self._parts: dict[int, tuple[int, str, Definition]] = {}  # by id: of which session, under which key
         self._number = 0
 
     def define(self, buffer: bytes, offset: int) -> None:
@@ -58,6 +59,16 @@ class SessionFold:
     def delete(self, buffer: bytes, offset: int) -> None:
         """A SESSION_DELETED record."""
         self._sessions.pop(decode.decode_definition(buffer, offset).id, None)
+
+    def define_part(self, buffer: bytes, offset: int) -> None:
+        """A SESSION_PART record; one that is repeated may come before its session is."""
+        stored = decode.decode_definition(buffer, offset)
+        of, name, part = (stored.definition[member] for member in ("session", "name", "part"))
+        self._parts[stored.id] = cast(int, of), str(name), cast(Definition, part)
+
+    def delete_part(self, buffer: bytes, offset: int) -> None:
+        """A SESSION_PART_DELETED record."""
+        self._parts.pop(decode.decode_definition(buffer, offset).id, None)
 
     def send(self, sent: decode.Inflight) -> None:
         """An INFLIGHT record."""
@@ -102,8 +113,12 @@ class SessionFold:
     def finish(self, sessions: StoredSessions, queues: dict[int, Queue], held: dict[int, dict[int, Message]]) -> None:
         """Restore the sessions.  `queues` by id are filled; `held` are the messages of each, by id."""
         sent = self._sent(queues, held)
+        parts: dict[int, dict[str, tuple[int, Definition]]] = {}
+        for part_id, (of, key, definition) in sorted(self._parts.items()):
+            parts.setdefault(of, {})[key] = part_id, definition
         for id, folded in self._sessions.items():
             session = StoredSession(id, folded.name, folded.definition)
+            session.parts = parts.get(id, {})
             session.released, session.received = folded.released, folded.received
             for segment in [*folded.released.values(), *folded.received.values()]:
                 self._space.hold(segment, 1)

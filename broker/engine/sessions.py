@@ -1,10 +1,12 @@
 """Stored sessions: what a client that comes back finds as it left it.
 
-A session of a protocol that promises more than a connection lasts (MQTT) is state of three kinds, each with records
+A session of a protocol that promises more than a connection lasts (MQTT) is state of four kinds, each with records
 of its own (docs/journal-format.md):
 
     definition   what the protocol must know of the session: JSON that means nothing here.  SESSION, repeated and
                  trimmed like the definitions of queues; SESSION_DELETED ends it
+    parts        the same in pieces, each under a key: what a session may have a thousand of (subscriptions), so that
+                 a change costs what has changed.  SESSION_PART, a definition of its own; SESSION_PART_DELETED
     in flight    which message left under which packet id.  INFLIGHT, before the message leaves: after a crash the same
                  message leaves under the same id, marked as sent before
     packet ids   owed beyond the message: RELEASED (the client has the message, the broker owes it the end of the
@@ -50,18 +52,20 @@ Sent = tuple[int, Queue, Message]
 class StoredSession:
     """A session in the journal.  Its identity is `id`: one that is dropped and opened again is another one.
 
+    `parts`: by key, the id of its record, and its definition.
     `inflight` is what was in flight before a restart, by packet id in the order of the messages; whoever speaks for the
     session takes it over.  `current` is asked for what is in flight now, when a message's records are written anew;
     he sets it, and until then `inflight` is the answer.
     `released` and `received` are the packet ids owed (see above), each with the segment of its record.
     """
 
-    __slots__ = ("current", "definition", "ended", "id", "inflight", "name", "received", "released")
+    __slots__ = ("current", "definition", "ended", "id", "inflight", "name", "parts", "received", "released")
 
     def __init__(self, id: int, name: str, definition: Definition) -> None:
         self.id = id
         self.name = name
         self.definition = definition
+        self.parts: dict[str, tuple[int, Definition]] = {}
         self.ended = False
         self.inflight: dict[int, tuple[Queue, Message]] = {}
         self.current: Callable[[], Iterable[Sent]] = self._inherited
@@ -115,17 +119,37 @@ class StoredSessions:
         """Record what a session is from now on; never refused."""
         assert self._by_name.get(session.name) is session, "a session that was dropped does not change"
         session.definition = definition
-        data = self._record(session)
+        self._define(session.id, self._record(session))
+
+    def _define(self, id: int, data: bytes) -> None:
         with suppress(JournalFull):  # asked for only so that a long entry ends here
             self._core.journal.reserve(len(data), essential=True)
-        self._core.journal.define(session.id, data)
+        self._core.journal.define(id, data)
+
+    def put(self, session: StoredSession, key: str, definition: Definition) -> None:
+        """Record what a part of a session is from now on, unless it is that already; never refused."""
+        assert self._by_name.get(session.name) is session, "a session that was dropped does not change"
+        id, known = session.parts.get(key, (0, None))
+        if known == definition:
+            return
+        id = id or self._core.journal.allocate_ids(1)
+        session.parts[key] = id, definition
+        self._define(id, record.session_part(id, {"name": key, "session": session.id, "part": definition}))
+
+    def remove(self, session: StoredSession, key: str) -> None:
+        """Record that a session has a part no longer, if it had."""
+        id, _ = session.parts.pop(key, (0, None))
+        if id:
+            self._core.journal.undefine(id, record.session_part_deleted(id, {"name": key}))
 
     def drop(self, session: StoredSession) -> None:
-        """End a session, and its packet ids with it.  Its queues are the caller's."""
+        """End a session, its parts and its packet ids with it.  Its queues are the caller's."""
         assert self._by_name.get(session.name) is session, "a session is dropped once"
         del self._by_name[session.name]
         session.ended = True
         journal = self._core.journal
+        for key in list(session.parts):
+            self.remove(session, key)
         journal.undefine(session.id, record.session_deleted(session.id, {"name": session.name}))
         for held in (session.released, session.received):
             for segment in held.values():

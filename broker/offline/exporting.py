@@ -40,12 +40,14 @@ _KINDS: Final[dict[int, str]] = {
     RecordType.QUEUE: "queue",
     RecordType.DIVERT: "divert",
     RecordType.SESSION: "session",
+    RecordType.SESSION_PART: "session-part",
 }
 _ENDS: Final[dict[int, str]] = {
     RecordType.ADDRESS_DELETED: "address",
     RecordType.QUEUE_DELETED: "queue",
     RecordType.DIVERT_DELETED: "divert",
     RecordType.SESSION_DELETED: "session",
+    RecordType.SESSION_PART_DELETED: "session-part",
 }
 
 
@@ -65,6 +67,18 @@ class _Definitions:
             elif type in _ENDS:
                 self.found[_ENDS[type]].pop(decode.decode_definition(raw[4], raw[5]).id, None)
             yield raw
+
+    def lines(self) -> Iterator[Line]:
+        """All of it; a part of a session names it."""
+        sessions = self.found["session"]
+        for kind, found in self.found.items():
+            for _, definition in sorted(found.items()):
+                if kind == "session-part":
+                    session = sessions.get(int(str(definition["session"])))
+                    if session is None:
+                        continue  # in a journal that was repaired
+                    definition = {**definition, "session": session["name"]}
+                yield {"kind": kind, **definition}
 
 
 def export_directory(directory: str) -> Iterator[Line]:
@@ -92,8 +106,7 @@ def export(source: Source, known: Iterable[Format], bodies: Bodies) -> Iterator[
         "broker-id": recovery.broker_id.hex(),
         "position": recovery.verdict.position,
     }
-    for kind, found in definitions.found.items():
-        yield from ({"kind": kind, **definition} for _, definition in sorted(found.items()))
+    yield from definitions.lines()
     yield from _messages(fold)
 
 

@@ -81,6 +81,8 @@ class _Importer:
                 self._divert(definition)
             case "session":
                 self._session(definition)
+            case "session-part":
+                self._session_part(definition)
             case "message" if "body-bytes" in definition:
                 self._begin_body(definition)
             case "message":
@@ -127,6 +129,13 @@ class _Importer:
             return
         self.engine.sessions.open(str(definition["name"]), definition["session"])
         self.made.sessions += 1
+
+    def _session_part(self, definition: dict[str, Any]) -> None:
+        session = self.engine.sessions.get(definition["session"])
+        if session is None:
+            raise ValueError(f"no line before defines the session {definition['session']}")
+        if definition["name"] not in session.parts:
+            self.engine.sessions.put(session, str(definition["name"]), definition["part"])
 
     # -- messages --------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,6 @@ class MqttSession:
         self._publisher: Publisher | None = None
         self._connect: Connect | None = None
         self._owed: list[Ack | Suback | Unsuback] = []
-        self._changed = False  # the session's subscriptions, since it was stored
         self._waiting: deque[tuple[int, Waiting]] = deque()
         self._unflushed_bytes = 0
         self._blocked = False  # an address is full: the peer is not read
@@ -217,9 +216,8 @@ class MqttSession:
         if not self._owed:
             return
         owed, self._owed = self._owed, []
-        if self._changed and self._session is not None:
-            self._changed = False
-            self._common.sessions.note(self._session)
+        if self._session is not None:
+            self._common.sessions.note_changed(self._session)
         ticket = self._engine.confirmation(self)
         if not ticket and self._waiting:
             ticket = self._waiting[-1][0]
@@ -471,7 +469,6 @@ class MqttSession:
             self._send(answer)
             self._turn_out()
         else:
-            self._changed = True
             self._owed.append(answer)
 
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:

@@ -17,7 +17,7 @@ QoS 0 has no queue at all until its client is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -26,12 +26,12 @@ from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Message
 from broker.engine.queue import Queue
-from broker.engine.sessions import StoredSession
+from broker.engine.sessions import Definition, StoredSession
 from broker.sessions.login import Gate
 from broker.sessions.mqtt_delivery import Deliveries
 from broker.sessions.mqtt_publish import Publisher
 from broker.sessions.mqtt_render import Heads
-from broker.sessions.mqtt_subscribe import Subscriptions
+from broker.sessions.mqtt_subscribe import Subscriptions, key_of
 from broker.sessions.mqtt_sys import SystemTopics, Traffic
 from broker.sessions.mqtt_terms import NEVER, MqttOptions, TooMany
 from broker.sessions.mqtt_will import Testament
@@ -105,7 +105,7 @@ class ClientSession:
         return self.expiry > 0
 
     def definition(self) -> dict[str, object]:
-        """What of it is stored, apart from what is in flight."""
+        """What of it is stored, apart from its subscriptions and what is in flight."""
         return {
             "protocol": "mqtt",
             "user": self.access.user,
@@ -113,7 +113,6 @@ class ClientSession:
             "disconnected": self.disconnected,
             "queued_max": self.queued_max,
             "drop_oldest": self.drop_oldest,
-            "subscriptions": self.subscriptions.to_json() if self.lasting or self.subscriptions.durable else [],
             "will": None if self.will is None else self.will.to_json(),
         }
 
@@ -194,13 +193,33 @@ class MqttSessions:
         stored = session.stored
         sessions = self.engine.sessions
         if stored is not None or session.lasting or session.will is not None:
-            definition = session.definition()
+            definition, subscriptions = session.definition(), session.subscriptions
             if stored is None:
                 session.stored = stored = sessions.open(session.client_id, definition)
                 stored.current = session.inflight
-            elif stored.definition != definition:
+            parts = subscriptions.to_json() if session.lasting or subscriptions.durable else {}
+            self._store(stored, {**dict.fromkeys(stored.parts), **parts})
+            subscriptions.changed.clear()
+            if stored.definition != definition:  # last: that of earlier versions has the subscriptions in it
                 sessions.change(stored, definition)
         session.deliveries.stored = session.stored if session.lasting else None
+
+    def note_changed(self, session: ClientSession) -> None:
+        """Store the subscriptions of a session that have changed, if it is stored: what is not costs nothing."""
+        subscriptions = session.subscriptions
+        if not subscriptions.changed or session.stored is None:
+            return
+        if session.lasting:
+            self._store(session.stored, subscriptions.changes())
+        else:
+            self.note(session)
+
+    def _store(self, stored: StoredSession, parts: Mapping[str, Definition | None]) -> None:
+        for key, definition in parts.items():
+            if definition is None:
+                self.engine.sessions.remove(stored, key)
+            else:
+                self.engine.sessions.put(stored, key, definition)
 
     def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
         """The connection of a session is gone; `publish_will`: without a proper goodbye."""
@@ -301,9 +320,7 @@ class MqttSessions:
             session.will = Testament.from_json(will)
         self._sessions[stored.name] = session
         session.incoming.restore(list(stored.received))
-        subscriptions = definition["subscriptions"]
-        assert isinstance(subscriptions, list)
-        session.subscriptions.restore(subscriptions)
+        session.subscriptions.restore(_subscriptions(stored))
         session.deliveries.stored = stored if session.lasting else None
         session.deliveries.restore(stored)
         session.subscriptions.settle_restored()
@@ -326,6 +343,16 @@ class Common:
     codec: Shared
     sessions: MqttSessions
     gate: Gate
+
+
+def _subscriptions(stored: StoredSession) -> list[Definition]:
+    """Those of a stored session; earlier versions had all of them in its definition."""
+    found: dict[str, Definition] = {}
+    before = stored.definition.get("subscriptions")
+    for each in before if isinstance(before, list) else ():
+        found[key_of(each)] = each
+    found.update({key: part for key, (_, part) in stored.parts.items()})
+    return sorted(found.values(), key=lambda each: bool(each.get("leaving")))
 
 
 class _Nobody:

@@ -23,6 +23,7 @@ from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.sessions import Definition
 from broker.engine.subscribe import Wishes
 from broker.sessions.mqtt_delivery import Deliveries
 from broker.sessions.mqtt_format import qos_of, retained_head
@@ -38,6 +39,9 @@ from protocols.mqtt.topics import AddressSyntax, TopicFilter, parse_topic_filter
 
 #: Filters that were accepted once are read whatever today's limits are.
 _STORED_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
+
+#: Before the filter of a subscription that ended with messages in flight, in its key: no filter begins so.
+_LEAVING: Final = "#/"
 
 _ANYCAST_ONLY: Final = {RoutingType.ANYCAST}
 
@@ -57,11 +61,15 @@ class Session(Protocol):
 
 
 class Subscriptions:
-    """Those of one session, by topic filter.  `shares`: the sessions in each shared subscription, by its queue."""
+    """Those of one session, by topic filter.  `shares`: the sessions in each shared subscription, by its queue.
 
-    __slots__ = ("_by_filter", "_engine", "_leaving", "_session", "_shares", "_syntax")
+    `changed`: the filters whose subscriptions are not stored as they are now; whoever stores them takes them out.
+    """
+
+    __slots__ = ("_by_filter", "_engine", "_leaving", "_session", "_shares", "_syntax", "changed")
 
     def __init__(self, engine: Engine, syntax: AddressSyntax, shares: dict[str, set[str]], session: Session) -> None:
+        self.changed: dict[str, None] = {}
         self._engine = engine
         self._syntax = syntax
         self._shares = shares
@@ -105,6 +113,7 @@ class Subscriptions:
         Raises EngineError, after which everything is as it was: also for more than `most` subscriptions.
         """
         text = asked.filter.text
+        self.changed[text] = None
         known = self._by_filter.get(text)
         if known is not None:
             self._change(known, asked, identifier, remote)
@@ -234,6 +243,7 @@ class Subscriptions:
         subscription = self._by_filter.pop(filter.text, None)
         if subscription is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self.changed[filter.text] = None
         self._drop(subscription, ended=False)
         return ReasonCode.SUCCESS
 
@@ -386,27 +396,35 @@ class Subscriptions:
 
     # -- stored ----------------------------------------------------------------------------------------------------
 
-    def to_json(self) -> list[object]:
-        """What is stored of them."""
-        leaving = [s for consumer, s in self._leaving.items() if consumer.unacked]
-        return [*[s.to_json() for s in self], *[{**s.to_json(), "leaving": True} for s in leaving]]
+    def to_json(self) -> dict[str, Definition]:
+        """What is stored of them, by the key of each."""
+        return {text: s.to_json() for text, s in self._by_filter.items()} | self._leaving_to_json()
+
+    def _leaving_to_json(self) -> dict[str, Definition]:
+        leaving = [{**s.to_json(), "leaving": True} for consumer, s in self._leaving.items() if consumer.unacked]
+        return {key_of(each): each for each in leaving}
+
+    def changes(self) -> dict[str, Definition | None]:
+        """What is to be stored of those that have changed since this was asked, None: nothing any more."""
+        changed, self.changed = self.changed, {}
+        there = self._by_filter
+        return {text: there[text].to_json() if text in there else None for text in changed} | self._leaving_to_json()
 
     @property
     def durable(self) -> bool:
         """Whether some of them have queues that a restart does not take away."""
         return any(s.consumer is not None and s.consumer.queue.durable for s in self)
 
-    def restore(self, stored: Iterable[object]) -> None:
+    def restore(self, stored: Iterable[Definition]) -> None:
         """As they were stored, without their client."""
         for each in stored:
-            assert isinstance(each, dict)
             try:
                 filter = parse_topic_filter(str(each["filter"]), _STORED_LIMITS)
             except MqttError as error:
                 raise AssertionError(f"a stored topic filter that is none: {error}") from error
-            asked = Asked(filter, int(each["qos"]), bool(each["no_local"]), bool(each["retain_as_published"]))
+            asked = Asked(filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"]))
             subscription = Subscription(filter, self._queue_name(filter))
-            subscription.ask(asked, int(each["identifier"]))
+            subscription.ask(asked, int(str(each["identifier"])))
             if each.get("leaving"):
                 if subscription.queue_name in self._engine.router.queues and self._try_to_attach(subscription, ""):
                     assert subscription.consumer is not None, "it was attached"
@@ -437,3 +455,9 @@ class Subscriptions:
             self._return_borrowed(consumer)
         else:
             consumer.queue.durable_only = True
+
+
+def key_of(stored: Definition) -> str:
+    """Under which key a subscription is stored."""
+    text = str(stored["filter"])
+    return _LEAVING + text if stored.get("leaving") else text

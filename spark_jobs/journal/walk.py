@@ -62,6 +62,8 @@ _WITH_JSON: Final = (
     RecordType.DIVERT_DELETED,
     RecordType.SESSION,
     RecordType.SESSION_DELETED,
+    RecordType.SESSION_PART,
+    RecordType.SESSION_PART_DELETED,
 )
 
 

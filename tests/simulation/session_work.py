@@ -31,6 +31,7 @@ def state(bench: Bench) -> State:
     sessions = {
         session.name: (
             session.definition,
+            {key: part for key, (_, part) in session.parts.items()},
             {id: message.body for id, _, message in session.current()},
             sorted(session.released),
             sorted(session.received),
@@ -64,11 +65,16 @@ class Workload:
             lambda: self.complete("a", 2, sent=True),
             lambda: self.complete("b", 7, sent=False),
             lambda: self.change("a", "new" * 50),
+            lambda: self.put("a", "second", "new" * 50),
+            lambda: self.remove("a", "first"),
             lambda: self.clear("r.1"),
         ]
         return [
             lambda: self.open("a"),
             lambda: self.open("b"),
+            lambda: self.put("a", "first", "1"),
+            lambda: self.put("a", "second", "2"),
+            lambda: self.put("b", "first", "3"),
             lambda: self.publish("own", 6),
             lambda: self.publish(SHARED, 4),
             lambda: self.grant("a", "own", 3),
@@ -97,6 +103,12 @@ class Workload:
 
     def change(self, name: str, text: str) -> None:
         self.bench.enter().sessions.change(self.clients[name].stored, {"text": text})
+
+    def put(self, name: str, key: str, text: str) -> None:
+        self.bench.enter().sessions.put(self.clients[name].stored, key, {"text": text})
+
+    def remove(self, name: str, key: str) -> None:
+        self.bench.enter().sessions.remove(self.clients[name].stored, key)
 
     def drop(self, name: str) -> None:
         client = self.clients[name]

@@ -70,8 +70,9 @@ def test_the_workload_does_what_it_is_for() -> None:
     sessions, queues, retained = states()[1][-1]
     assert isinstance(sessions, dict)
     assert list(sessions) == ["a"]
-    definition, inflight, released, received = sessions["a"]
+    definition, parts, inflight, released, received = sessions["a"]
     assert definition == {"text": "new" * 50}
+    assert parts == {"second": {"text": "new" * 50}}
     assert (len(inflight), released, received) == (7, [], [7])
     assert retained == {"r.2": b"second"}
     assert queues

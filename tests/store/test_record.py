@@ -141,6 +141,8 @@ DEFINING = (
     record.queue_deleted,
     record.session,
     record.session_deleted,
+    record.session_part,
+    record.session_part_deleted,
 )
 
 
@@ -244,6 +246,8 @@ EXAMPLES = {
     RecordType.DUPLICATE_ID: record.duplicate_id(1, 2, b"id"),
     RecordType.SESSION: record.session(1, {"name": "c"}),
     RecordType.SESSION_DELETED: record.session_deleted(1, {"name": "c"}),
+    RecordType.SESSION_PART: record.session_part(1, {"name": "p", "session": 2, "part": {}}),
+    RecordType.SESSION_PART_DELETED: record.session_part_deleted(1, {"name": "p"}),
     RecordType.INFLIGHT: record.inflight(1, 2, [3, 4], [5, 6]),
     RecordType.RELEASED: record.released(1, [2, 3]),
     RecordType.RECEIVED: record.received(1, [2, 3]),

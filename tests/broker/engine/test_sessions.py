@@ -79,6 +79,51 @@ def test_a_definition_is_what_was_recorded_last() -> None:
         assert bench.broker.restored.sessions == 2
 
 
+def test_parts_of_a_session_are_recorded_one_by_one() -> None:
+    bench = Bench()
+    session = opened(bench)
+    sessions = bench.enter().sessions
+    for key, qos in (("a", 1), ("b", 2), ("a", 0)):
+        sessions.put(session, key, {"qos": qos})
+    position = bench.broker.parts.journal.position
+    sessions.put(session, "b", {"qos": 2})
+    sessions.remove(session, "c")
+    assert bench.broker.parts.journal.position == position, "what is not new is not written"
+    bench.run()
+    for crash in (True, False):
+        bench = bench.restart(crash=crash)
+        assert {key: part for key, (_, part) in found(bench).parts.items()} == {"a": {"qos": 0}, "b": {"qos": 2}}
+    session = found(bench)
+    bench.enter().sessions.remove(session, "a")
+    bench.engine.sessions.put(session, "a", {"again": True})
+    bench.run()
+    bench = bench.restart()
+    assert found(bench).parts["a"][1] == {"again": True}
+    bench.enter().sessions.drop(found(bench))
+    bench.run()
+    bench = bench.restart()
+    assert opened(bench).parts == {}
+
+
+def test_parts_outlive_the_segments_that_they_were_in() -> None:
+    """Also when the session itself is repeated later than they are."""
+    bench = Bench(segment_bytes=SEGMENT)
+    session = opened(bench)
+    bench.enter().sessions.put(session, "a", {"qos": 1})
+    bench.run()
+    for round in range(6):
+        bench.enter().sessions.put(session, "b", {"qos": round})
+        if round == 3:
+            bench.engine.sessions.change(session, {"round": round})
+        for _ in range(30):
+            bench.sent("t.x::fill", b"x" * 400)
+        bench.enter().purge(bench.queue("fill"))
+        bench.run()
+    assert min(bench.broker.parts.journal.space.segments) > 1, "the first segment is gone"
+    bench = bench.restart()
+    assert {key: part for key, (_, part) in found(bench).parts.items()} == {"a": {"qos": 1}, "b": {"qos": 5}}
+
+
 def test_a_dropped_session_is_gone_and_a_new_one_is_another() -> None:
     bench = Bench()
     session = opened(bench)

@@ -128,6 +128,32 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert len(within(new, everything)["orders"]) == 2 * len(before["orders"])
 
 
+def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
+    def fill(broker: Stopped) -> None:
+        broker.parts.turn.enter()
+        sessions = broker.parts.engine.sessions
+        session = sessions.open("c", {"expiry": 1})
+        for key in ("a", "b", "c"):
+            sessions.put(session, key, {"qos": 1})
+        sessions.remove(session, "b")
+        broker.settle()
+
+    def read(broker: Stopped) -> dict[str, object]:
+        (session,) = broker.parts.engine.sessions.all()
+        return {"definition": session.definition, **{key: part for key, (_, part) in session.parts.items()}}
+
+    expected = {"definition": {"expiry": 1}, "a": {"qos": 1}, "c": {"qos": 1}}
+    within(tmp_path / "one", fill)
+    lines = [json.dumps(line).encode() for line in export_directory(str(tmp_path / "one" / "journal"))]
+    within(tmp_path / "two", lambda broker: import_lines(broker, lines))
+    assert within(tmp_path / "two", read) == expected
+    within(tmp_path / "two", lambda broker: import_lines(broker, lines))
+    assert within(tmp_path / "two", read) == expected
+    alone = [lines[0], *[line for line in lines if b'"session-part"' in line]]
+    with stopped(config(tmp_path / "three"), report) as broker, pytest.raises(BadLine, match="defines the session c"):
+        import_lines(broker, alone)
+
+
 def test_beside_a_running_broker(tmp_path: Path) -> None:
     """An export reads what is on disk; all else waits until the broker stops."""
     with stopped(config(tmp_path), report) as broker:

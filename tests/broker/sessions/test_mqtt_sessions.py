@@ -9,11 +9,13 @@ import pytest
 from broker.config import Config
 from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
+from broker.engine.sessions import StoredSession
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL, Properties
 from store.decode import Definition
+from store.record import encode_json
 from tests.broker.security.verbs import permissions, restrict
 from tests.simulation.world import journal_records
 from tests.support.mqtt_client import greeting, topic_filter, wish
@@ -76,23 +78,83 @@ def test_a_topic_may_be_as_long_as_an_address() -> None:
     assert sim.connect(client_id, clean=False, expiry=100).payloads() == [b"x", b"y"]
 
 
-def test_subscriptions_of_one_read_are_stored_together() -> None:
-    """Each time all of a session's are: one by one, thousands would fill the journal."""
+def written(sim: SimWorld) -> int:
+    """Bytes of all definitions that the journal ever had."""
+    records = journal_records(sim.broker)
+    return sum([len(encode_json(each.definition)) for each in records if isinstance(each, Definition)])
+
+
+def stored(sim: SimWorld, client_id: str = "c") -> StoredSession:
+    found = sim.broker.engine.sessions.get(client_id)
+    assert found is not None
+    return found
+
+
+def test_a_subscription_costs_what_it_is() -> None:
+    """Whoever waits for each SUBACK writes as much as who does not: not all of the session each time."""
     sim = SimWorld()
+    client = sim.connect("c", clean=False, expiry=100)
+    sizes = []
+    for first in (0, 100):
+        before = written(sim)
+        for n in range(first, first + 100):
+            client.subscribe(f"a/{n:03}", qos=1)
+        sizes.append(written(sim) - before)
+    assert sizes[0] < 100 * 600
+    assert abs(sizes[1] - sizes[0]) < 100 * 20, "the second hundred costs what the first did"
+    before = written(sim)
+    client.subscribe("a/007", qos=2)
+    client.unsubscribe("a/008")
+    client.subscribe("a/009", qos=1)
+    assert written(sim) - before < 1_000
+    before = written(sim)
+    client.drop()
+    client = sim.connect("c", clean=False, expiry=100)
+    assert written(sim) - before < 1_000, "nor does coming and going"
+    assert len(stored(sim).parts) == len(queues(sim)) == 199
+    sim.restart()
+    assert stored(sim).parts["a/007"][1]["qos"] == 2
+    assert len(queues(sim)) == 199
+    sim.connect("c").disconnect()
+    assert (queues(sim), sim.broker.engine.sessions.all()) == ({}, [])
+    sim.restart()
+    assert (queues(sim), sim.broker.engine.sessions.all()) == ({}, [])
 
-    def stored() -> list[int]:
-        definitions = [each.definition for each in journal_records(sim.broker) if isinstance(each, Definition)]
-        sessions = [each["session"] for each in definitions if "session" in each]
-        return [str(session).count("'filter'") for session in sessions]
 
+def test_subscriptions_of_one_read_are_stored_together() -> None:
+    """What came and went in one read is never written."""
+    sim = SimWorld()
     client = sim.connect("c", clean=False, expiry=100)
     asked = [encode(Subscribe(number, [wish(f"a/{number}", 1)]), V5) for number in range(1, 51)]
     unasked = [encode(Unsubscribe(number, [topic_filter(f"a/{number}")]), V5) for number in range(1, 31)]
     client.raw(b"".join(asked + unasked))
     assert [type(answer) for answer in client.others] == [Suback] * 50 + [Unsuback] * 30
-    assert stored() == [0, 20]
+    parts = [each for each in journal_records(sim.broker) if isinstance(each, Definition) and "part" in each.definition]
+    assert [each.definition["name"] for each in parts] == [f"a/{number}" for number in range(31, 51)]
     sim.restart()
     assert len(queues(sim)) == 20
+
+
+def test_sessions_of_earlier_versions() -> None:
+    """They had all subscriptions in the definition of the session."""
+    sim = SimWorld()
+    client = sim.connect("c", clean=False, expiry=100)
+    client.subscribe("a", qos=1)
+    client.subscribe("$share/g/b", qos=2, identifier=7)
+    client.drop()
+    session, sessions = stored(sim), sim.broker.engine.sessions
+    sim.broker.parts.turn.enter()
+    before = [part for _, part in session.parts.values()]
+    for key in list(session.parts):
+        sessions.remove(session, key)
+    sessions.change(session, {**session.definition, "subscriptions": before})
+    sim.broker.run()
+    for _ in range(2):
+        sim.restart()
+        assert [part for _, part in stored(sim).parts.values()] == before
+        assert "subscriptions" not in stored(sim).definition
+        sim.connect("other").publish("a", b"x", 1)
+        assert sim.connect("c", clean=False, expiry=100).payloads() == [b"x"]
 
 
 @pytest.mark.parametrize(

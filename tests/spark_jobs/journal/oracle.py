@@ -161,13 +161,19 @@ def _death(record: decode.DeadLettered | decode.Expired) -> Row:
     return row
 
 
+_NAMELESS = (
+    *(RecordType.QUEUE_DELETED, RecordType.DIVERT, RecordType.DIVERT_DELETED),
+    *(RecordType.SESSION_PART, RecordType.SESSION_PART_DELETED),
+)
+
+
 def _definition(record: decode.Definition, type: int) -> Row:
     row: Row = {"definition": _json(record.definition)}
     if type in (RecordType.QUEUE, RecordType.QUEUE_DELETED):
         row["queue_id"] = record.id
     if type in (RecordType.SESSION, RecordType.SESSION_DELETED):
         row["session_id"] = record.id
-    elif type not in (RecordType.QUEUE_DELETED, RecordType.DIVERT, RecordType.DIVERT_DELETED):
+    elif type not in _NAMELESS:
         row["address"] = _string(record.definition.get("address" if type == RecordType.QUEUE else "name"))
     return row
 
