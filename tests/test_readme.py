@@ -49,7 +49,7 @@ def make(clone: Path, target: str) -> list[str]:
 @contextmanager
 def make_run(clone: Path) -> Iterator[int]:
     """`make run`; the port that takes STOMP.  Free ports, so that the test may run beside a broker."""
-    ports = {f"BARTLEBY_ACCEPTORS__{name}__PORT": "0" for name in ("STOMP", "AMQP", "HTTP")}
+    ports = {f"BARTLEBY_ACCEPTORS__{name}__PORT": "0" for name in ("STOMP", "AMQP", "MQTT", "HTTP")}
     process = subprocess.Popen(make(clone, "run"), stdout=subprocess.PIPE, text=True, env={**os.environ, **ports})
     assert process.stdout is not None
     pid = 0

@@ -233,6 +233,7 @@ def test_a_full_address_stops_its_producer_and_releases_it(broker: DaemonProcess
     messages = frame("SEND", {"destination": "/queue/narrow.q", **DURABLE}, b"x" * 50_000) * 400
     with connected(broker.port) as consumer, peer(broker.port) as producer:
         producer.connect()
+        producer.socket.settimeout(None)  # the consumer decides how long all of it takes
         sending = threading.Thread(target=producer.socket.sendall, args=(messages,))
         sending.start()
         broker.await_log("address.full.blocking")

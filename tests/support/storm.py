@@ -230,10 +230,15 @@ class Undertaker(_Listener):
             with self.ledger.lock:
                 wanted = self.ledger.receipts + number
                 self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
-                enough = self.ledger.lock.wait_for(lambda: self.ledger.receipts >= wanted, PATIENCE_S)
-            assert enough, f"{queue}: {wanted - self.ledger.receipts} of {number} messages did not come"
+                while (missing := wanted - self.ledger.receipts) > 0:
+                    assert self._goes_on(), f"{queue}: {missing} of {number} messages did not come"
         assert not self.problems, "\n".join(self.problems)
         assert not self.error, self.error
+
+    def _goes_on(self) -> bool:
+        """Whether another receipt comes; the lock is held."""
+        before = self.ledger.receipts
+        return self.ledger.lock.wait_for(lambda: self.ledger.receipts > before, PATIENCE_S)
 
     def leave(self) -> None:
         """DISCONNECT."""
@@ -340,11 +345,13 @@ class Storm:
 
     def _settled_counts(self) -> dict[str, int]:
         """Messages on each queue, when nothing is on its way to the disk."""
-        for _ in range(1000):
+        until = time.monotonic() + PATIENCE_S
+        while True:
             queues = self._broker.get("queues", size=1000)["queues"]
-            if all(q["messages"] == q["ready"] + q["scheduled"] + q["delivering"] for q in queues):
+            moving = [q for q in queues if q["messages"] != q["ready"] + q["scheduled"] + q["delivering"]]
+            if not moving:
                 return {q["name"]: q["messages"] for q in queues}
-        raise AssertionError("messages are on their way to the disk for ever")
+            assert time.monotonic() < until, f"messages are on their way to the disk for ever: {moving}"
 
     def _browse(self, queue: str, count: int) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []

@@ -62,7 +62,7 @@ class TestBroker:
         self.now = NOW
         self.reasons: list[str] = []
         self.disk_works = True
-        self.waiting = asyncio.Event()  # something was to become durable while the disk did not work
+        self.waiting = asyncio.Event()  # somebody waits for the disk, which does not work
         log = FileLog(OsFiles(), str(directory / "journal"), LogSettings(segment_bytes=1 << 20), now=self.clock)
         log.open()
         self.counters: Counters = log.counters
@@ -109,7 +109,7 @@ class TestBroker:
         self.turn.end()
         if self.disk_works:
             self.writer.step()
-        elif self.engine.core.waiting:
+        elif any(work.waiters for work in self.engine.core.waiting):
             self.waiting.set()
 
     def _announce(self, ticket: int) -> None:
