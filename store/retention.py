@@ -130,11 +130,14 @@ def keep_body(files: Files, directory: str, path: str, now: int) -> None:
     """Move a large body out of the journal, to the day on which it became needless.  Raises OSError.
 
     So it stays at least as long as the segment with its message, which is kept under an earlier day or the same.
+    Durably: the segment may move next, and then no record of the journal would speak for a body that came back.
     """
     day = f"{directory}/{DIRECTORY}/{day_name(now)}"
+    home, _, name = path.rpartition("/")
     files.make_dir(day)
-    files.rename(path, f"{day}/{path.rpartition('/')[2]}")
+    files.rename(path, f"{day}/{name}")
     files.sync_dir(day)
+    files.sync_dir(home)
 
 
 def find_body(files: Files, directory: str, name: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+from collections.abc import Callable
 
 import pytest
 from crc32c import crc32c
 
 from store.bodies import SYNC_EVERY_BYTES, Abort, Bodies, BodyFiles, Drop, Part, Upload, body_id, body_name, to_read
-from store.body import REFERENCE_BYTES, BodyReference, LargeBody, decode_reference
+from store.body import REFERENCE_BYTES, BodyReference, Checksum, LargeBody, decode_reference
 from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed
 from tests.support.sim_files import Fault, SimFiles
 
@@ -16,9 +18,16 @@ from tests.support.sim_files import Fault, SimFiles
 class Desk:
     """Both sides on one simulated disk; `work` does what was submitted."""
 
-    def __init__(self, files: SimFiles | None = None, *, keep_free: int = 0) -> None:
+    def __init__(
+        self,
+        files: SimFiles | None = None,
+        *,
+        keep_free: int = 0,
+        keep: Callable[[str], None] | None = None,
+        find: Callable[[str], str] | None = None,
+    ) -> None:
         self.files = files or SimFiles()
-        self.disk = BodyFiles(self.files, "journal", keep_free=keep_free)
+        self.disk = BodyFiles(self.files, "journal", keep_free=keep_free, keep=keep, find=find)
         self.items: list[Part | Abort | Drop] = []
         self.ids = iter(range(7, 100))
         self.bodies = Bodies(self.disk, self.items.append, lambda: next(self.ids))
@@ -216,3 +225,152 @@ def test_a_reader_writes_nothing() -> None:
     assert reader.stored(reference).whole() == b"one"
     with pytest.raises(AssertionError, match="nothing is written"):
         reader.sweep()
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+class Keeping(Desk):
+    """With retention on: files go to another directory; `error` is what the disk says to that."""
+
+    def __init__(self) -> None:
+        super().__init__(keep=self._keep, find=self._find)
+        self.kept: list[str] = []
+        self.error = 0
+
+    def _keep(self, path: str) -> None:
+        if self.error:
+            raise OSError(self.error, "no")
+        self.kept.append(path)
+        self.files.rename(path, self._find(path.rpartition("/")[2]))
+
+    def _find(self, name: str) -> str:
+        return f"elsewhere/{name}"
+
+    def consumed(self, *, recorded: bool) -> None:
+        """A body that a record referred to, or none, and that nothing stands for any more."""
+        body = self.body(b"one")
+        if recorded:
+            self.bodies.recorded(body.reference.id)
+        del body
+        gc.collect()
+        self.bodies.sweep()
+        self.work()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_retention_keeps_what_a_record_refers_to(recorded: bool) -> None:
+    desk = Keeping()
+    desk.consumed(recorded=recorded)
+    assert desk.files.paths() == ([f"elsewhere/{body_name(7)}"] if recorded else [])
+    assert len(desk.kept) == recorded
+    assert desk.bodies.nbytes == 0
+
+
+def test_a_body_that_is_kept_is_read_where_it_is() -> None:
+    desk = Keeping()
+    desk.files.put(f"elsewhere/{body_name(9)}", b"one")
+    body = desk.bodies.stored(BodyReference(9, 3, crc32c(b"one")))
+    assert body.whole() == b"one"
+    desk.files.remove(f"elsewhere/{body_name(9)}")
+    with pytest.raises(BodyUnreadable, match="No such file"):
+        body.whole()
+
+
+def test_a_disk_without_room_to_keep_a_body_keeps_none() -> None:
+    desk = Keeping()
+    desk.error = errno.ENOSPC
+    desk.consumed(recorded=True)
+    assert desk.files.paths() == desk.kept == []
+    assert desk.bodies.nbytes == 0
+
+
+def test_a_disk_that_fails_to_keep_a_body_ends_the_writer() -> None:
+    desk = Keeping()
+    desk.error = errno.EIO
+    with pytest.raises(LogFailed, match="removing journal/bodies"):
+        desk.consumed(recorded=True)
+    assert desk.there == [7]
+
+
+def test_a_leftover_of_no_record_is_not_kept() -> None:
+    """What stands at the start, and what a record referred to by then, is."""
+    desk = Keeping()
+    desk.files.put(f"journal/bodies/{body_name(1)}", b"old")
+    desk.files.put(f"journal/bodies/{body_name(2)}", b"cut off")
+    desk.bodies.recorded(1)
+    desk.bodies.restored()
+    desk.work()
+    assert desk.files.paths() == [f"elsewhere/{body_name(1)}"]
+
+
+# -- what else can be wrong --------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_body_is_told_and_never_passed_on() -> None:
+    desk = Desk()
+    body = desk.body(b"one")
+    desk.files.flip(f"journal/bodies/{body_name(7)}", 1, 1)
+    with pytest.raises(BodyUnreadable, match=r"body 7.*checksum is wrong"):
+        body.whole()
+    checksum = Checksum(body)
+    checksum.passed(body.read(0, 2))
+    with pytest.raises(BodyUnreadable, match="checksum is wrong"):
+        checksum.passed(body.read(2, 1))
+
+
+def test_a_disk_that_fails_at_the_start() -> None:
+    desk = Desk()
+    desk.files.put(f"journal/bodies/{body_name(1)}", b"old")
+    desk.files.plan(1, Fault.EIO)
+    with pytest.raises(LogFailed, match="looking at journal/bodies"):
+        desk.bodies.restored()
+
+
+def test_a_disk_that_fails_to_remove_what_was_broken_off() -> None:
+    desk = Desk()
+    upload = desk.bodies.begin(desk.changed, durable=True)
+    desk.bodies.write(upload, b"one")
+    desk.work()
+    desk.bodies.abort(upload)
+    desk.files.plan(1, Fault.EIO)
+    with pytest.raises(LogFailed, match=r"removing journal/bodies/0+7\.body"):
+        desk.work()
+
+
+def test_a_file_that_somebody_else_removed_is_no_fault() -> None:
+    desk = Desk()
+    desk.body(b"one")
+    gc.collect()
+    kept = desk.body(b"other")
+    desk.files.remove(f"journal/bodies/{body_name(7)}")
+    desk.bodies.sweep()
+    desk.work()
+    assert (desk.there, len(kept)) == ([8], 5)
+
+
+def test_what_is_not_whole_at_the_end_is_let_go() -> None:
+    desk = Desk()
+    upload = desk.bodies.begin(desk.changed, durable=True)
+    desk.bodies.write(upload, b"one")
+    desk.work()
+    desk.disk.close()
+    desk.disk.abort(upload)
+    assert desk.there == [7], "the next start removes it"
+    again = Desk(desk.files)
+    again.bodies.restored()
+    again.work()
+    assert again.there == []
+
+
+def test_a_body_that_comes_after_the_start_counts_like_one_before() -> None:
+    desk = Desk()
+    before = desk.body(b"one")
+    desk.bodies.restored()
+    after = [desk.body(b"other"), desk.bodies.stored(before.reference)]
+    assert desk.bodies.count == 2
+    del after
+    gc.collect()
+    desk.bodies.sweep()
+    desk.work()
+    assert (desk.there, desk.bodies.count, before.whole()) == ([7], 1, b"one")

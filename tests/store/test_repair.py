@@ -152,9 +152,15 @@ def test_a_bad_header_costs_the_segment(whole: SimFiles, at: int) -> None:
 def test_a_segment_of_another_broker(whole: SimFiles) -> None:
     files = copy(whole)
     path = paths(whole)[1]
-    files.put(path, segment.encode_header(number=2, broker_id=bytes(16), created=EPOCH, first_position=0))
+    number = segment.segment_number(path[-18:])
+    first = own(files, number).start
+    header = segment.encode_header(number=number, broker_id=bytes(16), created=EPOCH, first_position=first)
+    entry = _entry([record.queue(5_000, {"name": "theirs"})], first)
+    files.put(path, header + segment.pack_entries([entry], segment.decode_header(header).crc, first))
     plan = repaired(files, records(copy(whole)))
     assert plan.records_lost
+    assert {loss.segment for loss in plan.losses} == {number}
+    assert "theirs" not in Station(files.fork(0)).queues.values()
 
 
 def test_no_header_is_valid(whole: SimFiles) -> None:
@@ -300,3 +306,46 @@ def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
     assert [(loss.what, loss.records) for loss in plan.losses] == [("the records do not fill their entry", 1)]
     repair.apply(files, DIRECTORY, plan, BACKUP)
     assert inspect.verify(files, DIRECTORY).ok
+
+
+def _older(*pieces: bytes) -> SimFiles:
+    """A journal whose older segment has these bytes behind its header, and up to two records."""
+    files = SimFiles()
+    for number, first, data in ((1, 0, b"".join(pieces)), (2, 2, b"")):
+        header = segment.encode_header(number=number, broker_id=BROKER_ID, created=EPOCH, first_position=first)
+        seed = segment.decode_header(header).crc
+        entry = segment.pack_entries([_entry([record.opened(100, [1, 2], {})], first)], seed, first)
+        files.put(f"{DIRECTORY}/{segment_name(number)}", header + (data or entry))
+    return files
+
+
+def _first() -> tuple[bytes, bytes, bytes]:
+    """The header of segment 1 and two entries of one record each."""
+    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
+    seed = segment.decode_header(header).crc
+    one = segment.pack_entries([_entry([record.opened(100, [1], {})], 0)], seed, 0)
+    two = segment.pack_entries([_entry([record.queue(7, {"name": "q"})], 1)], seed, 1)
+    return header, bytes(one), bytes(two)
+
+
+def test_bytes_between_entries_that_follow_each_other_cost_no_record() -> None:
+    header, one, two = _first()
+    files = _older(one, b"anything" * 3, two)
+    plan = repair.plan(files, DIRECTORY, EPOCH)
+    assert plan.losses == []
+    assert plan.written[1] == header + one + two
+    repair.apply(files, DIRECTORY, plan, BACKUP)
+    assert inspect.verify(files, DIRECTORY).ok
+    assert Station(files).queues == {7: "q"}
+
+
+def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, one, two = _first()
+    decoy = (segment.ENTRY_MAGIC + (1 << 20).to_bytes(4, "little")).ljust(64, b"x")
+    files = _older(one, decoy * 8, two)
+    assert repair.plan(files, DIRECTORY, EPOCH).records_lost == 0
+    monkeypatch.setattr(segment, "LATER_BYTES_MAX", 1024)
+    plan = repair.plan(files, DIRECTORY, EPOCH)
+    assert plan.records_lost == 1
+    repair.apply(files, DIRECTORY, plan, BACKUP)
+    assert Station(files).queues == {}

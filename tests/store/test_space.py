@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +76,43 @@ def test_a_pinned_segment_stays_until_all_of_it_is_unpinned() -> None:
     space.unpin(1, 5)
     assert space.changed
     assert (space.pinned(1), space.take_dead(2)) == (0, [1])
+
+
+def test_only_complete_segments_are_cleaned_and_only_from_so_many_on() -> None:
+    space = Space()
+    for segment in (1, 2, 3):
+        space.opened(segment)
+    space.completed(1, 100, 7)
+    assert space.to_clean(files_min=2, percentage=100) is None
+    space.completed(2, 100, 9)
+    assert space.to_clean(files_min=2, percentage=0) == 1, "nothing in them is alive: that is no more than 0 %"
+    assert (space.bound(1), space.bound(2)) == (7, 9)
+
+
+@pytest.mark.parametrize(("percentage", "cleaned"), [(29, None), (30, 1)])
+def test_how_much_is_alive(percentage: int, cleaned: int | None) -> None:
+    """Half of 100 bytes, none of 100 of which nothing was ever stored, and 10 that are pinned: 60 of 200."""
+    space = Space()
+    for segment in (1, 2, 3):
+        space.opened(segment)
+    space.hold(1, 4)
+    space.release(1, 2)
+    space.pin(2, 10)
+    space.hold(3, 1)
+    space.pin(3, 1000)  # that one is not complete: it counts neither way
+    space.completed(1, 100, 7)
+    space.completed(2, 100, 7)
+    assert space.to_clean(files_min=2, percentage=percentage) == cleaned
+
+
+def test_what_is_gone_counts_no_more() -> None:
+    space = Space()
+    for segment in (1, 2, 3):
+        space.opened(segment)
+        space.completed(segment, 100, 7)
+    space.hold(2, 1)
+    assert space.take_dead(3) == [1]
+    assert space.to_clean(files_min=3, percentage=100) is None
+    assert space.to_clean(files_min=2, percentage=49) is None
+    assert space.to_clean(files_min=2, percentage=50) == 2
+    assert (space.live(1), space.pinned(1)) == (0, 0)

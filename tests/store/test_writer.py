@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from store.bodies import BodyFiles, Drop, Part, Upload
+from store.bodies import Abort, BodyFiles, Drop, Part, Upload
 from store.errors import LogFailed
 from store.log import Counters
 from store.segment import Entry
@@ -255,3 +255,19 @@ def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_no
     assert seen == [True, False]
     assert told == [1, 1, 3], "the first entry, the part, the entries that it did not make wait"
     assert files.paths() == [log.bodies.path(8)]
+
+
+def test_an_upload_that_is_broken_off_goes_in_its_turn_and_asks_for_no_room() -> None:
+    log = ListLog()
+    files = SimFiles()
+    log.bodies = BodyFiles(files, "journal", keep_free=0)
+    writer = InlineWriter(log, lambda ticket: None, never)
+    upload = Upload(8, lambda: None, durable=True)
+    writer.submit(begin(1))
+    writer.submit(Part(upload, b"x"))
+    writer.step()
+    assert files.paths() == [log.bodies.path(8)]
+    log.done.clear()
+    writer.submit(Abort(upload))
+    writer.step()
+    assert (files.paths(), log.done) == ([], [])
