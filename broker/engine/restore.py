@@ -2,7 +2,8 @@
 
 The records are folded in the order of their positions.  While that goes on only identities move about; messages are
 put onto their queues at the end, in their old order, with their delivery counts, schedules and expirations.  Of a queue
-whose address pages, the places of ready messages are noted instead, which become its tail.
+whose address pages, the places of ready messages are noted instead; they become its tail, unless they are so few that
+all may be in memory.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Fold:
         self.diverts: dict[int, Divert] = {}
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
+        self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
         self._stored = MessageReader(formats, bodies)
         # Of the message before, if its queues are all such that pages: its facts as they are written, and where to go.
         self._placed_facts = b""
@@ -306,12 +308,12 @@ def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
     redelivered = sum(1 for id, count in counts.items() if count and (id in held or places.segment_of(id)))
-    if pageable(queue):
+    if pageable(queue) and not revive.fits(core, queue, places):
         held |= revive.pull(core, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
         for id, timestamp in revive.timestamps(core, places, [id for id, count in counts.items() if count]).items():
             queue.states[id] = DeliveryState(counts[id], timestamp)
-    else:  # it has changed since its first messages
-        held |= revive.pull_all(core, places)
+    else:  # there are few, or the queue has changed since its first messages
+        held |= revive.pull_all(core, places, fold.pulled)
     if queue.id in fold.disordered or queue.id in fold.places:
         held = fold.held[queue.id] = dict(sorted(held.items()))
     kept = revive.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])

@@ -111,7 +111,7 @@ class AddressSettings:
     default_group_buckets: int = -1
     default_group_first_key: str = ""
     max_size_bytes_reject_threshold: int = -1
-    address_full_policy: AddressFullPolicy = AddressFullPolicy.BLOCK
+    address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
     max_read_page_bytes: int = 20 << 20
     max_read_page_messages: int = -1
     page_limit_bytes: int = -1

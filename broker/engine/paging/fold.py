@@ -114,6 +114,11 @@ class Places:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def bytes(self) -> int:
+        """The records of all messages."""
+        return sum([sum(block.sizes) for run in self._runs for block in run.blocks])
+
     def put(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """A message that was not there."""
         self._count += 1

@@ -1,6 +1,7 @@
 """The end of a restart: the places that the journal gave become tails.
 
 What has to be in memory is read now: messages that wait for their redelivery or were in flight to a stored session.
+So is a queue that is short enough, for what is in memory keeps its place whatever comes back before it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from broker.engine.core import Core
-from broker.engine.message import Message
+from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.paging.admit import keep, tail_of
 from broker.engine.paging.fold import Places, Row
 from broker.engine.paging.rows import watch
@@ -24,9 +25,25 @@ def pull(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     return pulled
 
 
-def pull_all(core: Core, places: Places) -> dict[int, Message]:
-    """All messages, for a queue that cannot have a tail any more."""
-    return pull(core, places, places.ids())
+def fits(core: Core, queue: Queue, places: Places) -> bool:
+    """Whether a queue may be all in memory: no more than would be read ahead, and its address is not full with it."""
+    settings, count = queue.address.settings, len(places)
+    if 0 <= settings.max_read_page_messages < count or settings.max_read_page_bytes < count * MESSAGE_OVERHEAD_BYTES:
+        return False
+    nbytes = places.bytes + count * MESSAGE_OVERHEAD_BYTES
+    return (
+        nbytes <= settings.max_read_page_bytes and queue.address.has_room(count, nbytes) and core.usage.has_room(nbytes)
+    )
+
+
+def pull_all(core: Core, places: Places, pulled: dict[int, Message]) -> dict[int, Message]:
+    """All messages, for a queue that has no tail; `pulled` has those of other queues already, and learns these."""
+    ids = places.ids()
+    pulled |= pull(core, places, [id for id in ids if id not in pulled])
+    for id in ids:
+        if id in pulled:
+            places.remove(id)
+    return {id: pulled[id] for id in ids if id in pulled}
 
 
 def timestamps(core: Core, places: Places, ids: Iterable[int]) -> dict[int, int]:

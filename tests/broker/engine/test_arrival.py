@@ -205,7 +205,8 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
 
 def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_makes_room() -> None:
     shipped = small().broker
-    bench = Bench(broker=shipped.model_copy(update={"global_max_size": 1000}))
+    blocking: dict[str, object] = {"match": "*", "address-full-policy": "BLOCK"}
+    bench = Bench(blocking, broker=shipped.model_copy(update={"global_max_size": 1000}))
     (message, *_) = bench.sent("crowded", bytes(900))
     bench.sent("empty", b"")
     bench.ack(bench.take("empty"), *[m for m, _ in bench.engine.browse(bench.queue("empty"))])

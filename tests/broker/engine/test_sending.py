@@ -82,6 +82,7 @@ def test_the_time_of_arrival_survives_restart_and_death() -> None:
 
 def test_senders_that_do_not_stop_are_refused_beyond_the_threshold() -> None:
     settings = {"match": "a", "max-size-bytes": 1, "max-size-bytes-reject-threshold": 1_000}
+    settings |= {"address-full-policy": "BLOCK"}
     bench = Bench(settings)
     while bench.engine.router.addresses.get("a") is None or bench.engine.router.addresses["a"].size_bytes < 1_000:
         bench.sent("a", b"x")

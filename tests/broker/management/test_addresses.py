@@ -23,7 +23,7 @@ def test_an_address_is_made_shown_and_deleted(tmp_path: Path) -> None:
         assert (shown["auto_created"], shown["configured"], shown["internal"]) == (False, False, False)
         assert shown["settings"]["dead-letter-address"] == "DLQ"
         assert shown["settings"]["default-queue-routing-type"] == "MULTICAST"
-        assert shown["settings"]["address-full-policy"] == "BLOCK"
+        assert shown["settings"]["address-full-policy"] == "PAGE"
         assert (await client.call("PUT", path)).json["detail"] == "address a/b exists already"
         assert (await client.call("DELETE", path)).json == {"name": "a/b", "queues": 0}
         gone = await client.call("GET", path)

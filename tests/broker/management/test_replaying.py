@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.engine.settings import AddressFullPolicy, AddressSettings
+from broker.engine.settings_match import SettingsTable
 from broker.management import replaying
 from tests.broker.management.harness import NOW, Client, TestBroker, serve
 
@@ -77,6 +80,8 @@ def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -
 
 def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
+        blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
+        broker.engine.router.change_settings(SettingsTable([], asdict(blocking)))
         broker.engine.core.usage.bytes_max = 400
         broker.queue("orders")
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))

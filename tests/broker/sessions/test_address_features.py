@@ -247,7 +247,8 @@ def test_no_route_over_stomp_and_amqp() -> None:
 
 
 def test_a_sender_beyond_the_threshold_is_refused_over_amqp() -> None:
-    broker = SimBroker(small({"match": "a", "max-size-bytes": 100, "max-size-bytes-reject-threshold": 200}))
+    limits = {"match": "a", "max-size-bytes": 100, "max-size-bytes-reject-threshold": 200}
+    broker = SimBroker(small({**limits, "address-full-policy": "BLOCK"}))
     client = AmqpSim(broker)
     link = client.sender("queue://a")
     outcomes = [client.send(link, message("x" * 100))[0].state for _ in range(3)]
