@@ -41,6 +41,9 @@ class Pages(Protocol):
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
         """The records at these places, all of them in their order, each whole or not at all."""
 
+    def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
+        """The bytes of a segment in which records lie; None if they cannot be read, or not all."""
+
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
         """Records in this part of a segment are read soon."""
 
@@ -84,11 +87,11 @@ class FilePages:
         while start < count:
             stop = self._together(segments, offsets, sizes, start)
             first = offsets[start]
-            data = self._range(segments[start], first, offsets[stop - 1] + sizes[stop - 1] - first)
+            data = self.read_range(segments[start], first, offsets[stop - 1] + sizes[stop - 1] - first)
             if data is not None or stop - start == 1:
                 found.append((data, start, stop))
             else:
-                found += [(self._range(segments[n], offsets[n], sizes[n]), n, n + 1) for n in range(start, stop)]
+                found += [(self.read_range(segments[n], offsets[n], sizes[n]), n, n + 1) for n in range(start, stop)]
             start = stop
         return found
 
@@ -105,7 +108,8 @@ class FilePages:
                 return at
         return len(segments)
 
-    def _range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
+    def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
+        """See Pages."""
         try:
             data = self._files.read_range(self._where(segment), offset, nbytes)
         except OSError:

@@ -8,12 +8,38 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import copy
+from functools import lru_cache
+from struct import Struct
+from typing import Final
 
-from broker.engine.message import Annotations, Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.message import (
+    MESSAGE_OVERHEAD_BYTES,
+    Annotations,
+    Facts,
+    Format,
+    Message,
+    PropertyView,
+    RoutingType,
+    group_of,
+)
 from store import decode, record
 from store.bodies import Bodies
 from store.pages import SCRATCH_FIRST, Found
 from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
+
+#: The fixed part of a MESSAGE record with its type, version and flags as one number.
+_MESSAGE: Final = Struct("<IIQII")
+assert _MESSAGE.size == MESSAGE_FIXED.size, "the same bytes"
+
+#: Of that number, all but most flags; and what these bits are where messages may share all facts: they are in no group.
+_KIND: Final = 0xFFFF | record.GROUPED << 16
+_UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
+
+
+@lru_cache(maxsize=256)
+def _with_facts(nbytes: int) -> Struct:
+    """The same and the encoded facts, of so many bytes."""
+    return Struct(f"{_MESSAGE.format}{nbytes}s")
 
 
 class UnknownFormat(Exception):
@@ -110,10 +136,10 @@ class MessageReader:
         sizes: Sequence[int],
     ) -> list[Message | None]:
         """The messages with these ids, held once; None for what is not there.  This is what a paged message costs."""
-        unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
+        new, unpack = Message.__new__, _MESSAGE.unpack_from
         messages: list[Message | None] = []
         add = messages.append
-        encoded, flags, facts = b"", -1, None  # of the message before
+        encoded, known, facts, fixed = b"", 0, None, 0  # of the message before: what a run shares
         for buffer, start, stop in found:
             if buffer is None:
                 messages += [None] * (stop - start)
@@ -121,24 +147,34 @@ class MessageReader:
             first, segment = offsets[start], segments[start]
             if segment >= SCRATCH_FIRST:
                 segment = 0
-            for at in range(start, stop):
-                offset, id = offsets[at] - first, ids[at]
-                length, type, version, its_flags, its_id, head_bytes, body_bytes = unpack(buffer, offset)
-                end = offset + length
-                body_at = end - body_bytes
-                head_at = body_at - head_bytes
-                same = its_flags == flags and buffer[offset + fixed : head_at] == encoded
-                if same and facts is not None and length == sizes[at] and its_id == id and type == version == 1:
-                    message = Message(facts, buffer[head_at:body_at], buffer[body_at:end])
-                    message.id = id
-                    message.segment = segment
-                    add(message)
-                    continue
-                other = self._read(buffer, offset, id=id, size=sizes[at], segment=segment)
+            for id, offset, size in zip(ids[start:stop], offsets[start:stop], sizes[start:stop], strict=True):
+                offset -= first
+                own = size - fixed
+                if facts is not None and own >= 0:
+                    length, kind, its_id, head_bytes, body_bytes, shared = unpack(buffer, offset)
+                    same = shared == encoded and kind == known and length == size
+                    if same and its_id == id and head_bytes + body_bytes == own:
+                        # As `Message` does it: the call would be a fifth of what a paged message costs.
+                        message = new(Message)
+                        body_at = offset + size - body_bytes
+                        message.id = id
+                        message.facts = facts
+                        message.head = buffer[body_at - head_bytes : body_at]
+                        message.body = buffer[body_at : body_at + body_bytes]
+                        message.size = own + MESSAGE_OVERHEAD_BYTES
+                        message.refs = 1
+                        message.segment = segment
+                        add(message)
+                        continue
+                other = self._read(buffer, offset, id=id, size=size, segment=segment)
                 add(other)
                 facts = None
-                if other is not None and type == RecordType.MESSAGE and not its_flags & record.GROUPED:
-                    encoded, flags, facts = buffer[offset + fixed : head_at], its_flags, other.facts
+                if other is not None:
+                    length, kind, _, head_bytes, body_bytes = _MESSAGE.unpack_from(buffer, offset)
+                    if kind & _KIND == _UNGROUPED:
+                        facts, known, fixed = other.facts, kind, length - head_bytes - body_bytes
+                        encoded = buffer[offset + _MESSAGE.size : offset + fixed]
+                        unpack = _with_facts(len(encoded)).unpack_from
         return messages
 
     def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:

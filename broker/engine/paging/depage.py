@@ -21,8 +21,9 @@ from broker.engine.paging.rows import claim, claim_all, read
 from broker.engine.paging.tail import Chunk, Tail
 from broker.engine.queue import Queue
 
-#: Messages in memory with which a queue without a limit of messages reads no more: two ticks' worth.
-READY_MESSAGES: Final = 4096
+#: Messages in memory with which a queue without a limit of messages reads no more: what was just read is delivered
+#: before the processor's cache has lost it, which is worth a tenth of the time.
+READY_MESSAGES: Final = 1024
 
 #: Chunks that selectors look at in one tick: some 20 ms.
 SEARCHED_MAX: Final = 4

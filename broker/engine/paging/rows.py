@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final
 
 from broker.engine.core import Core
-from broker.engine.message import Message
+from broker.engine.message import Facts, Message
 from broker.engine.paging.tail import Chunk
 from broker.engine.queue import Queue
-from store.pages import SCRATCH_FIRST
+from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 
 #: A row and its message.
 Row = tuple[int, Message]
+
+_FACTS: Final[Callable[[Message], Facts]] = attrgetter("facts")
+_SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
 def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
@@ -32,11 +37,24 @@ def _read(core: Core, chunk: Chunk, rows: list[int]) -> list[Message | None]:
     segments: Sequence[int] = chunk.segments
     offsets: Sequence[int] = chunk.offsets
     sizes: Sequence[int] = chunk.sizes
+    found: list[Found] | None = None
     if len(rows) < len(ids):
         ids, segments = [ids[row] for row in rows], [segments[row] for row in rows]
         offsets, sizes = [offsets[row] for row in rows], [sizes[row] for row in rows]
-    found = core.pages.read(segments, offsets, sizes)
+    else:
+        found = _read_whole(core, chunk)
+    if found is None:
+        found = core.pages.read(segments, offsets, sizes)
     return core.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
+
+
+def _read_whole(core: Core, chunk: Chunk) -> list[Found] | None:
+    """All rows of a chunk at once, if their records lie behind each other with little between them, and all is well."""
+    nbytes = chunk.end - chunk.offsets[0]
+    if chunk.end <= 0 or nbytes > chunk.bytes + GAP_BYTES_MAX:
+        return None
+    data = core.pages.read_range(chunk.segments[0], chunk.offsets[0], nbytes)
+    return None if data is None else [(data, 0, len(chunk.ids))]
 
 
 def _row(found: Row) -> int:
@@ -88,7 +106,7 @@ def _leave(core: Core, queue: Queue, chunk: Chunk) -> None:
 def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
     """Charge messages that come to memory, and let go of the scratch records of their rows."""
     for name, run in _by_address(messages):
-        size = sum([message.size for message in run])
+        size = sum(map(_SIZE, run))
         core.usage.bytes += size
         core.usage.messages += len(run)
         address = core.addresses.get(name)
@@ -105,6 +123,10 @@ def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> 
 
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
+    """Runs of messages of one address: a tail has those of several only if its queue is on a wildcard address."""
+    if len({facts.address for facts in set(map(_FACTS, messages))}) == 1:
+        yield messages[0].facts.address, messages
+        return
     run: list[Message] = []
     facts = None
     for message in messages:

@@ -37,6 +37,7 @@ class Chunk:
     __slots__ = (
         "bytes",
         "count",
+        "end",
         "expirations",
         "expires",
         "ids",
@@ -65,6 +66,7 @@ class Chunk:
         self.bytes = 0
         self.oldest = 0  # the least id that was ever here, and the greatest
         self.youngest = 0
+        self.end = 0  # where the last row's record ends, as long as all follow each other in one segment, else -1
         self.lowest = 0  # no row is in a journal segment before this one
         self.expires = 0
         self.volatile = False  # some rows are, or were, in scratch files
@@ -75,6 +77,9 @@ class Chunk:
             self.youngest = id
         if id < self.oldest or not self.oldest:
             self.oldest = id
+        if self.end >= 0:
+            follows = segment and (not self.ids or (segment == self.segments[-1] and offset >= self.end))
+            self.end = offset + size if follows else -1
         self.ids.append(id)
         self.segments.append(segment)
         self.offsets.append(offset)
@@ -121,6 +126,7 @@ class Chunk:
         """A row's record was written anew there."""
         self.bytes += size - self.sizes[row]
         self.segments[row], self.offsets[row], self.sizes[row] = segment, offset, size
+        self.end = -1
         if segment >= SCRATCH_FIRST:
             self.volatile = True
 

@@ -88,3 +88,22 @@ def test_expirations_of_rows_that_are_there() -> None:
     chunk.sizes[2] = 0
     assert chunk.next_expiration() == 50
     assert chunk.due(50) == [0]
+
+
+def test_a_chunk_knows_whether_its_records_follow_each_other() -> None:
+    chunk = Chunk(4, 1)
+    chunk.add(1, 2, 100, 50, 0)
+    chunk.add(2, 2, 150, 50, 0)
+    chunk.add(3, 2, 260, 40, 0)
+    assert chunk.end == 300, "an entry may begin between two of them"
+    chunk.add(4, 3, 300, 50, 0)
+    assert chunk.end == -1, "in another segment"
+    for places in ([(2, 100), (2, 90)], [(0, 0)], [(2, 100), (0, 0)]):
+        chunk = Chunk(4, 1)
+        for id, (segment, offset) in enumerate(places, 1):
+            chunk.add(id, segment, offset, 50, 0)
+        assert chunk.end == -1, places
+    moved = Chunk(4, 1)
+    moved.add(1, 2, 100, 50, 0)
+    moved.move(0, 9, 8, 60)
+    assert moved.end == -1
