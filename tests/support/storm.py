@@ -348,7 +348,8 @@ class Storm:
         until = time.monotonic() + PATIENCE_S
         while True:
             queues = self._broker.get("queues", size=1000)["queues"]
-            moving = [q for q in queues if q["messages"] != q["ready"] + q["scheduled"] + q["delivering"]]
+            places = ("ready", "paged", "scheduled", "delivering")
+            moving = [q for q in queues if q["messages"] != sum(q[place] for place in places)]
             if not moving:
                 return {q["name"]: q["messages"] for q in queues}
             assert time.monotonic() < until, f"messages are on their way to the disk for ever: {moving}"
