@@ -185,12 +185,12 @@ class WriterThread:
         self._wanted = 0
         self._closing = False
         self._condition = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._system_thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self.error: Exception | None = None
 
     def start(self) -> None:
         """Begin to work."""
-        self._thread.start()
+        self._system_thread.start()
 
     def submit(self, work: Work) -> None:
         """See Writer.  After a failure there is nothing to be done with it."""
@@ -218,7 +218,7 @@ class WriterThread:
         with self._condition:
             self._closing = True
             self._condition.notify_all()
-        self._thread.join()
+        self._system_thread.join()
 
     def _run(self) -> None:
         while True:

@@ -59,23 +59,27 @@ class DeliveryState:
         self.text = text
 
 
+#: What is counted: the fields of Counters.
+COUNTED: Final = (
+    "acknowledged",
+    "added",
+    "dead_lettered",
+    "delivered",
+    "dropped",
+    "evicted",
+    "expired",
+    "killed",
+    "moved",
+    "purged",
+    "redelivered",
+    "replaced",
+)
+
+
 class Counters:
     """Messages that entered a queue and how they left it, since the start.  Each message leaves by one way only."""
 
-    __slots__ = (
-        "acknowledged",
-        "added",
-        "dead_lettered",
-        "delivered",
-        "dropped",
-        "evicted",
-        "expired",
-        "killed",
-        "moved",
-        "purged",
-        "redelivered",
-        "replaced",
-    )
+    __slots__ = COUNTED
 
     def __init__(self) -> None:
         self.added = 0
@@ -93,7 +97,7 @@ class Counters:
 
     def add(self, other: Counters) -> None:
         """Count what another queue counted."""
-        for name in Counters.__slots__:
+        for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 

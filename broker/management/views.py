@@ -18,7 +18,7 @@ from broker.engine.bodies import Unreadable, read
 from broker.engine.consumer import Consumer
 from broker.engine.kinds.grouped import GroupedBacklog
 from broker.engine.message import Body, Message, Value
-from broker.engine.queue import Queue
+from broker.engine.queue import COUNTED, Queue
 from broker.engine.transfer import Step
 from broker.log import cut
 from broker.management.ports import AcceptorState, Broker
@@ -70,7 +70,7 @@ def queue_view(queue: Queue) -> Json:
         "address_paused": queue.address.paused,
         "groups": queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
         "attributes": asdict(queue.attributes),
-        "counters": {name: getattr(counters, name) for name in counters.__slots__},
+        "counters": {name: getattr(counters, name) for name in COUNTED},
         "settings": {
             "dead_letter_address": settings.dead_letter_address,
             "expiry_address": settings.expiry_address,

@@ -28,13 +28,17 @@ class Context:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
     """A data type."""
 
-    name: str
-    read: Callable[[bytes, int, int, Context], tuple[T, int]]
-    write: Callable[[T], bytes]
+    __slots__ = ("name", "read", "write")
+
+    def __init__(
+        self, name: str, read: Callable[[bytes, int, int, Context], tuple[T, int]], write: Callable[[T], bytes]
+    ) -> None:
+        self.name = name
+        self.read = read
+        self.write = write
 
 
 #: The largest Variable Byte Integer (1.5.5), and its bytes.

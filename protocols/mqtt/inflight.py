@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -108,7 +107,6 @@ SENT: Final[dict[Sent, dict[tuple[PacketType, bool], Sent | None]]] = {
 _BY_QOS: Final = {1: Sent.AT_LEAST_ONCE, 2: Sent.EXACTLY_ONCE}
 
 
-@dataclass(slots=True)
 class Acknowledged(Generic[T]):
     """What acknowledgements bring about.
 
@@ -117,9 +115,12 @@ class Acknowledged(Generic[T]):
     use; PUBREC is answered with PUBREL and Packet Identifier not found, the others are not.
     """
 
-    settled: list[T] = field(default_factory=list)
-    release: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
+    __slots__ = ("release", "settled", "unknown")
+
+    def __init__(self) -> None:
+        self.settled: list[T] = []
+        self.release: list[int] = []
+        self.unknown: list[int] = []
 
 
 class Outgoing(Generic[T]):

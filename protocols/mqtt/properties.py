@@ -190,9 +190,9 @@ class Properties:
         self._values = values
         self.raw = b"".join(parts)
 
-    @classmethod
-    def _decoded(cls, values: dict[int, Any], raw: bytes) -> Properties:
-        properties = cls.__new__(cls)
+    @staticmethod
+    def _decoded(values: dict[int, Any], raw: bytes) -> Properties:
+        properties = Properties()
         properties._values = values
         properties.raw = raw
         return properties

@@ -6,7 +6,7 @@ from broker.engine.address import Address
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.filter import compile_filter
 from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.queue import Counters, DeliveryState, Queue
+from broker.engine.queue import COUNTED, Counters, DeliveryState, Queue
 from broker.engine.settings import AddressSettings
 from broker.sessions.stomp_format import StompFormat
 from tests.broker.engine.bench import Taker
@@ -95,8 +95,8 @@ def test_delivery_counts() -> None:
 
 def test_counters_add_up() -> None:
     one, other = Counters(), Counters()
-    for at, name in enumerate(Counters.__slots__):
+    for at, name in enumerate(COUNTED):
         setattr(one, name, at)
         setattr(other, name, 100)
     one.add(other)
-    assert [getattr(one, name) for name in Counters.__slots__] == [100 + at for at in range(len(Counters.__slots__))]
+    assert [getattr(one, name) for name in COUNTED] == [100 + at for at in range(len(COUNTED))]
