@@ -23,6 +23,7 @@ from spark_jobs.results import ExitStatus, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.journal.holding import Held
     from spark_jobs.journal.snapshot import Snapshot
 
 STATUSES: Final = """\b
@@ -325,10 +326,13 @@ def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
 
 def _run(name: str, request: Request, audit: Audit) -> NoReturn:
     """Run an audit, deliver what it finds, and end with its status."""
-    snapshot = _snapshot(request.journal)
-    for note in snapshot.notes:
-        click.echo(clean(note), err=True)
-    result = _audited(name, request, audit, snapshot)
+    from spark_jobs.journal.holding import Held
+
+    with Held() as held:
+        snapshot = _snapshot(request.journal, held)
+        for note in snapshot.notes:
+            click.echo(clean(note), err=True)
+        result = _audited(name, request, audit, snapshot)
     try:
         request.delivery.deliver(result)
     except OSError as error:
@@ -336,12 +340,12 @@ def _run(name: str, request: Request, audit: Audit) -> NoReturn:
     click.get_current_context().exit(int(result.status))
 
 
-def _snapshot(journal: Sequence[str]) -> Snapshot:
+def _snapshot(journal: Sequence[str], held: Held) -> Snapshot:
     from spark_jobs.journal.files import BadLocation, locations
     from spark_jobs.journal.snapshot import NoJournal, SnapshotError, take
 
     try:
-        return take([place for text in journal for place in locations(text)])
+        return take([place for text in journal for place in locations(text)], held=held)
     except NoJournal as error:
         raise Stop(ExitStatus.NO_JOURNAL, str(error)) from None
     except (SnapshotError, BadLocation) as error:

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs import jvm
+from spark_jobs.priority import gives_way
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -46,6 +47,18 @@ LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+#: For a local master that gives way to others: whoever has to wait for hours, as long as they need the machine, is not
+#: dead, and finds the others as patient.
+PATIENT_DEFAULTS: Final[dict[str, str]] = {
+    "spark.executor.heartbeatInterval": "1h",
+    "spark.network.timeout": "24h",
+    "spark.python.authenticate.socketTimeout": "1h",
+    "spark.sql.broadcastTimeout": "86400",
+}
+
+#: The same for this process: seconds until Java answers whom it has told to call.
+_PATIENCE: Final = {"SPARK_AUTH_SOCKET_TIMEOUT": "3600"}
 
 #: Set unless asked for otherwise here: hours are UTC's wherever the audit runs; the progress line is ours.
 FIXED: Final[dict[str, str]] = {
@@ -82,6 +95,8 @@ def spark_session(
         else:
             temporary = TemporaryDirectory(prefix="bartleby-audit-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(temporary))
+            if gives_way():
+                stack.enter_context(jvm.environment(_PATIENCE))
             with _told():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet)
             stack.callback(spark.stop)
@@ -119,6 +134,8 @@ def _settings(asked: Mapping[str, str], temporary: Path) -> SparkConf:
     defaults = DEFAULTS | {"spark.sql.warehouse.dir": (temporary / "warehouse").as_uri()}
     if _is_local(settings):
         defaults |= LOCAL_DEFAULTS | {"spark.local.dir": str(temporary / "spark")}
+        if gives_way():
+            defaults |= PATIENT_DEFAULTS
     for key, value in defaults.items():
         settings.setIfMissing(key, value)
     return settings

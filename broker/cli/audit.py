@@ -1,7 +1,8 @@
 """`bartleby audit`: the audits of spark_jobs, where a broker is configured.
 
-Here the JOURNAL may be left out, and a ledger can be compared with the running broker.  Everything else is
-spark_jobs.command's, which is only loaded when an audit is asked for: it needs the extra [spark].
+Here the JOURNAL may be left out, a ledger can be compared with the running broker, and an audit gives way to the broker
+that it may be beside.  Everything else is spark_jobs.command's, which is only loaded when an audit is asked for: it
+needs the extra [spark].
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from click.core import ParameterSource
 from broker.cli.failure import USAGE, Failure
 from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
+from spark_jobs.priority import give_way
 
 #: What the extra installs and the audits cannot do without.
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "matplotlib")
+
+#: The default first: who audits beside a broker that has customers can wait; who cannot wait says so.
+_PRIORITIES: Final = ("idle", "normal")
 
 
 def _theirs() -> click.Group:
@@ -67,8 +72,10 @@ def _audit(command: click.Command) -> click.Command:
         command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
     )
     @broker_options
+    @_priority_option
     @click.pass_context
-    def run(context: click.Context, /, config: Path | None, data: Path | None, **given: Any) -> None:
+    def run(context: click.Context, /, config: Path | None, data: Path | None, priority: str, **given: Any) -> None:
+        _take(priority)
         given["journal"] = _journal(given["journal"], config, data)
         context.invoke(command, **given)
 
@@ -83,6 +90,7 @@ def _ledger(command: click.Command) -> click.Command:
     )
     @click.option("--compare", is_flag=True, help="Also compare each queue with the running broker's.")
     @remote_options
+    @_priority_option
     @click.pass_context
     def run(
         context: click.Context,
@@ -90,8 +98,10 @@ def _ledger(command: click.Command) -> click.Command:
         compare: bool,
         config: Path | None,
         data: Path | None,
+        priority: str,
         **given: Any,
     ) -> None:
+        _take(priority)
         where = {name: given.pop(name) for name in CALLING}
         if compare:
             given["balance"] = _balance(config, data, where)
@@ -101,6 +111,24 @@ def _ledger(command: click.Command) -> click.Command:
         context.invoke(command, **given)
 
     return run
+
+
+_priority_option: Final = click.option(
+    "--priority",
+    type=click.Choice(_PRIORITIES),
+    default=_PRIORITIES[0],
+    show_default=True,
+    help="Whether the audit runs where nobody else needs the machine, or like everybody.",
+)
+
+
+def _take(priority: str) -> None:
+    """Before anything is read or started: what comes later inherits it."""
+    if priority == _PRIORITIES[0]:
+        try:
+            give_way()
+        except OSError as error:
+            click.echo(f"bartleby: the audit cannot give way to the broker: {error.strerror}", err=True)
 
 
 def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> tuple[str, ...]:

@@ -4,12 +4,17 @@ A location is an absolute local path, or the URI of anything that pyarrow or fss
 `s3://bucket/journal`.  Settings that pyarrow takes from a URI stand behind a `?` and hold for everything below it:
 `s3://bucket/journal?region=eu-west-1`.  Credentials come from the environment of whoever reads (AWS_ACCESS_KEY_ID and
 so on, or the machine's role), never from a location: locations are shown in reports and handed from process to process.
+
+Where an audit gives way to others (`spark_jobs.priority`), what only it has read of a local file does not stay in the
+page cache, where it would take the place of what the broker and others have there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import resource
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +22,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
+
+from spark_jobs.journal import page_cache
+from spark_jobs.priority import gives_way
 
 #: Names under which the same store is known to Hadoop, and what pyarrow calls it.
 _HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -137,11 +145,50 @@ def read(place: str, nbytes: int | None = None) -> bytes:
     """The bytes of a file, or its first `nbytes`.  Raises OSError (FileNotFoundError), BadLocation."""
     if is_local(place):
         with open(place, "rb") as file:
-            return file.read(-1 if nbytes is None else nbytes)
+            if not gives_way():
+                return file.read(-1 if nbytes is None else nbytes)
+            absent = page_cache.absent(file.fileno())
+            data = file.read(-1 if nbytes is None else nbytes)
+            page_cache.drop(file.fileno(), absent)
+            return data
     files, path = _open(place)
     with files.open_input_file(path) as remote:
         content: bytes = remote.read(nbytes)
         return content
+
+
+class Open(AbstractContextManager["Open"]):
+    """A local file that is kept open; `place` is where processes of the same user on this machine read it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self.place = f"/proc/{os.getpid()}/fd/{handle}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def keep_open(place: str) -> Open:
+    """Open a local file.  Raises OSError."""
+    return Open(os.open(place, os.O_RDONLY))
+
+
+def read_open(place: str, nbytes: int | None = None) -> bytes | None:
+    """The bytes of a file that is, or was, kept open (see Open), None if this process cannot read it."""
+    try:
+        return read(place, nbytes) if os.path.isfile(place) else None
+    except OSError:
+        return None
+
+
+def room_for(files: int) -> int:
+    """Let this process have so many open files, if it may.  Returns how many it can have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        return files
+    soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def _open(place: str) -> tuple[Any, str]:

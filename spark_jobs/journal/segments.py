@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,8 @@ class SegmentRef:
     the header says, or what it must say if it cannot be read (UNKNOWN: nobody knows).  `next_first` is the position
     behind the last record, None if only reading the segment tells.  Times are in ms since the epoch, 0: not known;
     `first_time` and `last_time` are the lowest and highest of its entries.  `kept`: under retention.  `newest`: the
-    live segment that the broker writes or wrote last.
+    live segment that the broker writes or wrote last.  `held`: where it can be read when it is no longer at `uri` (see
+    `holding`), "": nowhere.
     """
 
     uri: str
@@ -42,6 +44,7 @@ class SegmentRef:
     newest: bool = False
     first_time: int = 0
     last_time: int = 0
+    held: str = ""
 
     @property
     def records(self) -> int:
@@ -73,7 +76,7 @@ class Gap:
 def read_segment(ref: SegmentRef) -> bytes:
     """The bytes of a segment up to its limit.
 
-    One that moved to retention since the snapshot was taken is found there.  Raises Vanished, OSError.
+    One that is held, or moved to retention since the snapshot was taken, is found there.  Raises Vanished, OSError.
     """
     return _read(ref, ref.limit)
 
@@ -95,16 +98,32 @@ def next_id_at(ref: SegmentRef) -> int:
     return first.next_id if isinstance(first, Opened) else 0
 
 
+def places_of(ref: SegmentRef) -> Iterator[str]:
+    """Where a segment lies or, if it moved to retention, must lie."""
+    yield ref.uri
+    if not ref.kept:
+        moved = files.parent_of(ref.uri)
+        for name in (DIRECTORY, day_name(ref.created), files.name_of(ref.uri)):
+            moved = files.join(moved, name)
+        yield moved
+
+
 def _read(ref: SegmentRef, nbytes: int) -> bytes:
+    for place in places_of(ref):
+        try:
+            return files.read(place, nbytes)
+        except FileNotFoundError:
+            continue
+    held = files.read_open(ref.held, nbytes) if ref.held else None
+    if held is not None and _is(ref, held):
+        return held
+    raise Vanished(f"{ref.uri}: the segment is no longer there" + ("" if ref.kept else f", nor kept as {place}"))
+
+
+def _is(ref: SegmentRef, data: bytes) -> bool:
+    """Whether these are a segment's bytes: on another machine anything may be where it is held."""
     try:
-        return files.read(ref.uri, nbytes)
-    except FileNotFoundError:
-        if ref.kept:
-            raise Vanished(f"{ref.uri}: the segment is no longer there") from None
-    moved = files.parent_of(ref.uri)
-    for name in (DIRECTORY, day_name(ref.created), files.name_of(ref.uri)):
-        moved = files.join(moved, name)
-    try:
-        return files.read(moved, nbytes)
-    except FileNotFoundError:
-        raise Vanished(f"{ref.uri}: the segment is no longer there, nor kept as {moved}") from None
+        header = decode_header(data)
+    except BadHeader:
+        return False
+    return (header.number, header.created) == (ref.number, ref.created)

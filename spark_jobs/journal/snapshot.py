@@ -17,6 +17,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Final
 
 from spark_jobs.journal import files
+from spark_jobs.journal.holding import Held
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import pin
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at, read_segment
@@ -223,12 +224,12 @@ def _overlap(first: int, end: int | None, low: int | None, high: int | None) -> 
     return all(top is None or bottom < top for top in (end, high))
 
 
-def take(paths: Sequence[str], *, threads: int = THREADS) -> Snapshot:
+def take(paths: Sequence[str], *, threads: int = THREADS, held: Held | None = None) -> Snapshot:
     """Pin what is at these locations.
 
     Each is a data directory (with `journal` in it), a journal, a retention directory or one day of it; several of one
-    broker are one journal.  `threads` read headers side by side.  Raises NoJournal, SeveralBrokers, Vanished,
-    files.BadLocation, OSError.
+    broker are one journal.  `threads` read headers side by side.  What is in `held` stays readable until that is
+    closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
     """
     places = [files.location(path) for path in paths]
     before: tuple[Gap, ...] = ()
@@ -238,6 +239,8 @@ def take(paths: Sequence[str], *, threads: int = THREADS) -> Snapshot:
             attempt += 1
             try:
                 found = _take(places, pool)
+                if held is not None:
+                    found = _held(found, held)
             except Vanished:
                 if attempt == ATTEMPTS_MAX:
                     raise
@@ -272,6 +275,15 @@ def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
         leftovers=tuple(pinned.leftovers),
         notes=tuple(pinned.notes),
     )
+
+
+def _held(found: Snapshot, held: Held) -> Snapshot:
+    segments, left = held.hold(found.segments)
+    note = (
+        f"{left} of {len(segments)} segments are more files than may be open (ulimit -n): if the broker removes one of "
+        "them meanwhile, it is missing"
+    )
+    return replace(found, segments=tuple(segments), notes=(*found.notes, *([note] if left else [])))
 
 
 def _broker_of(listing: Listing) -> str:

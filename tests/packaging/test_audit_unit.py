@@ -63,6 +63,14 @@ def test_it_reaches_nobody_but_this_machine() -> None:
     assert (_one("IPAddressDeny"), _one("IPAddressAllow")) == ("any", "localhost")
 
 
+def test_it_gives_way_to_the_broker() -> None:
+    """The class as `bartleby audit` takes it, which this unit may not, and the share of the whole group."""
+    assert "@resources" in " ".join(SERVICE["SystemCallFilter"])
+    assert (_one("CPUSchedulingPolicy"), _one("IOSchedulingClass"), _one("OOMScoreAdjust")) == ("idle", "idle", "1000")
+    assert SERVICE["CPUWeight"][-1] == "idle"
+    assert not {"CPUSchedulingPolicy", "CPUWeight"} & BROKER.keys()
+
+
 def test_every_night_also_after_one_that_the_machine_slept_through() -> None:
     sections = sections_of(ETC / UNITS[1])
     assert sections["Timer"]["Persistent"] == ["yes"]

@@ -38,7 +38,7 @@ FUNCTION_LINES_MAX: Final = 70
 FILE_LINES_MAX: Final = 500
 
 #: What starts Spark, and what it reads the journal with: two rooms of several modules.
-SPARK_SESSION: Final = ("spark_jobs.java", "spark_jobs.jvm", "spark_jobs.progress")
+SPARK_SESSION: Final = ("spark_jobs.java", "spark_jobs.jvm", "spark_jobs.priority", "spark_jobs.progress")
 SPARK_SOURCE: Final = (
     "spark_jobs.journal",
     "spark_jobs.partition",
@@ -111,6 +111,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.sessions.sasl",
         "broker.__version__",
         "spark_jobs.command",
+        "spark_jobs.priority",
         "store",
     ),
     "broker.clock": (),
@@ -149,7 +150,8 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "broker.__main__": ("broker.cli",),
     "broker": (),
     # the decoder of segments knows no Spark; what audits find is apart from how it is shown
-    "spark_jobs.journal": ("spark_jobs.journal", "spark_jobs.results", "store"),
+    "spark_jobs.journal": ("spark_jobs.journal", "spark_jobs.priority", "spark_jobs.results", "store"),
+    "spark_jobs.priority": (),
     "spark_jobs.results": (),
     "spark_jobs.report": ("spark_jobs.report", "spark_jobs.results"),
     **dict.fromkeys(("spark_jobs.session", "spark_jobs.jvm", "spark_jobs.java", "spark_jobs.progress"), SPARK_SESSION),
@@ -168,7 +170,9 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
 SPARK_OUTSIDE: Final = (
     "spark_jobs.java",
     "spark_jobs.journal.files",
+    "spark_jobs.journal.page_cache",
     "spark_jobs.jvm",
+    "spark_jobs.priority",
     "spark_jobs.pyfiles",
     "spark_jobs.report.output",
     "spark_jobs.session",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +16,7 @@ import pytest
 from broker.cli import audit as room
 from spark_jobs import command
 from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.jvm import ROOT
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import TestBroker
 from tests.spark_jobs.report import samples
@@ -33,6 +38,14 @@ class Ran:
     def _ledger(self, spark: None, snapshot: Snapshot, options: Any) -> Any:
         self.options.append(options)
         return samples.ledger()
+
+
+@pytest.fixture(autouse=True)
+def gave_way(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """How often the audit has given way: the tests' own process never does, as it could not take that back."""
+    times: list[bool] = []
+    monkeypatch.setattr(room, "give_way", lambda: times.append(True))
+    return times
 
 
 @pytest.fixture
@@ -75,6 +88,69 @@ def test_every_audit_is_there(data: Path, ran: Ran) -> None:
 
 
 @pytest.mark.usefixtures("ran")
+@pytest.mark.parametrize("audit", ["dlq", "ledger"])
+def test_audits_give_way_unless_they_are_told_not_to(data: Path, audit: str, gave_way: list[bool]) -> None:
+    command = ["audit", audit, "--data", str(data)]
+    for more, times in (([], 1), (["--priority", "normal"], 1), (["--priority", "idle"], 2)):
+        assert invoke(*command, *more).exit_code == 0
+        assert len(gave_way) == times
+
+
+@pytest.mark.usefixtures("ran")
+def test_what_does_not_let_it_give_way_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> NoReturn:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(room, "give_way", refuse)
+    result = invoke("audit", "dlq", "--data", str(data))
+    assert result.exit_code == 0
+    assert result.stderr == "bartleby: the audit cannot give way to the broker: Operation not permitted\n"
+
+
+#: Says its version, as Java does; then what it runs with, as an error of Java's.
+_JAVA = """\
+#!/bin/sh
+case "$*" in
+    *-version*) echo 'openjdk version "21.0.1" 2023-10-17' >&2; exit 0 ;;
+esac
+cat /proc/self/oom_score_adj /proc/self/autogroup >&2
+%s -c 'import os; print("policy", os.sched_getscheduler(0), "session", os.getsid(0))' >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize(("priority", "gives_way"), [("idle", True), ("normal", False)])
+def test_java_runs_with_the_priority(data: Path, tmp_path: Path, priority: str, gives_way: bool) -> None:
+    """The real command up to Java: what that runs with, its workers run with."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_JAVA % sys.executable)
+    java.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("BARTLEBY_", "SPARK"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "broker", "audit", "dlq", "--data", str(data), "--priority", priority],
+        env=environment | {"JAVA_HOME": str(tmp_path / "jdk"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    policies = {int(policy) for policy in re.findall(r"^policy (\d+)", done.stderr, re.M)}
+    assert policies == {os.SCHED_IDLE if gives_way else os.sched_getscheduler(0)}
+    assert (str(os.getsid(0)) in re.findall(r"session (\d+)$", done.stderr, re.M)) == (not gives_way)
+    shares = {int(share) for share in re.findall(r"^/autogroup-\d+ nice (-?\d+)$", done.stderr, re.M)}
+    assert shares in (({19}, set()) if gives_way else ({_share()}, set()))
+    assert ("1000" in done.stderr.splitlines()) == gives_way
+
+
+def _share() -> int:
+    try:
+        return int(Path("/proc/self/autogroup").read_text().split()[-1])
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.usefixtures("ran")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -83,6 +159,7 @@ def test_every_audit_is_there(data: Path, ran: Ran) -> None:
         (["ledger", "J", "--url", "http://127.0.0.1:1"], "--compare"),
         (["ledger", "J", "--token-file", "T"], "--compare"),
         (["dlq", "J", "--compare"], "No such option"),
+        (["dlq", "J", "--priority", "high"], "'idle', 'normal'"),
         (["nonsense"], "No such command"),
     ],
 )
@@ -160,5 +237,5 @@ def test_help_shows_the_statuses_and_the_brokers_options() -> None:
 def test_spark_submits_command_is_left_as_it_was() -> None:
     invoke("audit", "ledger", "--help")
     names = {parameter.name for parameter in command.audit.commands["ledger"].params}
-    assert not names & {"compare", "data", "config", "url"}
+    assert not names & {"compare", "data", "config", "url", "priority"}
     assert isinstance(command.audit, click.Group)

@@ -1,0 +1,137 @@
+"""Ledgers beside a real broker that is busy: it writes, copies forward, removes segments and keeps some for a while."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.generator import Load, Target, fill, run
+from bench.messages import Pool, Shape
+from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.journal.holding import Held
+from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.results import Verdict
+from tests.support.daemon import running
+
+#: Files as small as they may be, so that all of that happens all the time.
+SETTINGS: Final = """
+[log]
+level = "warning"
+
+[journal]
+segment-size = "4MiB"
+reserve = "1MiB"
+compact-min-files = 2
+
+[limits]
+body-bytes-max = "64KiB"
+transaction-bytes-max = "256KiB"
+"""
+
+RETENTION: Final = """
+[journal.retention]
+enabled = true
+max-bytes = "12MiB"
+"""
+
+#: What comes and goes in one lap, some four segments of it; and what stays.
+LAP: Final = Load(messages=10_000, seconds=None, ack="client", ack_every=100)
+STAYING: Final = 20
+
+SHAPE: Final = Shape(size_min=800, size_max=2200, destinations=4, durable=True, seed=1)
+
+PATIENCE_S: Final = 100.0
+#: Laps after which something must have been removed; one is enough.
+LAPS_MAX: Final = 10
+
+
+class Customers(threading.Thread):
+    """Send and take, lap after lap, until they are told to end."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(name="customers")
+        self.failure: BaseException | None = None
+        self._target = target
+        self._laps = 0
+        self._enough = False
+        self._changed = threading.Condition()
+
+    def run(self) -> None:
+        """See the class."""
+        passing, staying = Pool(SHAPE), Pool(replace(SHAPE, prefix="/queue/staying."))
+        try:
+            while not self._enough:
+                run(self._target, passing, LAP)
+                fill(self._target, staying, STAYING)
+                with self._changed:
+                    self._laps += 1
+                    self._changed.notify_all()
+        except BaseException as failure:
+            self.failure = failure
+
+    def lap(self) -> None:
+        """Wait until one more has begun and is done."""
+        with self._changed:
+            enough = self._laps + 2
+            assert self._changed.wait_for(lambda: self._laps >= enough, PATIENCE_S), self.failure
+
+    def end(self) -> None:
+        """No more; and all was well."""
+        self._enough = True
+        self.join(PATIENCE_S)
+        assert self.failure is None, self.failure
+
+
+@contextmanager
+def busy(directory: Path, settings: str) -> Iterator[tuple[Path, Customers]]:
+    """The data directory of a broker that has customers."""
+    with running(directory, settings) as broker:
+        customers = Customers(Target("127.0.0.1", broker.port))
+        customers.start()
+        try:
+            customers.lap()
+            yield broker.data, customers
+        finally:
+            customers.end()
+
+
+def lose(customers: Customers, snapshot: Snapshot) -> int:
+    """Until the broker has removed segments of the snapshot; how many."""
+    for _ in range(LAPS_MAX):
+        customers.lap()
+        gone = sum(not Path(ref.uri).exists() for ref in snapshot.segments)
+        if gone:
+            return gone
+    raise AssertionError("the broker removes nothing")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("retention", ["", RETENTION])
+def test_what_the_broker_removes_meanwhile_is_read(tmp_path: Path, spark: SparkSession, retention: str) -> None:
+    with busy(tmp_path, SETTINGS + retention) as (data, customers), Held() as held:
+        snapshot = take([str(data)], held=held)
+        lose(customers, snapshot)
+        result = ledger(spark, snapshot, LedgerOptions())
+    assert result.coverage.damage == ()
+    assert result.verdict is Verdict.BALANCED, result
+    assert snapshot.trimmed
+    assert result.summary["present"] >= STAYING
+    assert result.coverage.next_position == snapshot.next_position
+
+
+@pytest.mark.timeout(300)
+def test_what_is_not_held_is_damage(tmp_path: Path, spark: SparkSession) -> None:
+    """As with executors on other machines: no fault of the broker's, and no failure of the audit."""
+    with busy(tmp_path, SETTINGS) as (data, customers):
+        snapshot = take([str(data)])
+        lost = lose(customers, snapshot)
+        result = ledger(spark, snapshot, LedgerOptions())
+    assert result.verdict is Verdict.NOT_PROVABLE
+    assert len(result.coverage.damage) >= lost > 0

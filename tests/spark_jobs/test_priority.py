@@ -1,0 +1,111 @@
+"""Who gives way: the class and the share of the processor, and who inherits them.
+
+The class cannot be taken back, so it is always another process that takes it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from spark_jobs import jvm, priority
+from spark_jobs.java import Java, spark_home_of
+
+AUTOGROUP: Final = Path("/proc/self/autogroup")
+
+#: What a process says of itself, and what one says that it starts.
+_SAY: Final = """\
+import os
+from spark_jobs.priority import gives_way
+print(gives_way(), os.sched_getscheduler(0) == os.SCHED_IDLE, open("/proc/self/oom_score_adj").read().strip())
+"""
+
+
+def _run(script: str, *, before: str = "") -> list[str]:
+    child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {_SAY!r}], check=True)\n"
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", before + script + _SAY + child],
+        env={**os.environ, "PYTHONPATH": str(jvm.ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_who_does_not_ask_for_it_does_not_give_way() -> None:
+    assert not priority.gives_way()
+    mine = Path("/proc/self/oom_score_adj").read_text().strip()
+    assert _run("") == [f"False False {mine}"] * 2
+
+
+def test_it_is_inherited_by_whoever_is_started() -> None:
+    assert _run("from spark_jobs.priority import give_way\ngive_way()\ngive_way()\n") == ["True True 1000"] * 2
+
+
+def test_where_there_is_no_such_class_it_is_the_lowest_nice_value() -> None:
+    """As on other systems; or where nobody may choose a class."""
+    script = (
+        "from spark_jobs.priority import give_way\ngive_way()\n"
+        "assert os.getpriority(os.PRIO_PROCESS, 0) == 19\n"
+        "os.sched_setscheduler = None\n"
+    )
+    without = "import os\ndef refuse(*_): raise PermissionError\nos.sched_setscheduler = refuse\n"
+    assert _run(script, before=without) == ["True False 1000"] * 2
+
+
+def test_who_has_it_already_needs_no_permission() -> None:
+    """systemd's unit gives it, and then forbids to change it."""
+    before = (
+        "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+        "def refuse(*_): raise PermissionError\nos.sched_setscheduler = os.setpriority = refuse\n"
+    )
+    assert _run("from spark_jobs.priority import give_way\ngive_way()\n", before=before) == ["True True 1000"] * 2
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share the processor by sessions")
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_the_session_of_java_has_the_smallest_share(tmp_path: Path, gives_way: bool) -> None:
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat {AUTOGROUP}\n")
+    program.chmod(0o755)
+    home = spark_home_of(Java(tmp_path / "jdk", 17, has_vector=True), tmp_path / "wrapper", gives_way=gives_way)
+    ours = AUTOGROUP.read_text().split()
+    java = [str(home / "bin" / "java"), "-version"]
+    done = subprocess.run(java, capture_output=True, text=True, check=True, start_new_session=True)
+    name, _, share = done.stdout.split()
+    assert name != ours[0]
+    assert int(share) == (priority.LOWEST if gives_way else 0)
+    assert AUTOGROUP.read_text().split() == ours
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_java_gets_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_way: bool) -> None:
+    started: list[bool] = []
+
+    class Context:
+        _gateway = None
+
+        @staticmethod
+        def _ensure_initialized(gateway: object) -> None:
+            assert gateway is None
+
+    def launch(conf: object, options: dict[str, object]) -> None:
+        started.append(bool(options["start_new_session"]))
+
+    for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pyspark.SparkContext", Context)
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    monkeypatch.setattr(jvm, "gives_way", lambda: gives_way)
+    monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 17, has_vector=True))
+    monkeypatch.setattr(jvm, "log", jvm.Log())
+    jvm.start({}, tmp_path, quiet=True)
+    assert started == [gives_way]
+    assert ("autogroup" in (tmp_path / "java" / "bin" / "java").read_text()) == gives_way
