@@ -206,7 +206,11 @@ def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Me
 
 
 def _place(core: Core, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
-    """Put a run onto its queues: through the journal where both message and queue are durable."""
+    """Put a run onto its queues: through the journal where both message and queue are durable.
+
+    A queue that is not durable has nothing to wait for, so that its messages keep their order, whichever of them other
+    queues have stored.
+    """
     facts = messages[0].facts
     paged: list[Queue] = []
     if full or core.paged:
@@ -224,8 +228,8 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
         admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
         if not admitted:
             continue
-        if durable:
-            if paged and queue in paged:
+        if durable and (queue.durable or queue in paged):
+            if queue in paged:
                 admit.expect(core, queue, admitted, facts_bytes)
             queue.landing += len(admitted)
             core.work.landing.append((queue, admitted))

@@ -47,10 +47,11 @@ from broker.engine.redelivery import Return
 from broker.engine.removal import settle_acknowledged
 from broker.engine.retained import Retained
 from broker.engine.router import Router
+from broker.engine.send import AnySend, Send
 from broker.engine.sessions import StoredSessions
 from broker.engine.settings_match import SettingsTable
 from broker.engine.subscribe import Wishes, parse_selector
-from broker.engine.transaction import Send, Settlement, Transaction
+from broker.engine.transaction import Settlement, Transaction
 from broker.engine.transfer import Selection, Step
 from store.journal import Journal
 from store.pages import Pages
@@ -220,9 +221,13 @@ class Engine:
         """Take in messages with the same facts; how many found a queue.  Raises AddressFull, DiskFull."""
         return sending.publish(self.core, self.router, address, queue, routing_type, messages)
 
-    def publish_mixed(self, messages: Sequence[Message], runs: Sequence[mixed.Run]) -> list[int] | None:
-        """Take in messages for several addresses in their order, if they can go together.  See `mixed.publish`."""
-        return mixed.publish(self.core, self.router, messages, runs)
+    def publish_mixed(self, messages: Sequence[Message], sends: Sequence[Send]) -> list[int] | None:
+        """Take in messages of several sends in their order, if they can go together.  See `mixed.publish`."""
+        return mixed.publish(self.core, self.router, messages, sends)
+
+    def in_order(self, messages: Sequence[Message], sends: Sequence[AnySend]) -> Sequence[AnySend]:
+        """Take in messages of several sends in order; what is left to `publish` one by one.  See `mixed.in_order`."""
+        return mixed.in_order(self.core, self.router, messages, sends)
 
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
@@ -372,17 +377,10 @@ class Engine:
         self.transactions[tx] = None
         return tx
 
-    def send_in(
-        self,
-        tx: Transaction,
-        address: Address,
-        queue: Queue | None,
-        routing_type: RoutingType | None,
-        messages: list[Message],
-    ) -> None:
-        """Add messages to a transaction.  Raises TransactionClosed, TooLarge."""
+    def send_in(self, tx: Transaction, sends: Sequence[Send], messages: Sequence[Message]) -> None:
+        """Add the messages of these sends, in their order, to a transaction.  Raises TransactionClosed, TooLarge."""
         tx.check_open()
-        tx.send(Send(address, queue, routing_type, messages))
+        tx.send(sends, messages)
 
     def commit(self, tx: Transaction) -> None:
         """Do what the transaction holds, at once.  Raises TransactionClosed, NotFound, AddressFull, DiskFull."""

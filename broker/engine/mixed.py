@@ -1,18 +1,19 @@
-"""Messages for several addresses that came mixed, and whose queues get them in the order in which they came.
+"""Messages for several destinations that came mixed, and whose queues get them in the order in which they came.
 
 A run of messages with the same facts costs little each (`arrival`); of a publisher who writes to his addresses in turn
-each message would be a run of its own.  Here they are routed an address at a time, and put in order again where that
+each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
 matters, by their identities: those rise with arrival, in the journal and on each queue.
 
-Only messages in nobody's way go together (`_possible`): the address does nothing but route, nothing is full, nothing is
-paged.  All others have to go one after the other.
+Only messages in nobody's way go together (`_room_needed`): the address does nothing but route, nothing is full, nothing
+is paged.  All others go one after the other (`in_order`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import chain, groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from broker.engine import arrival, duplicates, waiting
@@ -21,61 +22,110 @@ from broker.engine.core import Core
 from broker.engine.message import Message
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.send import AnySend, Send
 from broker.engine.stored import encode_facts, record_flags
-
-#: An address, and messages for it with the same facts, in the order in which they came.
-Run = tuple[Address, list[Message]]
+from store.body import LargeBody
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
+_FIRST: Final = itemgetter(0)
 
 
-def publish(core: Core, router: Router, messages: Sequence[Message], runs: Sequence[Run]) -> list[int] | None:
-    """Take in messages in the order of arrival, which `runs` has by address; how many of each run found a queue.
+def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> list[int] | None:
+    """Take in messages in the order of arrival, which are those of `sends`; how many of each send found a queue.
 
-    All agree in head and durability.  None, and nothing is done, if they cannot go together.  Raises DiskFull, before
-    anything changed.
+    None, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
     """
-    if not _possible(core, messages[0].head, runs):
+    need = _room_needed(core, messages, sends)
+    if need is None:
         return None
-    if messages[0].facts.durable:
-        arrival.reserve(core, list(messages), essential=False)
+    if need:
+        arrival.reserve_bytes(core, need, essential=False)
     first = core.journal.allocate_ids(len(messages))
     for id, message in enumerate(messages, first):
         message.id = id
     arrived: dict[Queue, list[list[Message]]] = {}
     records: list[tuple[int, Message, bytes, int]] = []
-    routed = [_route(core, router, address, run, arrived, records) for address, run in runs]
+    routed = [_route(core, router, send, arrived, records) for send in sends]
     if records:
         _store(core, records)
     for queue, parts in arrived.items():
-        _put(core, queue, parts)
+        _put(core, queue, messages, parts)
     return routed
 
 
-def _possible(core: Core, head: bytes, runs: Sequence[Run]) -> bool:
-    """Whether these may go together; a place that they could fill is not for them."""
-    if core.atomic or core.paged or duplicates.is_marked(head):
-        return False
-    total = 0
-    for address, messages in runs:
-        nbytes = sum([message.size for message in messages])
+def in_order(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[AnySend]) -> Sequence[AnySend]:
+    """What has to be published one after the other so that each queue gets these messages in the order of arrival.
+
+    `sends` have them by destination, in the order of their first messages.  They stay as they are if no queue gets
+    messages of two that overlap; else all are taken in here, and nothing is left to do, or they are cut where another
+    one comes between.  Raises DiskFull, before anything changed.
+    """
+    if _follow(router, messages, sends):
+        return sends
+    if publish(core, router, messages, sends) is not None:
+        return ()
+    of = {message: send for send in sends for message in send.messages}
+    parts: list[AnySend] = []
+    for send, group in groupby(messages, of.__getitem__):
+        part = copy(send)
+        part.messages = list(group)
+        parts.append(part)
+    return parts
+
+
+def _follow(router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
+    """Whether the sends that reach a queue follow each other: one's first message comes after the last of another."""
+    reached: dict[Queue, Send] = {}
+    places: dict[Message, int] = {}
+    for send in sends:
+        if send.address.handling is not None and send.address.handling.reach:
+            return False  # diverts lead to others
+        for queue in chain(*router.candidates(send.address, send.queue, send.routing_type)):
+            before = reached.get(queue)
+            if before is not None:
+                places = places or {message: at for at, message in enumerate(messages)}
+                if places[before.messages[-1]] > places[send.messages[0]]:
+                    return False
+            reached[queue] = send
+    return True
+
+
+def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send]) -> int | None:
+    """Bytes that the journal needs for these; None if they may not go together.
+
+    A place that they could fill is not for them.
+    """
+    if core.paged or duplicates.may_have_ids(messages):
+        return None
+    total = need = 0
+    charges: dict[Address, tuple[int, int]] = {}
+    for send in sends:
+        address, run = send.address, send.messages
+        if address.handling is not None or isinstance(run[0].body, LargeBody):
+            return None
+        nbytes = sum([message.size for message in run])
         total += nbytes
-        if address.handling is not None or not address.has_room(len(messages), nbytes):
-            return False
-    return core.usage.has_room(total)
+        if run[0].facts.durable:
+            need += nbytes
+        before, before_bytes = charges.get(address, (0, 0))
+        charges[address] = before + len(run), before_bytes + nbytes
+    if not core.usage.has_room(total):
+        return None
+    return need if all(address.has_room(*charge) for address, charge in charges.items()) else None
 
 
 def _route(
     core: Core,
     router: Router,
-    address: Address,
-    run: list[Message],
+    send: Send,
     arrived: dict[Queue, list[list[Message]]],
     records: list[tuple[int, Message, bytes, int]],
 ) -> int:
-    """Find the queues of one address's messages, and what their records need; how many found one."""
+    """Find the queues of one send's messages, and what their records need; how many found one."""
+    address, run = send.address, send.messages
     facts = run[0].facts
-    groups = arrival.route(run, *arrival.takers(facts, router.candidates(address, None, None)), address)
+    targets = router.candidates(address, send.queue, send.routing_type)
+    groups = arrival.route(run, *arrival.takers(facts, targets), address)
     for queues, messages in groups:
         arrival.hold(core, address, queues, messages)
         durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
@@ -96,7 +146,7 @@ def _route(
 
 def _store(core: Core, records: list[tuple[int, Message, bytes, int]]) -> None:
     """Messages go to the journal in the order of their identities, as everywhere."""
-    records.sort()
+    records.sort(key=_FIRST)
     journal = core.journal
     journal.add_mixed([(encoded, flags, message) for _, message, encoded, flags in records])
     segment = journal.segment
@@ -105,25 +155,29 @@ def _store(core: Core, records: list[tuple[int, Message, bytes, int]]) -> None:
     journal.space.hold(segment, len(records))
 
 
-def _put(core: Core, queue: Queue, parts: list[list[Message]]) -> None:
-    """Messages of one or several runs enter a queue, those together that can land together."""
-    messages = parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts), key=_ID)
+def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:
+    """Messages of one or several sends enter a queue, those together that can land together."""
+    if len(parts) == 1:
+        messages = parts[0]
+    elif sum([len(part) for part in parts]) == len(everything):
+        messages = list(everything)
+    else:
+        messages = sorted(chain.from_iterable(parts), key=_ID)
     queue.counters.added += len(messages)
-    stored = queue.durable and messages[0].facts.durable
-    if stored:
-        queue.stored += len(messages)
+    if queue.durable:
+        queue.stored += sum([len(part) for part in parts if part[0].facts.durable])
     admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
     if not admitted:
         return
     alike = len({_lands_with(part[0]) for part in parts}) == 1
     for together in [admitted] if alike else [list(group) for _, group in groupby(admitted, _lands_with)]:
-        if stored:
+        if queue.durable and together[0].facts.durable:
             queue.landing += len(together)
             core.work.landing.append((queue, together))
         else:
             arrival.land(core, queue, together)
 
 
-def _lands_with(message: Message) -> tuple[int, int, int, str]:
+def _lands_with(message: Message) -> tuple[bool, int, int, int, bool]:
     facts = message.facts
-    return facts.priority, facts.expiration, facts.scheduled, facts.group
+    return facts.durable, facts.priority, facts.expiration, facts.scheduled, bool(facts.group)

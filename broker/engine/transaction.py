@@ -7,37 +7,17 @@ forgets the sends and gives the deliveries back as failed ones.
 
 from __future__ import annotations
 
-from broker.engine import arrival, redelivery, sending
-from broker.engine.address import Address
+from collections.abc import Sequence
+
+from broker.engine import arrival, mixed, redelivery, sending
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.errors import TooLarge, TransactionClosed
-from broker.engine.message import Message, RoutingType
-from broker.engine.queue import Queue
+from broker.engine.message import Message
 from broker.engine.redelivery import Return
 from broker.engine.removal import consume
 from broker.engine.router import Router
-
-
-class Send:
-    """Messages with the same facts, waiting for the commit."""
-
-    __slots__ = ("address", "messages", "queue", "routing_type")
-
-    def __init__(
-        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
-    ) -> None:
-        self.address = address
-        self.queue = queue
-        self.routing_type = routing_type
-        self.messages = messages
-
-    def find(self, router: Router) -> None:
-        """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
-        name, wanted = self.address.name, self.routing_type
-        if self.queue is not None:
-            name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
-        self.address, self.queue = router.destination(name, wanted)
+from broker.engine.send import Send
 
 
 class Settlement:
@@ -60,9 +40,12 @@ class Settlement:
 
 
 class Transaction:
-    """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory."""
+    """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory.
 
-    __slots__ = ("bytes", "bytes_max", "closed", "deadline", "sends", "settlements")
+    `messages` are those of all sends, in the order in which they came.
+    """
+
+    __slots__ = ("bytes", "bytes_max", "closed", "deadline", "messages", "sends", "settlements")
 
     def __init__(self, deadline: int, bytes_max: int) -> None:
         self.deadline = deadline
@@ -70,6 +53,7 @@ class Transaction:
         self.bytes_max = bytes_max
         self.closed = False
         self.sends: list[Send] = []
+        self.messages: list[Message] = []
         self.settlements: list[Settlement] = []
 
     def check_open(self) -> None:
@@ -77,13 +61,14 @@ class Transaction:
         if self.closed:
             raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
 
-    def send(self, send: Send) -> None:
-        """Add messages.  Raises TooLarge when the transaction would not fit into one journal entry."""
-        size = sum([m.size for m in send.messages])
+    def send(self, sends: Sequence[Send], messages: Sequence[Message]) -> None:
+        """Add messages in their order.  Raises TooLarge when the transaction would not fit into one journal entry."""
+        size = sum([m.size for m in messages])
         if self.bytes + size > self.bytes_max:
             raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
         self.bytes += size
-        self.sends.append(send)
+        self.sends += sends
+        self.messages += messages
 
 
 def commit(core: Core, router: Router, transaction: Transaction) -> None:
@@ -112,7 +97,7 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
 
 
 def _perform(core: Core, router: Router, transaction: Transaction) -> None:
-    for send in transaction.sends:
+    for send in mixed.in_order(core, router, transaction.messages, transaction.sends):
         sending.publish(core, router, send.address, send.queue, send.routing_type, send.messages)
     for settlement in transaction.settlements:
         _settle(core, router, settlement)
@@ -134,6 +119,7 @@ def rollback(core: Core, router: Router, transaction: Transaction) -> None:
     """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
     transaction.closed = True
     transaction.sends.clear()
+    transaction.messages.clear()
     by_consumer: dict[Consumer, list[Message]] = {}
     for settlement in transaction.settlements:
         if settlement.kept and not settlement.consumer.closed:

@@ -19,6 +19,7 @@ from broker.engine.errors import EngineError
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
+from broker.engine.send import Send
 from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
@@ -73,36 +74,21 @@ class Owner(Protocol):
         """An open transaction.  Raises AmqpError."""
 
 
-class _Run:
+class _Run(Send):
     """Messages in a row for one address with the same facts; `ids` are their delivery ids."""
 
-    __slots__ = (
-        "address",
-        "alone",
-        "facts",
-        "header",
-        "ids",
-        "messages",
-        "name",
-        "queue",
-        "routing_type",
-        "settled",
-        "tx",
-    )
+    __slots__ = ("alone", "facts", "header", "ids", "name", "settled", "tx")
 
     def __init__(
         self, name: str, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
     ) -> None:
+        super().__init__(address, queue, routing_type, [])
         self.name = name
         self.facts = facts
-        self.address = address
-        self.queue = queue
-        self.routing_type = routing_type
         self.header = b""
         self.alone = False  # its facts depend on more than the header: nobody joins it
         self.settled = False
         self.tx: OpenTransaction | None = None
-        self.messages: list[Message] = []
         self.ids: list[int] = []
 
 
@@ -252,7 +238,7 @@ class IncomingLink:
             state: DeliveryState = _ACCEPTED
             try:
                 if run.tx is not None:
-                    engine.send_in(run.tx.transaction, run.address, run.queue, run.routing_type, run.messages)
+                    engine.send_in(run.tx.transaction, [run], run.messages)
                     state = TransactionalState(run.tx.id, _ACCEPTED)
                 else:
                     engine.publish(run.address, run.queue, run.routing_type, run.messages)

@@ -22,6 +22,7 @@ from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.send import Send
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt_terms import RESERVED_TOPICS, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -111,14 +112,14 @@ class Publisher:
         """Publish messages of several topics in the order of their places; whether that was possible."""
         head = make_head(run.qos, False, run.properties)
         by_place: dict[int, Message] = {}
-        runs: list[tuple[Address, list[Message]]] = []
+        runs: list[Send] = []
         try:
             for topic, places in by_topic.items():
                 address = self._address(topic)
                 facts = self._facts(address, run.qos, run.properties)
                 messages = [Message(facts, head, run.payloads[at]) for at in places]
                 by_place.update(zip(places, messages, strict=True))
-                runs.append((address, messages))
+                runs.append(Send(address, None, None, messages))
         except EngineError:
             return False
         told = sorted(by_place)

@@ -1,13 +1,13 @@
 """SENDs become runs of messages.
 
-The sends of one read that go to the same destination, one after the other, and agree in everything but application
-headers and body are published as one run.  The order in which runs are published differs from the order of arrival
-only between destinations, never within one.
+The sends of one read that go to the same destination, whatever goes to others between them, and agree in everything but
+application headers and body are one run.  Each queue gets the messages in the order of their arrival all the same: what
+meets there is published together (`engine.in_order`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.engine.address import Address, Producer
@@ -16,6 +16,7 @@ from broker.engine.errors import EngineError
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
+from broker.engine.send import Send
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_headers import (
     CONSUMED,
@@ -55,27 +56,15 @@ def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, c
     return tx
 
 
-class _Run:
-    """Sends for one destination with the same facts, in a row.
+class _Run(Send):
+    """SENDs for one destination with the same facts, in a row.
 
     `consumed` are the header lines that the broker keeps for itself, `others` the names that decide facts and that
     these sends do not have: a send with the first and none of the second belongs to the run.  The sends of a run are
     all in message groups, or none is; `groups` has the facts of each group.
     """
 
-    __slots__ = (
-        "address",
-        "consumed",
-        "facts",
-        "groups",
-        "key",
-        "messages",
-        "others",
-        "queue",
-        "receipt",
-        "routing_type",
-        "tx",
-    )
+    __slots__ = ("consumed", "facts", "groups", "key", "others", "receipt", "tx")
 
     def __init__(
         self,
@@ -87,16 +76,13 @@ class _Run:
         tx: Transaction | None,
         headers: Headers,
     ) -> None:
+        super().__init__(address, queue, routing_type, [])
         self.key = key
-        self.address = address
-        self.queue = queue
-        self.routing_type = routing_type
         self.facts = facts
         self.tx = tx
         self.consumed = usual_lines(headers)
         self.others = _DECIDING.difference([name for name in USUAL if name in headers])
         self.groups: dict[tuple[str, bool], Facts] = {}
-        self.messages: list[Message] = []
         self.receipt: bytes | None = None
 
     def facts_for(self, group: tuple[str, bool]) -> Facts:
@@ -129,6 +115,7 @@ class Sends:
         self._format = format
         self._transactions = transactions
         self._runs: list[_Run] = []
+        self._order: list[Message] | None = None  # those of all runs as they came, from the second run on
         self._open: dict[bytes, _Run] = {}  # the last run of each destination
 
     def add(self, frame: Frame) -> None:
@@ -138,7 +125,10 @@ class Sends:
         if run is not None and run.others.isdisjoint(headers):
             head = strip(frame, run.consumed)
             if head is not None:
-                run.messages.append(Message(run.facts, head, frame.body))
+                message = Message(run.facts, head, frame.body)
+                run.messages.append(message)
+                if self._order is not None:
+                    self._order.append(message)
                 return
         self._add_otherwise(frame)
 
@@ -159,7 +149,7 @@ class Sends:
             alone = self._begin(headers, ())
             alone.receipt = get(b"receipt")
             facts = alone.facts_for(group) if group[0] else alone.facts
-            alone.messages.append(Message(facts, encode_headers(headers), frame.body))
+            self._append(alone, Message(facts, encode_headers(headers), frame.body))
             return
         run = self._open.get(destination)
         if run is None or run.key != key:
@@ -170,7 +160,7 @@ class Sends:
             run.receipt = run.receipt or receipt
         head = strip(frame, consumed)
         facts = run.facts_for(group) if group[0] else run.facts
-        run.messages.append(Message(facts, encode_headers(headers) if head is None else head, frame.body))
+        self._append(run, Message(facts, encode_headers(headers) if head is None else head, frame.body))
 
     def _make_reply_to_real(self, frame: Frame) -> None:
         """Others have to know the destination by the name that it has for them."""
@@ -191,14 +181,20 @@ class Sends:
         """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
         headers = frame.headers
         group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
-        run = self._resolve(headers, ())
-        self._runs.append(run)
+        run = self._begin(headers, ())
         run.receipt = headers.get(b"receipt")
         facts = run.facts_for(group) if group[0] else run.facts
-        run.messages.append(Message.of(facts, encode_headers(headers), body))
+        self._append(run, Message.of(facts, encode_headers(headers), body))
+
+    def _append(self, run: _Run, message: Message) -> None:
+        run.messages.append(message)
+        if self._order is not None:
+            self._order.append(message)
 
     def _begin(self, headers: Headers, key: Key) -> _Run:
         run = self._resolve(headers, key)
+        if len(self._runs) == 1:
+            self._order = self._runs[0].messages.copy()
         self._runs.append(run)
         return run
 
@@ -217,31 +213,50 @@ class Sends:
         return _Run(key, address, queue, wanted, facts, tx, headers)
 
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
-        """Publish what was gathered: the first refusal, if any, and whether the producer must stop for now.
+        """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
 
-        One refused run does not keep back the others.
+        A run is taken or refused as one: what came after a refused send does not count if it began a run of its own.
         """
         if not self._runs:
             return None, False
-        runs, self._runs = self._runs, []
+        runs, order = self._runs, self._order
+        self._runs, self._order = [], None
         self._open.clear()
-        failure: StompError | None = None
         blocked = False
         engine = self._engine
-        for run in runs:
+        for tx, own, messages in _by_transaction(runs, order):
+            asked = own
             try:
-                if run.tx is not None:
-                    engine.send_in(run.tx, run.address, run.queue, run.routing_type, run.messages)
+                if tx is not None:
+                    engine.send_in(tx, own, messages)
                     continue
-                engine.publish(run.address, run.queue, run.routing_type, run.messages)
+                for run in own if len(own) == 1 else engine.in_order(messages, own):
+                    asked = [run]
+                    engine.publish(run.address, run.queue, run.routing_type, run.messages)
+                    blocked |= engine.block_if_full(run.address, producer)
             except EngineError as refusal:
-                headers = {} if run.receipt is None else {b"receipt": run.receipt}
-                failure = failure or refused("SEND", refusal, headers)
-                continue
-            blocked |= engine.block_if_full(run.address, producer)
-        return failure, blocked
+                receipt = next((run.receipt for run in asked if run.receipt is not None), None)
+                return refused("SEND", refusal, {} if receipt is None else {b"receipt": receipt}), blocked
+        return None, blocked
 
     def forget(self) -> None:
         """The connection is gone: what was not published never will be."""
-        self._runs.clear()
+        self._runs, self._order = [], None
         self._open.clear()
+
+
+def _by_transaction(
+    runs: list[_Run], order: list[Message] | None
+) -> Sequence[tuple[Transaction | None, list[_Run], list[Message]]]:
+    """Each transaction's runs, with their messages in their order; those of none come first."""
+    tx = runs[0].tx
+    if order is None:
+        return [(tx, runs, runs[0].messages)]
+    if all([run.tx is tx for run in runs]):
+        return [(tx, runs, order)]
+    of = {message: run.tx for run in runs for message in run.messages}
+    return [
+        (tx, [run for run in runs if run.tx is tx], [message for message in order if of[message] is tx])
+        for tx in dict.fromkeys([None, *(run.tx for run in runs)])
+        if tx in of.values()
+    ]

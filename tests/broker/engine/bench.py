@@ -9,6 +9,7 @@ from broker.engine.engine import Engine
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return, rejected
+from broker.engine.send import Send
 from broker.engine.subscribe import Wishes
 from broker.engine.transaction import Transaction
 from tests.simulation.world import SEGMENT_BYTES, small
@@ -130,7 +131,7 @@ class Bench:
         if tx is None:
             engine.publish(address, queue, routing_type, messages)
         else:
-            engine.send_in(tx, address, queue, routing_type, messages)
+            engine.send_in(tx, [Send(address, queue, routing_type, messages)], messages)
         return messages
 
     def sent(self, destination: str, *bodies: bytes, **more: Any) -> list[Message]:

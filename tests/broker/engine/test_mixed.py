@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.engine import redelivery
-from broker.engine.address import Address
 from broker.engine.consumer import AckMode
 from broker.engine.errors import DiskFull
 from broker.engine.message import Message, RoutingType
+from broker.engine.send import Send
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
@@ -24,19 +24,16 @@ def subscription(bench: Bench, name: str, pattern: str) -> None:
     bench.close(taker, redelivery.CLOSED)
 
 
-Runs = list[tuple[Address, list[Message]]]
-
-
-def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) -> tuple[list[Message], Runs]:
+def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) -> tuple[list[Message], list[Send]]:
     """Messages that say where they stand, with their runs."""
     engine = bench.enter()
-    runs: dict[str, tuple[Address, list[Message]]] = {}
+    runs: dict[str, Send] = {}
     messages = []
     for at, topic in enumerate(topics):
         if topic not in runs:
             address, _ = engine.router.destination(topic, MULTICAST)
-            runs[topic] = (address, [])
-        run = runs[topic][1]
+            runs[topic] = Send(address, None, None, [])
+        run = runs[topic].messages
         facts = run[0].facts if run else bench.facts(topic, durable=durable, **more)
         message = Message(facts, b"", b"%d" % at)
         run.append(message)
@@ -138,9 +135,9 @@ def test_expirations_of_some_addresses_only() -> None:
     bench = Bench({"match": "t.b", "expiry-delay": 5_000})
     subscription(bench, "all", "t.#")
     messages, runs = made(bench, TOPICS)
-    for address, run in runs:
-        facts = run[0].facts
-        facts.expiration, facts.expiry_source = address.settings.expiration(0, facts.timestamp)
+    for run in runs:
+        facts = run.messages[0].facts
+        facts.expiration, facts.expiry_source = run.address.settings.expiration(0, facts.timestamp)
     bench.engine.publish_mixed(messages, runs)
     bench.run()
     assert bench.bodies("all") == OF_T

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from protocols.amqp.performatives import Accepted, Properties
+from protocols.amqp.performatives import Accepted, Properties, TransactionalState
 from protocols.amqp.sender import Sender
 from tests.simulation.world import small
 from tests.support.sim_amqp import AmqpSim, message
@@ -72,3 +72,20 @@ def test_what_one_link_sends_to_another_address_keeps_no_place() -> None:
         for link in {delivery.link for delivery in taken}:
             numbers = [int(str(delivery.body)) for delivery in taken if delivery.link is link]
             assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_the_relay_keeps_the_order_of_all_addresses(transacted: bool) -> None:
+    """Who takes several addresses sees them as they were sent: as in STOMP, and unlike several links (part 2, 2.6)."""
+    client = AmqpSim(SimBroker(small()))
+    client.receiver("a.#", "topic", credit=200)
+    relay = client.sender(None)
+    bodies = [str(number) for number in range(60)]
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    for number, body in enumerate(bodies):
+        properties = Properties(to=f"topic://a.{number * 5 // 3 % 3}")
+        relay.send([message(body, properties=properties)], [body], state=TransactionalState(tx) if transacted else None)
+    client.say()
+    client.discharge(coordinator, tx)
+    assert client.bodies() == bodies
