@@ -225,7 +225,7 @@ class Engine:
         """Take in messages of several sends in their order, if they can go together.  See `mixed.publish`."""
         return mixed.publish(self.core, self.router, messages, sends)
 
-    def in_order(self, messages: Sequence[Message], sends: Sequence[AnySend]) -> Sequence[AnySend]:
+    def in_order(self, messages: Sequence[Message], sends: Sequence[AnySend]) -> list[tuple[AnySend, list[Message]]]:
         """Take in messages of several sends in order; what is left to `publish` one by one.  See `mixed.in_order`."""
         return mixed.in_order(self.core, self.router, messages, sends)
 

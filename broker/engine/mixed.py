@@ -11,7 +11,6 @@ is paged.  All others go one after the other (`in_order`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -53,24 +52,21 @@ def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequ
     return routed
 
 
-def in_order(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[AnySend]) -> Sequence[AnySend]:
+def in_order(
+    core: Core, router: Router, messages: Sequence[Message], sends: Sequence[AnySend]
+) -> list[tuple[AnySend, list[Message]]]:
     """What has to be published one after the other so that each queue gets these messages in the order of arrival.
 
     `sends` have them by destination, in the order of their first messages.  They stay as they are if no queue gets
     messages of two that overlap; else all are taken in here, and nothing is left to do, or they are cut where another
     one comes between.  Raises DiskFull, before anything changed.
     """
-    if _follow(router, messages, sends):
-        return sends
+    if len(sends) < 2 or _follow(router, messages, sends):
+        return [(send, send.messages) for send in sends]
     if publish(core, router, messages, sends) is not None:
-        return ()
+        return []
     of = {message: send for send in sends for message in send.messages}
-    parts: list[AnySend] = []
-    for send, group in groupby(messages, of.__getitem__):
-        part = copy(send)
-        part.messages = list(group)
-        parts.append(part)
-    return parts
+    return [(send, list(group)) for send, group in groupby(messages, of.__getitem__)]
 
 
 def _follow(router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:

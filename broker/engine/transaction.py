@@ -97,8 +97,8 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
 
 
 def _perform(core: Core, router: Router, transaction: Transaction) -> None:
-    for send in mixed.in_order(core, router, transaction.messages, transaction.sends):
-        sending.publish(core, router, send.address, send.queue, send.routing_type, send.messages)
+    for send, messages in mixed.in_order(core, router, transaction.messages, transaction.sends):
+        sending.publish(core, router, send.address, send.queue, send.routing_type, messages)
     for settlement in transaction.settlements:
         _settle(core, router, settlement)
 

@@ -230,9 +230,9 @@ class Sends:
                 if tx is not None:
                     engine.send_in(tx, own, messages)
                     continue
-                for run in own if len(own) == 1 else engine.in_order(messages, own):
+                for run, part in [(own[0], messages)] if len(own) == 1 else engine.in_order(messages, own):
                     asked = [run]
-                    engine.publish(run.address, run.queue, run.routing_type, run.messages)
+                    engine.publish(run.address, run.queue, run.routing_type, part)
                     blocked |= engine.block_if_full(run.address, producer)
             except EngineError as refusal:
                 receipt = next((run.receipt for run in asked if run.receipt is not None), None)
