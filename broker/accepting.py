@@ -23,6 +23,8 @@ from broker.sessions.turn import Outlet, Turn
 from broker.sessions.websocket import WebSocketSession
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
+from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared
 from protocols.stomp.limits import Limits as StompLimits
@@ -170,13 +172,18 @@ class Accepting:
         return make
 
     def _packet_bytes_max(self, acceptor: MqttAcceptor) -> int:
-        """Bytes of an MQTT packet, which one entry of the journal has to hold."""
-        return min(acceptor.maximum_packet_size, self._config.journal.segment_size // 2)
+        """Bytes of an MQTT packet; one entry of the journal has to hold it, unless its payload goes to a file."""
+        config, packet = self._config, acceptor.maximum_packet_size
+        if acceptor.mqtt_min_large_message_size < 0:
+            return min(packet, config.journal.segment_size // 2)
+        return min(packet, config.limits.large_body_bytes_max + config.limits.header_bytes_max)
 
     def _mqtt(self, acceptor: MqttAcceptor) -> MakeSession:
-        config = self._config
+        config, large = self._config, acceptor.mqtt_min_large_message_size
+        whole = PACKET_BYTES_MAX if large < 0 else min(large - 1, config.limits.body_bytes_max)
         limits = MqttLimits(
             packet_bytes_max=self._packet_bytes_max(acceptor),
+            whole_bytes_max=max(whole, WHOLE_BYTES_MIN),
             connect_bytes_max=config.limits.connect_bytes_max,
             topic_levels_max=acceptor.topic_levels_max,
             topic_alias_max=acceptor.topic_alias_maximum,

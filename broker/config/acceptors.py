@@ -168,7 +168,9 @@ class MqttAcceptor(MessagingAcceptor):
     topic_alias_maximum: Annotated[int, Field(ge=0, le=65_535)] = 256
     """Topic aliases of a connection, each way: each keeps a topic in memory for as long as the connection lasts."""
     maximum_packet_size: Annotated[Bytes, Field(ge=256, le=268_435_455)] = 10 << 20
-    """Bytes of one packet: one entry of the journal has to hold it, and larger messages belong into a file store."""
+    """Bytes of one packet, either way, if its payload goes to a file; else one entry of the journal has to hold it."""
+    mqtt_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
+    """Payloads of so many bytes, at least 129, go to files of their own, part by part; -1: none, all are in memory."""
     topic_levels_max: Annotated[int, Field(ge=1, le=1_024)] = 128
     """Levels of a topic, a bound on the work of matching: topics in use have below 20."""
     queued_messages_max: Annotated[int, Field(ge=-1)] = 100_000

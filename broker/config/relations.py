@@ -64,6 +64,8 @@ def _entry_fits_segment(config: Config) -> Iterator[Clash]:
     for name, acceptor in _messaging(config):
         if not isinstance(acceptor, MqttAcceptor) or "maximum_packet_size" not in acceptor.model_fields_set:
             continue  # the default is lowered to what fits
+        if acceptor.mqtt_min_large_message_size >= 0:
+            continue  # what does not fit goes to a file
         if acceptor.maximum_packet_size > half:
             key = f"acceptors.{name}.maximum-packet-size"
             yield Clash((key, segment), _size(acceptor.maximum_packet_size), f"give {fix}")

@@ -6,7 +6,7 @@ order whatever the order of their return.
 
 Messages also leave from the middle (expired, purged, moved by an operator).  Searching a deque for each would make a
 mass expiry quadratic, so `discard` only notes the identity; the message is skipped when the head reaches it, and the
-deques are rebuilt when more than half of what they hold is gone.
+deques are rebuilt when more than half of what they hold is gone, or when that has many bytes, in memory or in files.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ PRIORITIES: Final = 10
 #: Discarded messages tolerated in the deques before a rebuild is worth it.
 DISCARDED_MAX: Final = 1024
 
+#: And their bytes: so much is kept for nobody at most, and it takes many small messages before a line is walked again.
+DISCARDED_BYTES_MAX: Final = 16 << 20
+
 #: A level that has not been used: nothing is ever put into it.  A deque takes 760 bytes, and most queues use one level.
 _NONE: Final[deque[Message]] = deque(maxlen=0)
 
@@ -32,11 +35,12 @@ class Backlog:
     No message of a priority below `floor` leaves by `pop` and its like: others go first, which are not here.
     """
 
-    __slots__ = ("_discarded", "_high", "_levels", "_size", "floor")
+    __slots__ = ("_discarded", "_discarded_bytes", "_high", "_levels", "_size", "floor")
 
     def __init__(self) -> None:
         self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
         self._discarded: dict[int, None] = {}  # a set takes more, and is nearly always empty
+        self._discarded_bytes = 0  # since the last rebuild
         self._size = 0
         self._high = -1  # no level above this one holds anything
         self.floor = 0
@@ -152,14 +156,17 @@ class Backlog:
     def discard(self, message: Message) -> None:
         """Take out a message that is known to be here."""
         self._discarded[message.id] = None
+        self._discarded_bytes += len(message.body)
         self._size -= 1
-        if len(self._discarded) > DISCARDED_MAX and len(self._discarded) > self._size:
+        many = len(self._discarded) > DISCARDED_MAX and len(self._discarded) > self._size
+        if many or self._discarded_bytes > DISCARDED_BYTES_MAX:
             self._rebuild()
 
     def _rebuild(self) -> None:
         discarded = self._discarded
         self._levels = [deque(m for m in level if m.id not in discarded) if level else _NONE for level in self._levels]
         self._discarded = {}
+        self._discarded_bytes = 0
 
     def clear(self) -> list[Message]:
         """Everything, in the order of delivery; the backlog is empty afterwards."""

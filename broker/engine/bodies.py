@@ -12,7 +12,7 @@ from typing import Final
 from broker.engine.core import Core
 from broker.engine.errors import DiskFull
 from broker.engine.message import LARGE_BODY_BYTES
-from store.bodies import Upload
+from store.bodies import Upload as Upload
 from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
 from store.errors import BodyUnreadable, JournalFull

@@ -11,30 +11,37 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from broker.engine.access import Identity
+from broker.engine.bodies import Unreadable
 from broker.engine.errors import EngineError
 from broker.sessions import mqtt_connect, mqtt_sys
 from broker.sessions.login import Peer
-from broker.sessions.mqtt_delivery import Publishing
-from broker.sessions.mqtt_publish import DROPPED_SILENTLY, Outcomes, Publisher, Refused, answers
+from broker.sessions.mqtt_large import LargePayload
+from broker.sessions.mqtt_port import Publishing
+from broker.sessions.mqtt_receive import Receiver
 from broker.sessions.mqtt_render import Renderer
 from broker.sessions.mqtt_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
 from broker.sessions.mqtt_will import Testament
+from broker.sessions.reading import Reading
 from broker.sessions.turn import Outlet
 from broker.sessions.unsendable import Unsendable
-from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
+from protocols.mqtt.codes import V5, PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import (
+    BEGUN,
+    PART,
     Ack,
     Auth,
+    Begun,
     Connack,
     Connect,
     Disconnect,
+    Part,
     Pingreq,
     Pingresp,
     Publish,
@@ -73,12 +80,14 @@ class MqttSession:
         self._introduction = mqtt_connect.Introduction(self.codec, common.gate, peer, outlet, self._known)
         self._remote = peer.remote
         self._session: ClientSession | None = None
-        self._publisher: Publisher | None = None
+        self._receiver: Receiver | None = None
         self._connect: Connect | None = None
         self._owed: list[Ack | Suback | Unsuback] = []
         self._waiting: deque[tuple[int, Waiting]] = deque()
         self._unflushed_bytes = 0
-        self._blocked = False  # an address is full: the peer is not read
+        self._reading = Reading(outlet)
+        self._stuffed = False  # the operating system does not take what there is
+        self._ended = False  # the peer has closed its side
         self._lost = False
         self._leaving = False  # DISCONNECT came, or goes
 
@@ -100,9 +109,8 @@ class MqttSession:
         """The peer has closed its side without a DISCONNECT, after which nothing is owed to it."""
         if not self._lost:
             self.codec.receive_eof()
+            self._ended = True
             self._process()
-            self._end(publish_will=True)
-            self._leaving = True
 
     def _process(self) -> None:
         codec, handlers = self.codec, _HANDLERS
@@ -120,17 +128,50 @@ class MqttSession:
         self._confirm()
         if failure is not None and not self._lost:
             self._fail(failure)
+        if self._ended and not self._lost and not (self._receiver is not None and self._receiver.waiting):
+            self._end(publish_will=True)
+            self._leaving = True
+
+    def proceed(self, failure: MqttError | None) -> None:
+        """See mqtt_receive.Link."""
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self._process()
+        self._turn_out()
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
         if self.unsendable.bury() and self._session is not None and not self._lost:
             self._session.deliveries.proceed()  # what could not be sent has used credit
-        data = self.codec.data_to_send()
+        if self._stuffed and self.codec.streaming:
+            return b""
+        try:
+            data = self.codec.data_to_send()
+        except Unreadable as error:
+            self._cut(str(error))
+            return b""
         self._traffic.bytes_sent += len(data)
         return data
 
+    def _cut(self, why: str) -> None:
+        """A payload cannot be read, in the middle of its packet: there is no way to say so."""
+        self._common.turn.enter()
+        self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
+        payload, session = self.codec.streaming, self._session
+        if session is not None and isinstance(payload, LargePayload):
+            session.deliveries.unreadable(payload, why)
+            self.unsendable.bury()
+        self.codec.abandon()
+        self._end(publish_will=True)
+        self._leaving = True
+
     def flushed(self) -> None:
         """The bytes are with the operating system."""
+        self._stuffed = False
+        if self.codec.streaming:  # there is more, and what follows it waits
+            self._turn_out()
+            return
         self._unflushed_bytes = 0
         if self._session is not None and not self._lost:
             deliveries = self._session.deliveries
@@ -140,6 +181,10 @@ class MqttSession:
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
+        self._stuffed = True
+        self._pause()
+
+    def _pause(self) -> None:
         if self._session is not None and not self._lost:
             self._session.deliveries.set_blocked(True)
 
@@ -183,6 +228,10 @@ class MqttSession:
         if self._lost:
             return
         self._lost = self._introduction.over = True
+        if self._receiver is not None:
+            self._receiver.abandon()
+        if self.codec.streaming:
+            self.codec.abandon()
         self._engine.connections.went(self._id)
         self._traffic.connections -= self.established
         self._owed.clear()
@@ -248,33 +297,27 @@ class MqttSession:
         self._traffic.published += messages
         self._unflushed_bytes += nbytes
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self.write_blocked()
+            self._pause()
         self._turn_out()
 
     def _send(self, packet: Waiting | Pingresp) -> None:
         if self.codec.state is State.DISCONNECTED:
             return  # it has said goodbye in the same breath, and hears no more
         if isinstance(packet, tuple):
-            self.codec.send_publish(*packet)
+            head, payloads, ids = packet
+            if isinstance(payloads, LargePayload):
+                assert isinstance(head, PublishHead), "one message has one head"
+                self.codec.send_large(head, payloads, ids)
+            else:
+                self.codec.send_publish(head, payloads, ids)
             return
         if isinstance(packet, Connack):
             self._greet(packet)
             return
-        if isinstance(packet, Ack):
-            self._note_answer(packet)
+        if isinstance(packet, Ack) and self._receiver is not None:
+            self._receiver.answered(packet)
         self._traffic.said(packet)
         self.codec.send(packet)
-
-    def _note_answer(self, ack: Ack) -> None:
-        """What an answer changes for the messages that came."""
-        assert self._session is not None
-        incoming = self._session.incoming
-        if ack.type is PacketType.PUBACK:
-            incoming.acknowledged(len(ack.packet_ids))
-        elif ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
-            incoming.refused(ack.packet_ids)
-        elif ack.type is PacketType.PUBCOMP and not ack.reason_code:
-            incoming.completed(ack.packet_ids)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -305,7 +348,7 @@ class MqttSession:
 
     def _give_access(self, session: ClientSession, identity: Identity) -> None:
         session.access = self._engine.security.access(identity, session.client_id)
-        self._publisher = Publisher(self._engine, self._common.sessions.syntax, self, session.access)
+        self._receiver = Receiver(self._common, session, self, self._reading)
         session.subscriptions.recheck()
 
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
@@ -376,69 +419,29 @@ class MqttSession:
     # -- what the client publishes ---------------------------------------------------------------------------------
 
     def _on_publish(self, run: Publish) -> None:
-        session, publisher = self._session, self._publisher
-        assert session is not None
-        assert publisher is not None
-        self._traffic.received += len(run.topics)
-        if not run.qos:
-            for refused in dict.fromkeys(publisher.publish(run).values()):
-                if refused is not None:
-                    self._report_dropped(refused)
-        else:
-            repeated = session.incoming.receive(run.qos, run.packet_ids)
-            stored = session.deliveries.stored
-            noted = None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
-            outcomes = publisher.publish(run, repeated, noted)
-            kind = PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
-            if not outcomes:
-                self._owed.append(Ack(kind, run.packet_ids))
-            else:
-                self._answer(kind, run, outcomes)
-        if publisher.blocked:
-            publisher.blocked = False
-            self._block()
+        assert self._receiver is not None
+        self._receiver.publish(run)
 
-    def _report_dropped(self, refused: Refused) -> None:
+    def _on_begun(self, begun: Begun) -> None:
+        assert self._receiver is not None
+        self._receiver.begin(begun)
+
+    def _on_part(self, part: Part) -> None:
+        assert self._receiver is not None
+        self._receiver.part(part)
+
+    def owe(self, ack: Ack) -> None:
+        """See mqtt_receive.Link."""
+        self._owed.append(ack)
+
+    def dropped(self, sentence: str) -> None:
+        """See mqtt_receive.Link."""
         self._traffic.dropped += 1
-        self._engine.core.report(
-            "mqtt.publish_dropped", connection=self._id, remote=self._remote, message=refused.sentence
-        )
-
-    def _answer(self, kind: PacketType, run: Publish, outcomes: Outcomes) -> None:
-        """Some of a run were refused, or found nobody.  Raises MqttError where a client cannot be told."""
-        if self.codec.version != V5:
-            for refused in dict.fromkeys(outcomes.values()):
-                if refused is not None:
-                    self._report_dropped(refused)
-                    if refused.reason not in DROPPED_SILENTLY:
-                        raise MqttError(refused.reason, refused.sentence)
-            self._owed.append(Ack(kind, run.packet_ids))
-        else:
-            self._owed += answers(kind, run, outcomes)
-
-    def _block(self) -> None:
-        if not self._blocked:
-            self._blocked = True
-            self._outlet.pause_reading()
-
-    def unblock(self) -> None:
-        """A full address has room again (see Producer)."""
-        if self._blocked:
-            self._blocked = False
-            if not self._lost:
-                self._outlet.resume_reading()
+        self._engine.core.report("mqtt.publish_dropped", connection=self._id, remote=self._remote, message=sentence)
 
     def _on_pubrel(self, ack: Ack) -> None:
-        session = self._session
-        assert session is not None
-        unknown = set(session.incoming.release(ack.packet_ids))
-        known = [id for id in ack.packet_ids if id not in unknown]
-        if known:
-            if session.deliveries.stored is not None:
-                self._engine.sessions.completed(session.deliveries.stored, known, sent=False)
-            self._owed.append(Ack(PacketType.PUBCOMP, known))
-        if unknown:
-            self._owed.append(Ack(PacketType.PUBCOMP, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+        assert self._receiver is not None
+        self._receiver.release(ack.packet_ids)
 
     # -- what it answers -------------------------------------------------------------------------------------------
 
@@ -479,9 +482,11 @@ class MqttSession:
 
 
 #: What is done about each packet of a client.
-_HANDLERS: Final[dict[PacketType, Callable[[MqttSession, Any], None]]] = {
+_HANDLERS: Final[dict[int, Callable[[MqttSession, Any], None]]] = {
     PacketType.CONNECT: MqttSession._on_connect,
     PacketType.PUBLISH: MqttSession._on_publish,
+    BEGUN: MqttSession._on_begun,
+    PART: MqttSession._on_part,
     PacketType.PUBACK: MqttSession._on_ack,
     PacketType.PUBREC: MqttSession._on_ack,
     PacketType.PUBREL: MqttSession._on_pubrel,

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode, Consumer
@@ -28,12 +28,14 @@ from broker.engine.errors import UnknownDelivery
 from broker.engine.message import Message
 from broker.engine.queue import Queue
 from broker.engine.sessions import StoredSession
-from broker.sessions.mqtt_render import Renderer, Run, published_qos
+from broker.sessions.convert import ConversionError
+from broker.sessions.mqtt_large import LargePayload, refused
+from broker.sessions.mqtt_port import Port, Publishing, keep_fitting
+from broker.sessions.mqtt_render import published_qos
 from broker.sessions.mqtt_subscription import Subscription
-from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
-from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
-from protocols.mqtt.encode import PublishHead, PublishHeads
+from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.inflight import Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
 from protocols.mqtt.properties import REASON_STRING
@@ -41,31 +43,8 @@ from protocols.mqtt.properties import REASON_STRING
 _ID: Final = attrgetter("id")
 _SUBSCRIPTION: Final[Any] = itemgetter(0)
 
-#: PUBLISH packets: what they share or the head of each, payloads and packet identifiers.
-Publishing = tuple[PublishHead | PublishHeads, list[bytes], list[int]]
-
 #: What a session knows a message in flight by.
 Flying = tuple[Subscription, Message]
-
-
-class Port(Protocol):
-    """The connection through which a session sends."""
-
-    codec: MqttConnection
-    unsendable: Unsendable
-    renderer: Renderer
-
-    def emit(self, ticket: int, packet: Ack | Publishing) -> None:
-        """Send once a tick is durable; 0: at once."""
-
-    def spend(self, messages: int, nbytes: int) -> None:
-        """So many messages of so many bytes go out."""
-
-    def taken_away(self, reason: str) -> None:
-        """An operator has ended a subscription of the session: so is the connection, for its client to notice."""
-
-    def durable(self, number: int) -> None:
-        """Everything up to and including the tick `number` is on disk."""
 
 
 class Deliveries:
@@ -272,24 +251,29 @@ class Deliveries:
         limited = port.codec.packet_bytes_max_out < PACKET_BYTES_MAX
         done = 0
         for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
-            head, count = run.head, len(run.messages)
+            head, count, payloads = run.head, len(run.messages), run.payloads
             if head is None:
                 for message in run.messages:
                     port.unsendable.add(consumer, message, run.why)
+            elif isinstance(payloads, LargePayload) and isinstance(head, PublishHead):
+                if not self._send_large(port, subscription, head, payloads):
+                    break
             else:
+                assert isinstance(payloads, list), "a large payload goes alone"
                 over = head.qos > 0 and self.outgoing.quota < count
                 if over:
                     count = self.outgoing.quota
-                    del run.messages[count:], run.payloads[count:]
+                    del run.messages[count:], payloads[count:]
                     head = head.up_to(count)
                 if limited and run.messages and isinstance(head, PublishHead):
-                    self._drop_large(port, consumer, head, run)
+                    payloads = keep_fitting(port, consumer, head, run, payloads)
                 port.spend(len(run.messages), sum([message.size for message in run.messages]))
                 if not head.qos:
-                    port.codec.send_publish(head, run.payloads)
+                    port.codec.send_publish(head, payloads)
                     self._sent(consumer, run.messages)
                 elif run.messages:
-                    self._send_counted(port, subscription, consumer, head, run)
+                    ticket, ids = self._number(port, subscription, consumer, head.qos, run.messages)
+                    port.emit(ticket, (head, payloads, ids))
                 if over:
                     done += count
                     break
@@ -305,30 +289,32 @@ class Deliveries:
         if consumer.ack_mode is not AckMode.AUTO:
             ids += map(_ID, run)
 
-    def _drop_large(self, port: Port, consumer: Consumer, head: PublishHead, run: Run) -> None:
-        """Leave only what the client has room for; the rest are dead letters [MQTT-3.1.2-25]."""
-        most = port.codec.packet_bytes_max_out
-        sizes = [head.packet_bytes(payload) for payload in run.payloads]
-        if max(sizes) <= most:
-            return
-        fitting = []
-        for message, payload, size in zip(run.messages, run.payloads, sizes, strict=True):
-            if size > most:
-                port.unsendable.add(consumer, message, f"{size} bytes, and the client takes {most}", too_large=True)
-            else:
-                fitting.append((message, payload))
-        run.messages = [message for message, _ in fitting]
-        run.payloads = [payload for _, payload in fitting]
+    def _send_large(self, port: Port, subscription: Subscription, head: PublishHead, payload: LargePayload) -> bool:
+        """Send a message whose payload is read on its way; False: the quota is used up."""
+        if head.qos and not self.outgoing.quota:
+            return False
+        consumer, message = subscription.consumer, payload.message
+        assert consumer is not None, "it was handed this"
+        payload.consumer = consumer
+        why = refused(head, payload, port.codec)
+        if why:
+            port.unsendable.add(consumer, message, why, too_large=True)
+            return True
+        port.spend(1, message.size)
+        ticket, ids = self._number(port, subscription, consumer, head.qos, [message]) if head.qos else (0, [])
+        port.emit(ticket, (head, payload, ids))
+        if not head.qos:
+            self._sent(consumer, [message])
+        return True
 
-    def _send_counted(
-        self, port: Port, subscription: Subscription, consumer: Consumer, head: PublishHead | PublishHeads, run: Run
-    ) -> None:
-        """Send messages of QoS 1 or 2, at most the quota."""
-        ids = self.outgoing.send([(subscription, message) for message in run.messages], head.qos)
-        ticket = 0
-        if self.stored is not None:
-            ticket = self._engine.sessions.sending(self.stored, consumer.queue, run.messages, ids, port)
-        port.emit(ticket, (head, run.payloads, ids))
+    def _number(
+        self, port: Port, subscription: Subscription, consumer: Consumer, qos: int, messages: list[Message]
+    ) -> tuple[int, list[int]]:
+        """Messages of QoS 1 or 2, at most the quota, are on their way: what must be durable first, and packet ids."""
+        ids = self.outgoing.send([(subscription, message) for message in messages], qos)
+        if self.stored is None:
+            return 0, ids
+        return self._engine.sessions.sending(self.stored, consumer.queue, messages, ids, port), ids
 
     def _starve(self) -> None:
         """The quota is used up: the engine keeps what it has."""
@@ -448,19 +434,40 @@ class Deliveries:
         first = packet_id in self._unsent
         self._unsent.discard(packet_id)
         qos = 1 if state is Sent.AT_LEAST_ONCE else 2
-        head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=not first)
-        most = port.codec.packet_bytes_max_out
-        size = head.packet_bytes(payload)
-        if size > most:  # this connection takes less than the one before
-            answer = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
-            self.outgoing.acknowledge(answer, [packet_id], failed=True)
-            if self.stored is not None:
-                self._engine.sessions.returned(self.stored, [message], [packet_id])
-            if subscription.consumer is not None:
-                why = f"{size} bytes, and the client takes {most}"
-                port.unsendable.add(subscription.consumer, message, why, too_large=True)
+        try:
+            head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=not first)
+        except ConversionError as error:
+            self._give_up(port, packet_id, state, flying, str(error))
             return
-        port.emit(ticket, (head, [payload], [packet_id]))
+        if isinstance(payload, LargePayload):
+            payload.consumer = subscription.consumer
+        why = refused(head, payload, port.codec)
+        if why:  # this connection takes less than the one before
+            self._give_up(port, packet_id, state, flying, why, too_large=True)
+        else:
+            port.emit(ticket, (head, payload, [packet_id]))
+
+    def _give_up(
+        self, port: Port, packet_id: int, state: Sent, flying: Flying, why: str, *, too_large: bool = False
+    ) -> None:
+        """A message in flight can never be sent: a dead letter."""
+        subscription, message = flying
+        answer = PacketType.PUBACK if state is Sent.AT_LEAST_ONCE else PacketType.PUBREC
+        self.outgoing.acknowledge(answer, [packet_id], failed=True)
+        if self.stored is not None:
+            self._engine.sessions.returned(self.stored, [message], [packet_id])
+        if subscription.consumer is not None:
+            port.unsendable.add(subscription.consumer, message, why, too_large=too_large)
+
+    def unreadable(self, payload: LargePayload, why: str) -> None:
+        """A payload could not be read to its end."""
+        assert self.port is not None, "somebody was reading it"
+        for packet_id, state, flying in list(self.outgoing):
+            if flying is not None and flying[1] is payload.message and flying[0].consumer is payload.consumer:
+                self._give_up(self.port, packet_id, state, flying, why)
+                return
+        if payload.consumer is not None:
+            self.port.unsendable.add(payload.consumer, payload.message, why)
 
     # -- the operating system --------------------------------------------------------------------------------------
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from broker.engine import arrival
 from broker.engine.access import Access
 from broker.engine.address import Address, Producer
+from broker.engine.bodies import LargeBody
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, InvalidName, RetainedFull
-from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.message import Body, Facts, Message, RoutingType
 from broker.engine.queue import Queue
 from broker.engine.send import Send
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head
@@ -159,7 +161,7 @@ class Publisher:
         run: Publish,
         topic: str,
         places: Sequence[int],
-        payloads: list[bytes],
+        payloads: Sequence[Body],
         noted: Noted | None,
         outcomes: Outcomes,
     ) -> None:
@@ -173,7 +175,17 @@ class Publisher:
         if not taken:
             outcomes.update(dict.fromkeys(places))
 
-    def send(self, topic: str, payloads: list[bytes], qos: int, retain: bool, properties: Properties) -> int:
+    def check(self, topic: str) -> None:
+        """Whether a message on a topic would be taken: its payload is still to come.  Raises EngineError."""
+        arrival.check_admitted(self._engine.core, self._address(topic))
+
+    def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
+        """Publish the one message of a run, whose payload has come in parts."""
+        outcomes: Outcomes = {}
+        self._publish(run, run.topics[0], (0,), (body,), noted, outcomes)
+        return outcomes
+
+    def send(self, topic: str, payloads: Sequence[Body], qos: int, retain: bool, properties: Properties) -> int:
         """Publish messages on one topic, and return how many found a queue.  Raises EngineError."""
         engine = self._engine
         address = self._address(topic)
@@ -181,7 +193,8 @@ class Publisher:
         facts = self._facts(address, qos, properties)
         if retain:
             self._retain(address, facts, head, payloads[-1], told=qos > 0)
-        taken = engine.publish(address, None, None, [Message(facts, head, payload) for payload in payloads])
+        make: Callable[[Facts, bytes, Any], Message] = Message if isinstance(payloads[0], bytes) else Message.of
+        taken = engine.publish(address, None, None, [make(facts, head, payload) for payload in payloads])
         if engine.block_if_full(address, self._producer):
             self.blocked = True
         return taken
@@ -205,7 +218,7 @@ class Publisher:
         facts.expiration, facts.expiry_source = address.settings.expiration(expiration, now)
         return facts
 
-    def _retain(self, address: Address, facts: Facts, head: bytes, payload: bytes, *, told: bool) -> None:
+    def _retain(self, address: Address, facts: Facts, head: bytes, payload: Body, *, told: bool) -> None:
         """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
 
         A publication of QoS 0 that cannot be retained still goes to those who are here.  Raises EngineError.
@@ -225,7 +238,7 @@ class Publisher:
             origin=facts.origin,
         )
         try:
-            retained.set(address, Message(kept, head, payload))
+            retained.set(address, Message.of(kept, head, payload))
         except RetainedFull:
             if told:
                 raise

@@ -12,8 +12,9 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.message import Facts, Message
-from broker.sessions.convert import ConversionError, to_mqtt, whole
+from broker.sessions.convert import ConversionError, to_mqtt
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
+from broker.sessions.mqtt_large import LargePayload, own_payload, to_large_mqtt
 from broker.sessions.mqtt_subscription import Subscription
 from protocols.mqtt.codes import V5
 from protocols.mqtt.encode import PublishHead, PublishHeads
@@ -68,12 +69,19 @@ class Heads:
 
 
 class Run:
-    """Messages in a row with one head, or one QoS and a head for each; or without any, and `why`."""
+    """Messages in a row with one head, or one QoS and a head for each; or without any, and `why`.
+
+    A message with a large payload is alone, and has that in the place of `payloads`.
+    """
 
     __slots__ = ("head", "messages", "payloads", "why")
 
     def __init__(
-        self, messages: list[Message], head: PublishHead | PublishHeads | None, payloads: list[bytes], why: str = ""
+        self,
+        messages: list[Message],
+        head: PublishHead | PublishHeads | None,
+        payloads: list[bytes] | LargePayload,
+        why: str = "",
     ) -> None:
         self.messages = messages
         self.head = head
@@ -144,24 +152,26 @@ class Renderer:
 
     def again(
         self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
-    ) -> tuple[PublishHead, bytes]:
+    ) -> tuple[PublishHead, list[bytes] | LargePayload]:
         """A message that was sent with this QoS before.  Raises ConversionError."""
-        facts, head, body = message.facts, message.head, whole(message)
+        facts, head = message.facts, message.head
         if facts.format.number != MQTT_FORMAT:
-            properties, body = to_mqtt(message)
-            return self._head(subscription, facts, qos, False, properties.raw, now, qos, dup), body
+            properties, payload = _translated(message)
+            return self._head(subscription, facts, qos, False, properties.raw, now, qos, dup), payload
         retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
-        return self._head(subscription, facts, qos, retain, head[1:], now, qos, dup), body
+        body = message.body
+        payload = [body] if isinstance(body, bytes) else own_payload(message, body)
+        return self._head(subscription, facts, qos, retain, head[1:], now, qos, dup), payload
 
     def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
         """A message of another protocol."""
         facts = message.facts
         try:
-            properties, body = to_mqtt(message)
+            properties, payload = _translated(message)
             head = self._head(subscription, facts, published_qos(message), False, properties.raw, now, None, False)
         except ConversionError as error:
             return Run([message], None, [], str(error))
-        return Run([message], head, [body])
+        return Run([message], head, payload)
 
     def _head(
         self,
@@ -194,10 +204,18 @@ def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
         yield Run(run, head, payloads)
         return
     for message in run:
-        try:
-            yield Run([message], head, [whole(message)])
-        except ConversionError as error:
-            yield Run([message], None, [], str(error))
+        body = message.body
+        yield Run([message], head, [body] if isinstance(body, bytes) else own_payload(message, body))
+
+
+def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayload]:
+    """Properties and payload of another protocol's message.  Raises ConversionError."""
+    body = message.body
+    large = None if isinstance(body, bytes) else to_large_mqtt(message, body)
+    if large is not None:
+        return large
+    properties, data = to_mqtt(message)
+    return properties, [data]
 
 
 def _told(facts: Facts, now: int) -> bytes:

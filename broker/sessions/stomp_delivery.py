@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.bodies import Stream
+from broker.engine.bodies import LargeBody, Stream
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
 from broker.engine.message import Body, Facts, Message
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
+from broker.sessions.contents import Joined
 from broker.sessions.convert import ConversionError, to_stomp
 from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import message_common
-from broker.sessions.stomp_large import Joined, to_large_stomp
+from broker.sessions.stomp_large import to_large_stomp
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
@@ -65,7 +66,7 @@ class Rendering:
                 again = again or message_common(facts, prefix, version, redelivered=True)
                 shared = again
             head = message.head
-            body: Body | Joined = message.body
+            body: Body | Joined | Stream = message.body
             if foreign:
                 try:
                     head, body = to_large_stomp(message) or to_stomp(message)
@@ -81,7 +82,7 @@ class Rendering:
                 if isinstance(body, bytes):
                     append(body)
                 else:
-                    codec.send_body(body if isinstance(body, Joined) else Stream(body))
+                    codec.send_body(Stream(body) if isinstance(body, LargeBody) else body)
                 append(b"\0")
             elif ack_lead:
                 append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, body))

@@ -1,84 +1,32 @@
-"""Large bodies of AMQP messages as STOMP bodies: what is in their sections, read as it goes out.
-
-Data sections follow each other as one body; of a value there is one.  Everything else would have to be decoded as a
-whole, which is done only for bodies that fit into memory (`convert`).
-"""
+"""Large bodies of the other protocols' messages as STOMP bodies, read as they go out."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.bodies import LargeBody, Stream, Unreadable, read
+from broker.engine.bodies import Stream
 from broker.engine.message import Message
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_stomp
-from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER, encode_section
+from broker.sessions.contents import Joined, joined
+from broker.sessions.convert import CONVERTED_BYTES_MAX, to_stomp
+from broker.sessions.mqtt_format import MQTT_FORMAT
+from protocols.amqp.message import DATA, encode_section
 
-#: Sections that are looked for: each costs a read of the file while other connections wait, some 10 us.
-SECTIONS_MAX: Final = 16_384
-
-_NO_BODY: Final = encode_section(DATA, b"")
+_NO_BODY: Final = {AMQP_FORMAT: encode_section(DATA, b""), MQTT_FORMAT: b""}
 _NO_LENGTH: Final = b"content-length:0\n"
 
-#: Bytes up to the content of a section with a long length, and format codes of short and long binary and text.
-_LEAD_BYTES: Final = 8
-_SHORT: Final = frozenset({0xA0, 0xA1})
-_LONG: Final = frozenset({0xB0, 0xB1})
 
-
-class Joined:
-    """Ranges of a file, one after the other, as one source."""
-
-    def __init__(self, body: LargeBody, ranges: list[tuple[int, int]]) -> None:
-        self._streams = [Stream(body, at, end) for at, end in reversed(ranges) if at < end]
-        self.left = sum(stream.left for stream in self._streams)
-
-    def read(self) -> bytes:
-        """The next piece.  Raises Unreadable."""
-        stream = self._streams[-1]
-        piece = stream.read()
-        if not stream.left:
-            self._streams.pop()
-        self.left -= len(piece)
-        return piece
-
-
-def to_large_stomp(message: Message) -> tuple[bytes, Joined] | None:
+def to_large_stomp(message: Message) -> tuple[bytes, Joined | Stream] | None:
     """Head and body of a message whose body is in a file; None if it is small enough to be converted as others are.
 
     Raises ConversionError.
     """
-    body = message.body
-    if isinstance(body, bytes) or len(body) <= CONVERTED_BYTES_MAX or message.facts.format.number != AMQP_FORMAT:
+    body, format = message.body, message.facts.format.number
+    if isinstance(body, bytes) or len(body) <= CONVERTED_BYTES_MAX or format not in _NO_BODY:
         return None
-    joined = Joined(body, _contents(body))
-    shell = Message(message.facts, message.head, _NO_BODY)
+    source = joined(body) if format == AMQP_FORMAT else Stream(body)
+    shell = Message(message.facts, message.head, _NO_BODY[format])
     shell.id = message.id
     head, _ = to_stomp(shell)
-    return head.replace(_NO_LENGTH, b"content-length:%d\n" % joined.left), joined
-
-
-def _contents(body: LargeBody) -> list[tuple[int, int]]:
-    """Where the contents of the sections are.  Raises ConversionError."""
-    found: list[tuple[int, int]] = []
-    at, end = 0, len(body)
-    while at < end:
-        try:
-            lead = read(body, at, min(_LEAD_BYTES, end - at))
-        except Unreadable as error:
-            raise ConversionError(str(error)) from error
-        if lead[2:3] == bytes([FOOTER]):
-            break
-        known = lead[:2] == b"\0\x53" and lead[2] in (DATA, AMQP_VALUE) and not (found and lead[2] == AMQP_VALUE)
-        if known and lead[3] in _SHORT:
-            start = at + 5
-            at = start + lead[4]
-        elif known and lead[3] in _LONG:
-            start = at + _LEAD_BYTES
-            at = start + int.from_bytes(lead[4:8])
-        else:
-            raise ConversionError(f"a body of {end} bytes that is neither data nor text", too_large=True)
-        if at > end or len(found) >= SECTIONS_MAX:
-            raise ConversionError(f"a body of {end} bytes in more than {SECTIONS_MAX} sections", too_large=True)
-        found.append((start, at))
-    return found
+    head = (b"\n" + head).replace(b"\n" + _NO_LENGTH, b"\n", 1)[1:]
+    return head + b"content-length:%d\n" % source.left, source

@@ -11,6 +11,10 @@ Nothing is copied but what packets consist of.  A packet that is not complete is
 have come as it lacks; how large it may be is known from its first bytes.  What is kept never exceeds the limits by
 more than one read; a server that takes its time to answer CONNECT must not read on.
 
+A payload above `Limits.whole_bytes_max` comes in parts, as its bytes do: `Begun`, then `Part`s; after the last one
+nothing is read until `resume`.  What goes out may be read on the way too (`send_large`): everything else waits behind
+it, and `data_to_send` has a piece at a time.
+
 What the two sides have told each other is respected here: packets are not sent that are too large for the peer, what
 it did not ask for is left out, topic aliases are used as far as it takes them, and resolved when it uses them.
 """
@@ -26,7 +30,7 @@ from protocols.mqtt.decode import connect_version, decode
 from protocols.mqtt.encode import ACK_BYTES, PublishHead, PublishHeads, encode, encode_ack, encode_acks, may_send
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import VARINT_BYTES_MAX, VARINT_MAX
-from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet
+from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet, Part
 from protocols.mqtt.properties import (
     AUTHENTICATION_METHOD,
     MAXIMUM_PACKET_SIZE,
@@ -39,8 +43,9 @@ from protocols.mqtt.properties import (
     Properties,
     Property,
 )
-from protocols.mqtt.runs import Shared, TopicAliases, read_acks, read_publishes
+from protocols.mqtt.runs import Shared, TopicAliases, payload_at, read_acks, read_begun, read_publishes
 from protocols.mqtt.state import VIEWS, State, trigger, unexpected
+from protocols.mqtt.streams import Source, Streams
 
 #: The largest packet that the protocol knows.
 PACKET_BYTES_MAX: Final = 1 + VARINT_BYTES_MAX + VARINT_MAX
@@ -74,6 +79,9 @@ class MqttConnection:
         self._pending = bytearray()  # what came since, while a packet was not complete
         self._wanted = 0  # with as many bytes in `_pending` parsing is of use again
         self._ended = False
+        self._left = 0  # bytes that a payload in parts still has
+        self._held = False  # it has come whole, and nobody has resumed
+        self._streams = Streams()
         self._method: str | None = None  # what CONNECT said: the authentication method,
         self._lasting = False  # ... whether the session outlasts the connection,
         self._explaining = True  # ... and whether explanations are wanted
@@ -81,6 +89,11 @@ class MqttConnection:
         self._aliases_out: dict[str, int] = {}
         self._alias_max_out = 0
         self._enter(State.OPENED)
+
+    @property
+    def packet_bytes_max_in(self) -> int:
+        """Bytes of the largest packet that we take."""
+        return self._limits.packet_bytes_max
 
     @property
     def state(self) -> State:
@@ -108,12 +121,18 @@ class MqttConnection:
     def receive_eof(self) -> None:
         """The peer will send no more: half a packet is an error, once the whole ones are out."""
         self._ended = True
-        if not self._ready():
+        if not self._held and not self._ready():
             self._check_end()
 
     def _ready(self) -> bool:
         """Whether parsing may find something."""
-        return self._view.reads and self.error is None and len(self._pending) >= self._wanted and self._buffer != b""
+        reading = self._view.reads and self.error is None and not self._held
+        return reading and len(self._pending) >= self._wanted and self._buffer != b""
+
+    def resume(self) -> None:
+        """What follows a payload that came in parts can be read."""
+        assert self._held, "the last part has come"
+        self._held = False
 
     def events(self) -> list[Packet]:
         """The whole packets received since the last call; call again until there are none."""
@@ -130,14 +149,14 @@ class MqttConnection:
                 pass
         except MqttError as error:
             self.error = error
-        if self._ended and not self._ready():
+        if self._ended and not self._held and not self._ready():
             self._check_end()
         if self.error is not None or self._state is State.DISCONNECTED or self._at == len(self._buffer):
             self._drop()
         return packets
 
     def _check_end(self) -> None:
-        if self.error is None and self._view.reads and self._buffer:
+        if self.error is None and self._view.reads and (self._buffer or self._left):
             self.error = malformed("the connection ended in the middle of a packet")
             self._drop()
 
@@ -148,7 +167,9 @@ class MqttConnection:
         self._pending.clear()
 
     def _parse(self, packets: list[Packet]) -> bool:
-        """Append a packet, or a run of packets, if it is complete.  Raises MqttError."""
+        """Append a packet, or a run of packets, if it is complete; whether to go on.  Raises MqttError."""
+        if self._left:
+            return self._take_part(packets)
         frame = self._frame()
         if frame is None:
             return False
@@ -163,6 +184,8 @@ class MqttConnection:
             raise malformed("the length of a packet has a needless byte", "MQTT-1.5.5-1")
         packet: Packet
         if kind == _PUBLISH:
+            if stop - body > self._limits.whole_bytes_max and not self._is_whole(packets, body, stop):
+                return self._left > 0
             packet, self._at = read_publishes(data, at, body, stop, self.version, self._shared, self._aliases_in)
             packets.append(packet)
             return True
@@ -202,10 +225,40 @@ class MqttConnection:
         if stop - at > self._packet_bytes_max:
             sentence = f"a packet of {stop - at} bytes, at most {self._packet_bytes_max} may be"
             raise self._silent(MqttError(ReasonCode.PACKET_TOO_LARGE, sentence, "MQTT-3.2.2-15"))
-        if stop > end:
+        if stop > end and not (length > self._limits.whole_bytes_max and data[at] >> 4 == _PUBLISH):
             self._wanted = stop - end
             return None
         return body, stop
+
+    def _is_whole(self, packets: list[Packet], body: int, stop: int) -> bool:
+        """Whether a large PUBLISH is to be read like others, and complete; if it comes in parts, it is begun.
+
+        Raises MqttError.
+        """
+        data, at, end = self._buffer, self._at, len(self._buffer)
+        payload, certain = payload_at(data, data[at], body, self.version, self._limits)
+        if payload <= stop and (not certain or payload > end):
+            self._wanted = max(payload - end, 1)
+            return False
+        if 0 <= stop - payload <= self._limits.whole_bytes_max:
+            self._wanted = max(stop - end, 0)
+            return stop <= end
+        begun = read_begun(data, at, body, stop, payload, self.version, self._shared, self._aliases_in)
+        packets.append(begun)
+        self._at, self._left = payload, begun.nbytes
+        return False
+
+    def _take_part(self, packets: list[Packet]) -> bool:
+        """What there is of a payload; whether there may be more."""
+        at = self._at
+        stop = min(at + self._left, len(self._buffer))
+        if stop == at:
+            return False
+        self._left -= stop - at
+        packets.append(Part(self._buffer[at:stop], last=not self._left))
+        self._at = stop
+        self._held = not self._left
+        return False
 
     def _silent(self, error: MqttError) -> MqttError:
         """Nothing is answered to a peer that has not shown yet that it speaks MQTT."""
@@ -262,10 +315,24 @@ class MqttConnection:
 
     def data_to_send(self) -> bytes:
         """Everything to send since the last call."""
+        if self._streams:
+            return self._streams.read()
         out = self.out
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
+
+    @property
+    def streaming(self) -> Source | None:
+        """The payload that is still to be read, if any: call `data_to_send` again when what it gave has left."""
+        return self._streams.current
+
+    def abandon(self) -> None:
+        """Send nothing of what waits: a payload ends in the middle, and so does the connection."""
+        self._streams.clear()
+        self.out = []
+        self._enter(State.DISCONNECTED)
+        self._close()
 
     def send(self, packet: Packet) -> bool:
         """Send anything but PUBLISH; False: it is too large for the peer and was not sent [MQTT-3.1.2-24].
@@ -379,6 +446,13 @@ class MqttConnection:
         head.encode(self.out, payloads, packet_ids)
         return too_large
 
+    def send_large(self, head: PublishHead, source: Source, packet_ids: Sequence[int]) -> None:
+        """Send one message whose payload is read on its way; the peer takes packets of this size."""
+        assert self._view.working, "a message for somebody who is here"
+        assert head.packet_bytes_with(source.left) <= self.packet_bytes_max_out, "one that its receiver takes"
+        head.encode_lead(self.out, source.left, packet_ids)
+        self.out = self._streams.add(self.out, source)
+
     def _alias(
         self, head: PublishHead, payloads: Sequence[bytes], packet_ids: Sequence[int]
     ) -> tuple[PublishHead, Sequence[bytes], Sequence[int]]:
@@ -399,6 +473,9 @@ class MqttConnection:
     def send_error(self, error: MqttError) -> None:
         """Say what is wrong, if there is a packet for it, and end.  Of several errors the first is sent."""
         if self.close_expected:
+            return
+        if self._streams:
+            self.abandon()  # in the middle of a packet nothing can be said
             return
         serving = self._role is Role.SERVER
         if serving and self.version and self._state is State.OPENED:

@@ -145,8 +145,17 @@ class PublishHead:
 
     def packet_bytes(self, payload: bytes) -> int:
         """Bytes of the packet that carries this payload."""
-        length = self.fixed_bytes + len(payload)
+        return self.packet_bytes_with(len(payload))
+
+    def packet_bytes_with(self, nbytes: int) -> int:
+        """Bytes of the packet that carries so many bytes of payload."""
+        length = self.fixed_bytes + nbytes
         return 1 + len(write_varint(length)) + length
+
+    def encode_lead(self, out: list[bytes], nbytes: int, packet_ids: Sequence[int]) -> None:
+        """Append what precedes a payload of so many bytes.  Raises ValueError above 256 MiB."""
+        ids = [PACKET_IDS[packet_id] for packet_id in packet_ids]
+        out += (self._first, write_varint(self.fixed_bytes + nbytes), self._lead, *ids, self._block)
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
         """Append packets in parts; `packet_ids` go with the payloads one by one, and are not used for QoS 0.

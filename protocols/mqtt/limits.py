@@ -8,18 +8,24 @@ from typing import Final
 #: The least `packet_bytes_max`: a packet whose length takes one byte is then never too large.
 PACKET_BYTES_MIN: Final = 256
 
+#: The least `whole_bytes_max`: what such a packet has is never too much to be kept whole.
+WHOLE_BYTES_MIN: Final = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Each is inclusive: as much as this is allowed, one more is an error.
 
     In 5.0 the codec announces what the peer has to respect: Maximum Packet Size and Topic Alias Maximum.
-    Raises ValueError if `packet_bytes_max` is below `PACKET_BYTES_MIN`.
+    Raises ValueError if `packet_bytes_max` is below `PACKET_BYTES_MIN`, or `whole_bytes_max` below `WHOLE_BYTES_MIN`.
     """
 
     #: Bytes of a packet with its header.  A message of 10 MiB with its topic and properties: one journal entry has to
     #: hold it, larger ones belong into a file store.
     packet_bytes_max: int = (10 << 20) + (64 << 10)
+    #: Bytes of a payload that is kept whole: a larger one comes in parts, as its bytes do.  As many as there can be:
+    #: whoever takes parts says so.
+    whole_bytes_max: int = 1 << 28
     #: Bytes of a packet before the client has been let in: all that is kept for a stranger.  The largest passwords,
     #: which are tokens, fit several times.
     connect_bytes_max: int = 8 << 10
@@ -44,3 +50,5 @@ class Limits:
     def __post_init__(self) -> None:
         if self.packet_bytes_max < PACKET_BYTES_MIN:
             raise ValueError(f"packet_bytes_max is at least {PACKET_BYTES_MIN}, not {self.packet_bytes_max}")
+        if self.whole_bytes_max < WHOLE_BYTES_MIN:
+            raise ValueError(f"whole_bytes_max is at least {WHOLE_BYTES_MIN}, not {self.whole_bytes_max}")

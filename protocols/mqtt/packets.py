@@ -7,7 +7,7 @@ a row.  Which bytes each packet is stands in `layout`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from protocols.mqtt.codes import PacketType
 from protocols.mqtt.properties import NO_PROPERTIES, Properties
@@ -88,6 +88,29 @@ class Publish:
         this connection (an alias) or of time that has passed (an expiry).
         """
         return self._buffer[self._start : self._stop]
+
+
+#: What the `type` of an event says that is no whole packet: numbers that no packet has.
+BEGUN: Final = 16
+PART: Final = 17
+
+
+@dataclass(slots=True)
+class Begun:
+    """A PUBLISH whose payload comes in parts: `publish` is everything else, `nbytes` of payload follow."""
+
+    type: ClassVar[Any] = BEGUN
+    publish: Publish
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Part:
+    """More of such a payload.  After the last one nothing is read until somebody resumes."""
+
+    type: ClassVar[Any] = PART
+    payload: bytes
+    last: bool
 
 
 @dataclass(slots=True)
@@ -186,10 +209,13 @@ class Auth:
     properties: Properties = NO_PROPERTIES
 
 
+#: What comes; `Begun` and `Part` are never sent.
 Packet = (
     Connect
     | Connack
     | Publish
+    | Begun
+    | Part
     | Ack
     | Subscribe
     | Suback

@@ -20,7 +20,7 @@ from protocols.mqtt.codes import V5, V31, PacketType, ReasonCode, Role
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import Context, check_text, read_binary, read_two_bytes, read_varint
 from protocols.mqtt.limits import Limits
-from protocols.mqtt.packets import Ack, Publish
+from protocols.mqtt.packets import Ack, Begun, Publish
 from protocols.mqtt.properties import NO_PROPERTIES, TOPIC_ALIAS, Properties, decode_properties
 from protocols.mqtt.topics import check_topic_name
 
@@ -50,8 +50,8 @@ class Shared:
         self.contexts = {version: Context(version, role.peer, limits) for version in (3, 4, 5)}
         self.topics: dict[bytes, str] = {}
         self.blocks: dict[bytes, Properties] = {}
-        #: The length up to which no packet is too large and its length takes one or two bytes.
-        self.plain_bytes_max = min(_TWO_BYTE_LENGTH_MAX, limits.packet_bytes_max - 3)
+        #: The length up to which no packet is too large or comes in parts, and its length takes one or two bytes.
+        self.plain_bytes_max = min(_TWO_BYTE_LENGTH_MAX, limits.packet_bytes_max - 3, limits.whole_bytes_max)
 
     def topic(self, raw: bytes) -> str:
         """A topic name.  Raises MqttError."""
@@ -159,6 +159,39 @@ def read_publishes(
         pass  # the bytes end before those that the next packet needs
     run.came(data, start, at)
     return run, at
+
+
+def payload_at(data: bytes, first: int, at: int, version: int, limits: Limits) -> tuple[int, bool]:
+    """Where the payload of a PUBLISH begins whose fields begin at `at`, and whether that is certain.
+
+    If it is not, so many bytes tell more.  Nothing is checked: where properties are too many, they are left out, for
+    whoever reads them to say so.
+    """
+    end = len(data)
+    if at + 2 > end:
+        return at + 2, False
+    at += 2 + (data[at] << 8 | data[at + 1]) + (2 if first & 6 else 0)
+    length = 0
+    for shift in range(0, 28 if version == V5 else 0, 7):
+        if at >= end:
+            return at + 1, False
+        length |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            break
+    return at + (length if length <= limits.properties_bytes_max else 0), True
+
+
+def read_begun(
+    data: bytes, at: int, body: int, stop: int, payload: int, version: int, shared: Shared, aliases: TopicAliases
+) -> Begun:
+    """The PUBLISH at `at` with its fields at `data[body:stop]`, whose payload comes in parts.  Raises MqttError."""
+    try:
+        run, _ = _read_first(data[at], data[: min(payload, stop)], body, stop, version, shared, aliases)
+    except MqttError as error:
+        raise error.within("PUBLISH") from None
+    run.payloads.clear()
+    return Begun(run, stop - payload)
 
 
 def _read_first(

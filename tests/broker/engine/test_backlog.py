@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.backlog import DISCARDED_MAX, Backlog
+from broker.engine.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
 from broker.engine.message import Facts, Message
 from broker.sessions.stomp_format import StompFormat
 
@@ -20,6 +22,30 @@ def message(id: int, priority: int = 4, body: bytes = b"") -> Message:
 
 def ids(messages: list[Message]) -> list[int]:
     return [m.id for m in messages]
+
+
+class Watched(Message):
+    """One whose end can be seen."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_what_was_taken_out_is_not_kept_for_ever() -> None:
+    """Bodies, or the files of them: a few large ones, in a line of which nothing else leaves."""
+    backlog = Backlog()
+    body = bytes(DISCARDED_BYTES_MAX // 4)
+    watched = []
+    for id in range(1, 12):
+        made = Watched(Facts("a", FORMAT), b"", body)
+        made.id = id
+        watched.append(weakref.ref(made))
+        backlog.append([made], 4)
+    del made
+    for one in list(backlog)[1:]:
+        backlog.discard(one)
+    del one
+    assert sum(found() is not None for found in watched) <= 1 + 4
+    assert ids(list(backlog)) == [1]
 
 
 def test_empty() -> None:

@@ -11,7 +11,6 @@ from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_applicat
 from protocols.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target, Transfer
 from protocols.amqp.sender import Sender
 from tests.broker.sessions.test_stomp_large import LARGE, body, files_of
-from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker, configured
 
@@ -307,17 +306,3 @@ def test_values_and_several_sections_above_what_is_converted_in_memory(
     assert [int(each.headers["content-length"]) for each in found] == [len(each.body) for each in found]
     ((dead, _),) = broker.engine.browse(broker.engine.queue("DLQ"))
     assert (dead.facts.annotations or {})["_AMQ_DL_REASON"] == "too-large"
-
-
-def test_mqtt_clients_get_what_can_be_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.sessions.convert.CONVERTED_BYTES_MAX", 5000)
-    world = SimWorld(config())
-    reader = world.connect("reader")
-    reader.subscribe("a", qos=1)
-    stomp = world.broker.connect()
-    for nbytes in (5000, 5001):
-        stomp.send("/topic/a", body(nbytes), persistent="true")
-    assert [message.payload for message in reader.take()] == [body(5000)]
-    ((dead, _),) = world.broker.engine.browse(world.broker.engine.queue("DLQ"))
-    assert len(dead.body) == 5001
-    assert len(files_of(world.broker)) == 1

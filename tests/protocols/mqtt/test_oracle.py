@@ -14,10 +14,12 @@ from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import (
     Ack,
     Auth,
+    Begun,
     Connack,
     Connect,
     Disconnect,
     Packet,
+    Part,
     Pingreq,
     Pingresp,
     Publish,
@@ -135,7 +137,7 @@ def translate(packet: Packet) -> mqtt5.Packet:
         return translate_subscribe(packet)
     if isinstance(packet, Pingreq | Pingresp):
         return mqtt5.PingReqPacket() if isinstance(packet, Pingreq) else mqtt5.PingRespPacket()
-    assert not isinstance(packet, Publish)
+    assert not isinstance(packet, Publish | Begun | Part)
     more = theirs_of(packet.properties)
     if isinstance(packet, Connack):
         code = mqtt5.ConnAckReasonCode(packet.reason_code)
