@@ -1,7 +1,8 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
-What a peer may cost: so many connections, so much header, and so long for one request, whoever it is.  Over TLS a
-socket is counted before it shakes hands, and shakes hands with the certificate of that moment, as everywhere.
+What a peer may cost: so much header, so long for one request, whoever it is, and one of few connections, in which those
+who have logged in come first (`crowd`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
+certificate of that moment, as everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from broker.log import report
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
+from broker.management.crowd import Crowd
 from broker.management.ports import Broker
 from broker.net.tls import SHUTDOWN_SECONDS, SecureServer
 from broker.security.certificates import subject_of
@@ -45,18 +47,56 @@ BACKLOG: Final = 128
 STOP_SECONDS_MAX: Final = 2
 
 
+class _Handshake:
+    """A socket that has to speak TLS first."""
+
+    def __init__(self, client: socket.socket, address: object) -> None:
+        self.known = False
+        self.origin = str(address[0]) if isinstance(address, tuple) else ""
+        self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self.client = client
+        self.begun = False
+        self.task: asyncio.Task[None] | None = None
+
+    def ended(self) -> None:
+        """The socket is the connection's, if it came to that."""
+        if not self.begun:
+            self.client.close()
+
+    def leave(self) -> None:
+        """See Guest."""
+        assert self.task is not None
+        self.task.cancel()
+
+
 class _Connection(H11Protocol):
     """Uvicorn's connection, with a limit on their number, one on the time without a completed request, and a caller."""
 
-    connections_max: int = CONNECTIONS_MAX
+    crowd: Crowd
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.handshake: _Handshake | None = None
         self._completed = False
         self._check: asyncio.TimerHandle | None = None
         self._peer = Peer("local")
+        self._caller = Caller(self._peer)
+
+    @property
+    def known(self) -> bool:
+        """See Guest."""
+        return self._caller.access is not None
+
+    @property
+    def origin(self) -> str:
+        """See Guest."""
+        return self._peer.origin
+
+    def leave(self) -> None:
+        """See Guest."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -64,15 +104,19 @@ class _Connection(H11Protocol):
             host, port = self.client
             subject = subject_of(transport.get_extra_info("peercert"))
             self._peer = Peer(f"{host}:{port}", host, self.scheme == "https", subject)
-        self.app_state = {**self.app_state, CALLER: Caller(self._peer)}
-        if len(self.connections) > self.connections_max:
-            transport.abort()
-        else:
+        self._caller = Caller(self._peer)
+        self.app_state = {**self.app_state, CALLER: self._caller}
+        if self.handshake is not None:
+            self.crowd.went(self.handshake)  # its place is this one's
+        if self.crowd.come(self):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
+        self.crowd.went(self)
         self.left(self._peer)
         super().connection_lost(exc)
 
@@ -108,8 +152,8 @@ class HttpServer:
         self._token = token
         self._context = context
         self._open_metrics = open_metrics
-        self._connections_max = connections_max
-        limits = {"connections_max": connections_max, "seconds_max": request_seconds_max}
+        self._crowd = Crowd(connections_max)
+        limits = {"crowd": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**limits, "left": staticmethod(self._left)})
         self._server: uvicorn.Server | None = None
         self._secure: SecureServer | None = None
@@ -158,31 +202,41 @@ class HttpServer:
 
     def _shake(self, client: socket.socket, address: object) -> None:
         """A socket was accepted that has to speak TLS first."""
-        if self.connections + len(self._handshakes) >= self._connections_max:
+        handshake = _Handshake(client, address)
+        if not self._crowd.come(handshake):
             client.close()
             return
-        task = asyncio.get_running_loop().create_task(self._secured(client, address))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        handshake.task = asyncio.get_running_loop().create_task(self._secured(handshake))
+        self._handshakes.add(handshake.task)
+        handshake.task.add_done_callback(self._handshakes.discard)
+        handshake.task.add_done_callback(lambda _: handshake.ended())
 
-    async def _secured(self, client: socket.socket, address: object) -> None:
+    async def _secured(self, handshake: _Handshake) -> None:
         server, context = self._server, self._context
         assert server is not None
         assert context is not None
+
+        def connection() -> _Connection:
+            secured: _Connection = self._protocol(
+                config=server.config, server_state=server.server_state, app_state=server.lifespan.state
+            )
+            secured.handshake = handshake
+            return secured
+
+        handshake.begun = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._protocol(
-                    config=server.config, server_state=server.server_state, app_state=server.lifespan.state
-                ),
-                client,
+                connection,
+                handshake.client,
                 ssl=context(),
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-            remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
-            report("tls.failed", acceptor="http", remote=remote, reason=str(reason))
+            report("tls.failed", acceptor="http", remote=handshake.remote, reason=str(reason))
+        finally:
+            self._crowd.went(handshake)
 
     def _left(self, peer: Peer) -> None:
         self._broker.gate.left(peer)

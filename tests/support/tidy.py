@@ -83,6 +83,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.__version__",
         "broker.net.tls",
         "broker.security.certificates",
+        "broker.security.throttle",
         "store.log",
     ),
     "broker.config": ("broker.config", "broker.engine", "broker.security.certificates"),

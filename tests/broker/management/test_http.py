@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -158,26 +159,85 @@ def test_what_is_no_request_costs_its_sender_only(tmp_path: Path, request_bytes:
     serve(tmp_path, check)
 
 
-def test_connections_are_limited(tmp_path: Path) -> None:
-    async def check() -> None:
-        broker = TestBroker(tmp_path)
-        server = HttpServer(broker, TOKEN, connections_max=2)
-        port = (await server.start("127.0.0.1", 0))[0][1]
-        try:
-            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def is_cut(stream: Stream) -> bool:
+    """The broker has closed it; what it answered before is gone."""
+    reader, writer = stream
+    with contextlib.suppress(ConnectionResetError):
+        assert b"HTTP" not in await reader.read()
+    writer.close()
+    return True
+
+
+async def say(stream: Stream, path: bytes, token: str = "") -> bytes:
+    """A call on a connection that stays; the line of its status."""
+    reader, writer = stream
+    authorization = b"Authorization: Bearer %b\r\n" % token.encode() if token else b""
+    writer.write(b"GET %b HTTP/1.1\r\nHost: b\r\n%b\r\n" % (path, authorization))
+    head = await reader.readuntil(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    await reader.readexactly(next(int(line.split()[1]) for line in lines if line.startswith(b"content-length:")))
+    return head.split(b"\r\n")[0]
+
+
+@contextlib.asynccontextmanager
+async def small_house(directory: Path) -> AsyncIterator[Callable[[], Awaitable[Stream]]]:
+    """A server that takes two connections, and what connects to it."""
+    broker = TestBroker(directory)
+    server = HttpServer(broker, TOKEN, connections_max=2)
+    port = (await server.start("127.0.0.1", 0))[0][1]
+    opened: list[Stream] = []
+
+    async def connect() -> Stream:
+        opened.append(await asyncio.open_connection("127.0.0.1", port))
+        return opened[-1]
+
+    try:
+        yield connect
+    finally:
+        for _, writer in opened:
             writer.close()
-            for _, other in held:
-                other.write(b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
-            for answer, other in held:
-                assert (await answer.read()).startswith(b"HTTP/1.1 200")
-                other.close()
-                await other.wait_closed()
-        finally:
-            await server.stop()
-            broker.close()
+        await server.stop()
+        broker.close()
+
+
+def test_connections_are_limited_and_those_who_are_known_stay(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with small_house(tmp_path) as connect:
+            held = [await connect() for _ in range(2)]
+            for stream in held:
+                assert b"200" in await say(stream, b"/api/v1/status", TOKEN)
+            assert await is_cut(await connect())
+            for stream in held:
+                assert b"200" in await say(stream, b"/livez", TOKEN)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("wait", ["silent", "in the middle", "health", "wrong"])
+def test_a_stranger_does_not_keep_the_operator_out(tmp_path: Path, wait: str) -> None:
+    """Whatever a stranger does to stay: the one who came first makes room, again and again."""
+
+    async def check() -> None:
+        async with small_house(tmp_path) as connect:
+            strangers = []
+            for _ in range(2):
+                strangers.append(await connect())
+                if wait == "in the middle":
+                    strangers[-1][1].write(b"GET /livez HTTP/1.1\r\nHost: b\r\nX-Slow: ")
+                elif wait == "health":
+                    assert b"200" in await say(strangers[-1], b"/livez")
+                elif wait == "wrong":
+                    assert b"401" in await say(strangers[-1], b"/api/v1/status", "guess")
+            operator = await connect()
+            assert b"200" in await say(operator, b"/api/v1/status", TOKEN)
+            assert await is_cut(strangers[0])
+            for _ in range(3):
+                await connect()
+            assert b"200" in await say(operator, b"/api/v1/status", TOKEN)
+            assert await is_cut(strangers[1])
 
     asyncio.run(check())
 
