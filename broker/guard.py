@@ -169,11 +169,12 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     if known and policy.users is None:
         raise UnusableFile(f"{users_path(config)}: the users file is gone: put it back, or restart the broker")
     contexts = {name: _context(name, each.tls) for name, each in config.enabled_acceptors.items() if each.tls}
-    keys = _read_keys(config.security.jwt.keys_file) if config.security.jwt.issuer else None
+    keys = read_keys(config.security.jwt.keys_file) if config.security.jwt.issuer else None
     return Prepared(config, policy, permission_table(config), contexts, keys, stamp)
 
 
-def _read_keys(path: Path | None) -> KeySet | None:
+def read_keys(path: Path | None) -> KeySet | None:
+    """The key set in a file, if there is one.  Raises UnusableFile."""
     if path is None:
         return None
     try:
@@ -183,7 +184,9 @@ def _read_keys(path: Path | None) -> KeySet | None:
         with path.open("rb") as file:
             return KeySet(file.read(KEYS_BYTES_MAX + 1))
     except OSError as error:
-        raise UnusableFile(f"{path}: the key set cannot be read: {error.strerror}") from None
+        raise UnusableFile(
+            f"{path}: the key set cannot be read: {error.strerror}: give it to the broker's user"
+        ) from None
     except ValueError as error:
         raise UnusableFile(f"{path}: {error}") from None
 
@@ -203,11 +206,19 @@ def tls_settings(tls: TlsSection) -> TlsSettings:
     )
 
 
-def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
+def acceptor_context(tls: TlsSection) -> ssl.SSLContext:
+    """What a section asks for, its files read.  Raises UnusableFile."""
     read_secret(tls.key, "the key", KEY_BYTES_MAX)
     try:
         return make_context(tls_settings(tls))
     except TlsUnusable as error:
+        raise UnusableFile(str(error)) from None
+
+
+def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
+    try:
+        return acceptor_context(tls)
+    except UnusableFile as error:
         raise UnusableFile(f"acceptors.{name}.tls: {error}") from None
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from broker.cli.failure import USAGE, Failure
 from broker.cli.settings import load_config, read_config
+from broker.clock import wall_ms
+from broker.config.load import AS_SHIPPED
+from broker.log import printable
 
 _CONFIG = click.option(
     "--config",
@@ -44,6 +49,16 @@ def config() -> None:
 @config.command()
 @_CONFIG
 def check(file: Path | None) -> None:
-    """Check a configuration; exit status 2 and all problems if it cannot be used."""
-    load_config(file)
-    click.echo(f"{file or 'the configuration as shipped'}: ok")
+    """Check a configuration and the files that it names; exit status 2 and all problems if it cannot be used.
+
+    Run it as the broker's user, who has to be able to read them.
+    """
+    from broker import checking  # as above
+
+    found = load_config(file)
+    source = str(file or AS_SHIPPED)
+    if problems := checking.problems(found, source):
+        raise Failure(USAGE, *map(str, problems))
+    for warning in checking.warnings(found, source, datetime.fromtimestamp(wall_ms() / 1000, UTC)):
+        click.echo(f"warning: {printable(str(warning))}", err=True)
+    click.echo(f"{source}: ok")

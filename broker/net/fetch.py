@@ -29,9 +29,14 @@ class _NoRedirection(HTTPRedirectHandler):
         return None
 
 
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Whose certificates count: those of these authorities, or of those that the system knows.  Raises OSError."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
 def fetch(url: str, ca_file: Path | None, *, bytes_max: int, now: Callable[[], int]) -> bytes:
     """What is there; `now` is the monotonic time in ms.  Raises OSError, ValueError."""
-    context = ssl.create_default_context(cafile=ca_file)
+    context = trusting(ca_file)
     opener = build_opener(HTTPSHandler(context=context), _NoRedirection())
     begun = now()
     try:

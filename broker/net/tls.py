@@ -30,6 +30,9 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 #: How long to wait when the system gives no socket, in seconds.
 RETRY_SECONDS: Final = 0.2
 
+#: What OpenSSL says of a file in which it finds nothing.
+_NOT_PEM: Final = frozenset({"BAD_BASE64_DECODE", "NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "PEM_LIB"})
+
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -67,7 +70,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     context.minimum_version = min(_VERSIONS[version] for version in settings.versions)
     context.maximum_version = max(_VERSIONS[version] for version in settings.versions)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    _use(settings.certificate, lambda: context.load_cert_chain(settings.certificate, settings.key, _no_password))
+    _use_pair(context, settings.certificate, settings.key)
     try:
         context.set_ciphers(settings.ciphers or CIPHERS)
     except ssl.SSLError:
@@ -75,26 +78,61 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     clients, revoked = settings.clients, settings.revoked
     if clients is not None:
         _use(clients, lambda: context.load_verify_locations(clients))
+        if not context.cert_store_stats()["x509_ca"]:
+            raise TlsUnusable(
+                f"{clients}: there is no authority's certificate in it: name the one that issues clients'"
+            )
         context.verify_mode = ssl.CERT_REQUIRED if settings.required else ssl.CERT_OPTIONAL
         # A resumed session would not look at the certificate, nor at the revocation list, again.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     if revoked is not None:
         _use(revoked, lambda: context.load_verify_locations(revoked))
+        if not context.cert_store_stats()["crl"]:
+            raise TlsUnusable(f"{revoked}: there is no revocation list in it: name one of client-ca's, in PEM")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if settings.hosts:
         context.sni_callback = _host_check(settings.hosts)
     return context
 
 
+def _use_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Certificate and key are read in one go, so that which of them is wrong has to be found out."""
+    try:
+        _use(certificate, lambda: context.load_cert_chain(certificate, key, _no_password))
+    except TlsUnusable as error:
+        cause = error.__context__
+        if not isinstance(cause, ssl.SSLError):
+            raise
+        if cause.reason == "KEY_VALUES_MISMATCH":
+            raise TlsUnusable(f"{key}: it is not the key of {certificate}: name two that belong together") from None
+        if _holds_certificates(certificate):
+            raise TlsUnusable(f"{key}: {_unusable(cause)}") from None
+        raise
+
+
+def _holds_certificates(path: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
 def _use(path: Path, load: Callable[[], None]) -> None:
     try:
         load()
     except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        raise TlsUnusable(f"{path}: it cannot be used for TLS: {reason}") from None
+        raise TlsUnusable(f"{path}: {_unusable(error)}") from None
     except OSError as error:
-        raise TlsUnusable(f"{error.filename or path}: it cannot be read: {error.strerror}") from None
+        why = f"it cannot be read: {error.strerror}: name a file that the broker's user can read"
+        raise TlsUnusable(f"{error.filename or path}: {why}") from None
+
+
+def _unusable(error: ssl.SSLError) -> str:
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    advice = ": it has to be in PEM, -----BEGIN ...-----" if error.reason in _NOT_PEM else ""
+    return f"it cannot be used for TLS: {reason}{advice}"
 
 
 def _no_password() -> str:

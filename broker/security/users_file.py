@@ -83,7 +83,7 @@ def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes
                 raise UnusableFile(f"{path}: {what} is open to others (mode {mode:04o}): chmod 600 {path}")
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise UnusableFile(f"{path}: {what} cannot be read: {error.strerror}") from None
+        raise UnusableFile(f"{path}: {what} cannot be read: {error.strerror}: give it to the broker's user") from None
     if len(content) > bytes_max:
         raise UnusableFile(f"{path}: {what} has more than {bytes_max} bytes")
     return content

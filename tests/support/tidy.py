@@ -98,7 +98,9 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.__version__",
         "store",
     ),
+    "broker.checking": ("broker.config", "broker.guard", "broker.guarding", "broker.net.fetch", "broker.security"),
     "broker.cli": (
+        "broker.checking",
         "broker.cli",
         "broker.clock",
         "broker.config",
@@ -185,6 +187,7 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "multiprocessing": (),
     "os": (
         "store.files",
+        "broker.checking",
         "broker.config",
         "broker.daemon",
         "broker.cli",

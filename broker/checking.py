@@ -1,0 +1,104 @@
+"""What `bartleby config check` finds in the files that a configuration names: what the start would, and all at once.
+
+The files are read by the code that the start reads them with, one by one and without doing anything with them.  What
+only gets worse with time (a certificate that ends soon) is a warning: the start does not look at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from broker.config import Config
+from broker.config.acceptors import TlsSection
+from broker.config.problems import Problem
+from broker.guard import acceptor_context, read_keys, tls_settings
+from broker.guarding import load_policy
+from broker.net.fetch import trusting
+from broker.security.users_file import UnusableFile
+from broker.security.validity import Span, certificates, revocation_lists
+
+#: A setting, its value as far as it is one file, and what reads it.
+_Check = tuple[str, str, Callable[[], object]]
+
+_OK: Final = ""
+
+
+def problems(config: Config, source: str) -> list[Problem]:
+    """Why a broker with this configuration, which comes from `source`, would not start."""
+    found = []
+    for key, value, read in _checks(config):
+        why = _told(read)
+        if why:
+            found.append(Problem(source, key, value, why.removeprefix(f"{value}: ") if value else why))
+    return found
+
+
+def warnings(config: Config, source: str, now: datetime) -> list[Problem]:
+    """What will, or does already, keep clients out of a broker that starts."""
+    return [
+        Problem(source, key, str(path), doubt)
+        for key, path, spans in _lasting(config)
+        for span in spans
+        if (doubt := span.doubt(now))
+    ]
+
+
+def _checks(config: Config) -> Iterator[_Check]:
+    security = config.security
+    yield "security.users-file", _named(security.users_file), partial(load_policy, config)
+    if security.audit_file is not None:
+        yield "security.audit-file", _named(security.audit_file), partial(_writable, security.audit_file)
+    if security.jwt.issuer:
+        yield "security.jwt.keys-file", _named(security.jwt.keys_file), partial(read_keys, security.jwt.keys_file)
+        if security.jwt.keys_url:
+            yield "security.jwt.ca-file", _named(security.jwt.ca_file), partial(trusting, security.jwt.ca_file)
+    for name, tls in _sections(config):
+        yield f"acceptors.{name}.tls", "", partial(acceptor_context, tls)
+
+
+def _told(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except UnusableFile as error:
+        return str(error)
+    except OSError as error:  # ssl.SSLError is one
+        return f"it cannot be used: {error.strerror or error}: name a file that the broker's user can read"
+    return _OK
+
+
+def _writable(path: Path) -> None:
+    """Raises UnusableFile: as the log opens it, but without making it."""
+    place = path if path.exists() else path.parent
+    if not place.exists():
+        raise UnusableFile(f"{path}: there is no directory {path.parent}: make it, for the broker's user")
+    if not os.access(place, os.W_OK) or path.is_dir():
+        raise UnusableFile(f"{path}: it cannot be written: name a file that the broker's user can write")
+
+
+def _lasting(config: Config) -> Iterator[tuple[str, Path, list[Span]]]:
+    """Settings and files, with what is in them that has an end; files that cannot be read are problems, told apart."""
+    for name, tls in _sections(config):
+        settings = tls_settings(tls)
+        for key, path, spans in (
+            ("certificate", settings.certificate, certificates),
+            ("client-ca", settings.clients, certificates),
+            ("crl", settings.revoked, revocation_lists),
+        ):
+            if path is not None:
+                try:
+                    yield f"acceptors.{name}.tls.{key}", path, spans(path)
+                except (OSError, ValueError):
+                    continue
+
+
+def _sections(config: Config) -> list[tuple[str, TlsSection]]:
+    return [(name, acceptor.tls) for name, acceptor in config.enabled_acceptors.items() if acceptor.tls is not None]
+
+
+def _named(path: Path | None) -> str:
+    return "" if path is None else str(path)

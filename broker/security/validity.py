@@ -1,0 +1,69 @@
+"""How long certificates and revocation lists last: for warnings, as TLS itself looks only when somebody connects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+#: Days before its end at which a certificate is worth a warning: who renews by himself has done it by then (ACME's
+#: clients renew a third of the lifetime before, 30 days of 90), who does not has time.
+SOON_DAYS: Final = 21
+
+_LIST_BEGIN: Final = b"-----BEGIN X509 CRL-----"
+_LIST_END: Final = b"-----END X509 CRL-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when until when something is valid; `what` names it."""
+
+    what: str
+    begin: datetime
+    end: datetime | None
+
+    def doubt(self, now: datetime) -> str:
+        """What is wrong with it at this time, or soon will be; else nothing."""
+        if now < self.begin:
+            return f"{self.what} is not valid before {_shown(self.begin)}: look at the clock, or at the file"
+        if self.end is None:
+            return ""
+        if now >= self.end:
+            return f"{self.what} has expired on {_shown(self.end)}: have it renewed"
+        left = self.end - now
+        if left.days < SOON_DAYS:
+            return f"{self.what} expires on {_shown(self.end)}, in {left.days} days: have it renewed"
+        return ""
+
+
+def certificates(path: Path) -> list[Span]:
+    """Those of a PEM file.  Raises OSError; ValueError for what cannot be read."""
+    return [
+        Span(
+            f"the certificate of {each.subject.rfc4514_string() or 'nobody'}",
+            each.not_valid_before_utc,
+            each.not_valid_after_utc,
+        )
+        for each in x509.load_pem_x509_certificates(path.read_bytes())
+    ]
+
+
+def revocation_lists(path: Path) -> list[Span]:
+    """Those of a PEM file.  Raises OSError; ValueError for what cannot be read."""
+    pieces = [piece.partition(_LIST_END)[0] for piece in path.read_bytes().split(_LIST_BEGIN)[1:]]
+    lists = [x509.load_pem_x509_crl(_LIST_BEGIN + piece + _LIST_END + b"\n") for piece in pieces]
+    return [
+        Span(
+            f"the revocation list of {each.issuer.rfc4514_string()}",
+            each.last_update_utc,
+            each.next_update_utc,
+        )
+        for each in lists
+    ]
+
+
+def _shown(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
