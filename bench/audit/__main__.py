@@ -1,4 +1,4 @@
-"""Command line: `python -m bench.audit decode`, `... spark`, `... generate DIR`."""
+"""Command line: `python -m bench.audit decode`, `... spark`, `... beside`, `... generate DIR`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from bench.audit import decode as decoding
 from bench.audit.books import Books, load
 from bench.audit.generate import generate as generate_journal
+from bench.generator import Load
 
 FAILED = 1  # exit status: with --check, a target was missed
 
@@ -111,6 +112,40 @@ def spark(
         rows = sparking.measure(path, books, rounds, cores)
     Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
     problems = sparking.missed(rows, cores)
+    for problem in problems:
+        click.echo(f"missed: {problem}")
+    if check and problems:
+        sys.exit(FAILED)
+
+
+@main.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the journal is; made there if there is none. Default: a temporary directory.",
+)
+@click.option("--records", type=int, default=4_000_000, show_default=True, help="Records to make, at least.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
+@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@click.option(
+    "--priority", type=click.Choice(["idle", "normal"]), default="idle", show_default=True, help="The audit's."
+)
+@click.option("--pairs", type=int, default=15, show_default=True, help="Pairs of rounds.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Seconds of a round.")
+@click.option("--check", is_flag=True, help="Exit status 1 when the target is missed.")
+def beside(
+    directory: Path | None, records: int, seed: int, segment_mib: int, priority: str, pairs: int, seconds: float,
+    check: bool,
+) -> None:  # fmt: skip
+    """Measures what an audit of a journal costs a busy broker on the same machine."""
+    from bench.audit import beside as besides
+
+    with _journal(directory, records, seed, segment_mib) as (path, _):
+        command = besides.audit_command(path, priority)
+        found = besides.measure(command, pairs, Load(seconds=seconds, ack="client"), click.echo)
+    Console(width=None if sys.stdout.isatty() else 120).print(besides.table(found))
+    problems = besides.missed(found)
     for problem in problems:
         click.echo(f"missed: {problem}")
     if check and problems:
