@@ -231,8 +231,7 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
         if durable and (queue.durable or queue in paged):
             if queue in paged:
                 admit.expect(core, queue, admitted, facts_bytes)
-            queue.landing += len(admitted)
-            core.work.landing.append((queue, admitted))
+            stored(core, queue, admitted, paged=queue in paged)
         else:
             land(core, queue, admitted, paged=queue in paged)
 
@@ -279,6 +278,20 @@ def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Messag
         message.segment = segment
     journal.space.hold(segment, len(messages))
     return len(encoded)
+
+
+def stored(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+    """Messages that can land together are in the journal's open entry: they land once it is durable.
+
+    On a strict queue they land at once.  No delivery leaves it before a record of it is durable, and that record comes
+    after the message's own, or lies in the same entry: so consumers wait for the disk once, not twice.
+    """
+    if queue.strict and queue.kind is None and not (paged or queue.keeps or queue.landing):
+        queue.ahead = core.work.number
+        land(core, queue, messages)
+        return
+    queue.landing += len(messages)
+    core.work.landing.append((queue, messages))
 
 
 def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:

@@ -145,6 +145,16 @@ class Consumer:
             self._win_back(messages)
         return messages
 
+    def take_back(self, ids: list[int]) -> list[Message]:
+        """Give up deliveries that are not with the sink: they have used no credit, whoever grants it."""
+        messages = self.settle(ids)
+        if self.order is not None:
+            gone = set(ids)
+            self.order = deque([id for id in self.order if id not in gone])
+        if self.counted and self.window < 0:
+            self.credit += len(messages)
+        return messages
+
     def _win_back(self, messages: list[Message]) -> None:
         """Credit of a window, for deliveries that are settled."""
         self.credit += len(messages) if self.counted else sum(map(_SIZE, messages))

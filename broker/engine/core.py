@@ -3,7 +3,8 @@
 A tick is one turn of whoever drives the engine.  Within it verbs change state and add records to the open journal
 entry; at its end the entry is sealed.  Four things wait for more than that:
 
-    landing     messages stored in the entry: they become ready on their queues once the entry is durable
+    landing     messages stored in the entry: they become ready on their queues once the entry is durable (on strict
+                queues they are at once, see `arrival.stored`)
     carried     paged messages copied in the entry (cleaning): they can be read there once it is durable
     held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
     waiters     whoever asked to be told (confirmations)
@@ -49,6 +50,10 @@ class Report(Protocol):
     def __call__(self, code: str, /, **fields: str | int) -> None: ...
 
 
+#: Deliveries that wait for the journal: whose, which, and whether some of them expire.
+Held = tuple[Consumer, list[Message], bool]
+
+
 class Work:
     """What a tick put into the journal that waits to be durable.
 
@@ -62,7 +67,7 @@ class Work:
         self.ticket = 0
         self.landing: list[tuple[Queue, list[Message]]] = []
         self.carried: list[tuple[Chunk, list[int]]] = []
-        self.held: list[tuple[Consumer, list[Message]]] = []
+        self.held: list[Held] = []
         self.waiters: dict[Waiter, None] = {}
 
 
@@ -134,6 +139,10 @@ class Core:
         self.paged_expiries: Timetable[int, tuple[Queue, Chunk]] = Timetable()
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
+
+    def is_under_way(self, tick: int) -> bool:
+        """Whether what that tick put into the journal may not be durable yet."""
+        return tick >= (self.waiting[0] if self.waiting else self.work).number
 
     def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
         """The messages of a queue that are not yet durable, in the order in which they came, of ticks up to this one.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import arrival, dead_letter
+from broker.engine import arrival, dead_letter, redelivery
 from broker.engine.consumer import Consumer
-from broker.engine.core import Core
+from broker.engine.core import Core, Held
 from broker.engine.message import Message
 from broker.engine.paging import depage
 from broker.engine.queue import Queue
@@ -165,7 +165,8 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
     if queue.keeps:
         _show(core, router, queue, consumer, run)
         return
-    if queue.expiring:
+    expiring = queue.expiring > 0
+    if expiring:
         run = _drop_expired(core, router, queue, run)
     if not run:
         return
@@ -177,12 +178,39 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
     if queue.kind is not None:
         queue.kind.delivered(run)
         run = queue.kind.shown(run)
-    if queue.durable and queue.address.settings.strict:
-        stored = [m.id for m in run if m.segment]
-        if stored or consumer.held:  # what need not wait must not overtake what does
-            _journal_delivery(core, queue, consumer, run, stored)
-            return
-    consumer.sink.deliver(consumer, run)
+    journalled = queue.strict and _journal_delivery(core, queue, consumer, run)
+    _hand_over(core, queue, consumer, run, wait=journalled, expiring=expiring)
+
+
+def _hand_over(
+    core: Core, queue: Queue, consumer: Consumer, run: list[Message], *, wait: bool = False, expiring: bool = False
+) -> None:
+    """A consumer's deliveries go to its sink: now, or (`wait`) when the journal has what this tick gave it.
+
+    They also wait where the mode has just changed and they may not be durable themselves, and behind others that wait:
+    what need not must not overtake what does.
+    """
+    if wait or consumer.held or (queue.ahead and not queue.strict and core.is_under_way(queue.ahead)):
+        consumer.held += len(run)
+        core.work.held.append((consumer, run, expiring))
+    else:
+        consumer.sink.deliver(consumer, run)
+
+
+def release(core: Core, held: Held) -> None:
+    """The journal has these deliveries: those that are still the consumer's go to its sink, or expire."""
+    consumer, run, expiring = held
+    consumer.held -= len(run)
+    if consumer.closed:
+        return
+    unacked = consumer.unacked
+    run = [m for m in run if m.id in unacked]
+    late = [m.id for m in run if 0 < m.facts.expiration <= core.now] if expiring else []
+    if late:
+        redelivery.withdraw(core, consumer.queue, consumer.take_back(late))
+        run = [m for m in run if m.id in unacked]
+    if run:
+        consumer.sink.deliver(consumer, run)
 
 
 def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Message]:
@@ -216,15 +244,17 @@ def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: lis
     if run:
         consumer.take(run)
         queue.counters.delivered += len(run)
-        consumer.sink.deliver(consumer, run)
+        _hand_over(core, queue, consumer, run)
 
 
-def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message], stored: list[int]) -> None:
-    """Strict mode: the delivery is in the journal before its first byte leaves."""
+def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message]) -> bool:
+    """Strict mode: the delivery is in the journal before its first byte leaves.  False if nothing of it is stored."""
+    stored = [m.id for m in run if m.segment]
+    if not stored:
+        return False
     journal = core.journal
-    if stored:
-        journal.mention(queue.id)
-        journal.add(record.delivering(queue.id, consumer.id, stored))
+    journal.mention(queue.id)
+    journal.add(record.delivering(queue.id, consumer.id, stored))
     here, last = journal.segment, 0
     for message in run:
         if message.segment != last:
@@ -232,8 +262,7 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
             if last:
                 journal.space.refer(here, last)
     queue.journalled |= dict.fromkeys(stored)
-    consumer.held += len(run)
-    core.work.held.append((consumer, run))
+    return True
 
 
 def _drop_expired(core: Core, router: Router, queue: Queue, run: list[Message]) -> list[Message]:

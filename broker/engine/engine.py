@@ -188,11 +188,8 @@ class Engine:
                     arrival.land(core, queue, messages)
             for chunk, rows in work.carried:
                 carry.settled(chunk, rows)
-            for consumer, messages in work.held:
-                consumer.held -= len(messages)
-                run = [m for m in messages if m.id in consumer.unacked]
-                if run and not consumer.closed:
-                    consumer.sink.deliver(consumer, run)
+            for held in work.held:
+                dispatch.release(core, held)
             told |= dict.fromkeys(work.waiters, work.number)
         for waiter, number in told.items():
             waiter.durable(number)
@@ -363,8 +360,7 @@ class Engine:
         if not queue.deleted:
             queue.detach(consumer, self.core.now)
         self.core.notes.consumer("CONSUMER_CLOSED", consumer)
-        if messages:
-            redelivery.give_back(self.core, self.router, queue, messages, how, consumer)
+        redelivery.leave(self.core, self.router, consumer, messages, how)
         attendance.went(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)

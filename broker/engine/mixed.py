@@ -168,8 +168,7 @@ def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[li
     alike = len({_lands_with(part[0]) for part in parts}) == 1
     for together in [admitted] if alike else [list(group) for _, group in groupby(admitted, _lands_with)]:
         if queue.durable and together[0].facts.durable:
-            queue.landing += len(together)
-            core.work.landing.append((queue, together))
+            arrival.stored(core, queue, together)
         else:
             arrival.land(core, queue, together)
 

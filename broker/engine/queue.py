@@ -2,7 +2,8 @@
 
 A message on a queue is in exactly one of these places, and each has its container here:
 
-    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it
+    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  On a strict
+                 queue they need not wait here (`arrival.stored`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
@@ -105,11 +106,13 @@ class Queue:
     """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
 
     `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
-    `keeps`: deliveries are copies, and the messages stay (non-destructive).
+    `keeps`: deliveries are copies, and the messages stay (non-destructive); `strict`: deliveries are journalled before
+    they leave.
     """
 
     __slots__ = (
         "address",
+        "ahead",
         "attributes",
         "auto_created",
         "backlog",
@@ -145,6 +148,7 @@ class Queue:
         "states",
         "stopped",
         "stored",
+        "strict",
         "swept",
         "tail",
         "temporary",
@@ -192,6 +196,7 @@ class Queue:
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
         self.journalled: dict[int, None] = {}  # deliveries whose count is already in the journal (strict mode)
+        self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.senders: dict[StoredSession, None] = {}  # who has, or had, deliveries of this queue in flight
         self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
@@ -216,11 +221,12 @@ class Queue:
             self.rebuild()
 
     def refresh(self) -> None:
-        """Work out `open` and `stopped`, after what they depend on has changed."""
+        """Work out `open`, `stopped` and `strict`, after what they depend on has changed."""
         attributes = self.attributes
         self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
         self.open = self.open and self.keeper is None
         self.stopped = self.paused or self.address.paused
+        self.strict = self.durable and self.address.settings.strict
 
     @property
     def ready(self) -> int:

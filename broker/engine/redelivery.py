@@ -86,6 +86,27 @@ def give_back(
     requeue(core, queue, alive, delayed=how.delayed)
 
 
+def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message], how: Return) -> None:
+    """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
+    reached = max(len(messages) - consumer.held, 0)
+    if reached < len(messages):
+        withdraw(core, consumer.queue, messages[reached:])
+    if reached:
+        give_back(core, router, consumer.queue, messages[:reached], how, consumer)
+
+
+def withdraw(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
+    if queue.keeps:
+        return
+    queue.delivering -= len(messages)
+    if queue.deleted:
+        remove(core, queue, messages, RemovalReason.DELETED)
+        return
+    _journal_counts(core, queue, messages, set())
+    requeue(core, queue, messages, delayed=False)
+
+
 def _bury(
     core: Core, router: Router, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None
 ) -> list[Message]:

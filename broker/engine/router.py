@@ -92,6 +92,8 @@ class Router:
             address.settings = self.settings(address.name)
             address.warned = frozenset()
             self.core.duplicates.limit(address)
+            for queue in address.queues:
+                queue.refresh()
         self.refresh()
         unblock(self.core)
 

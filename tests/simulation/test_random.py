@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from broker.config import Config
 from broker.engine.filter import compile_filter
 from broker.engine.transfer import Selection
 from tests.simulation.model import (
@@ -57,20 +58,23 @@ _ACTIONS: Final[dict[str, float]] = {
 }
 
 
+def configuration(settings: dict[str, object] | None = None, *, strict: bool) -> Config:
+    """The settings of the queues, with others that all of them have."""
+    every = {"delivery-count-persistence": "strict" if strict else "on-return", **(settings or {})}
+    return small(
+        {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3, **every},
+        {"match": "deadly", "dead-letter-address": "", "max-delivery-attempts": 2, **every},
+        *({"match": name, **every} for name in ("plain", "news", DLQ, EXPIRY)),
+    )
+
+
 class Sim:
     """The broker, its clients, and the model beside it."""
 
     def __init__(self, seed: int, settings: dict[str, object] | None = None) -> None:
         self.random = Random(seed)
         self.strict = seed % 3 == 0
-        mode = "strict" if self.strict else "on-return"
-        every = {"delivery-count-persistence": mode, **(settings or {})}
-        config = small(
-            {"match": "slow", "redelivery-delay": 500, "max-delivery-attempts": 3, **every},
-            {"match": "deadly", "dead-letter-address": "", "max-delivery-attempts": 2, **every},
-            *({"match": name, **every} for name in ("plain", "news", DLQ, EXPIRY)),
-        )
-        self.broker = SimBroker(config, seed=seed)
+        self.broker = SimBroker(configuration(settings, strict=self.strict), seed=seed)
         self.model = Model()
         self.model.now = self.broker.now
         self.clients: dict[int, SimClient] = {}
@@ -378,8 +382,11 @@ class Sim:
         self.broker.run()
 
     def do_restart(self) -> None:
+        self.restart(crash=self.random.random() < 0.6)
+
+    def restart(self, *, crash: bool) -> None:
+        """The next run of the broker, when nothing is under way."""
         self.compare()
-        crash = self.random.random() < 0.6
         self.broker = self.broker.restart(crash=crash)
         if crash:
             self.model.cut()

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker.config import Config
+from broker.wiring import settings_table
 from tests.simulation.world import check_accounts, counts, small
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
 
 STRICT: dict[str, object] = {"match": "orders", "delivery-count-persistence": "strict"}
@@ -58,18 +61,112 @@ def test_what_did_not_leave_is_not_redelivered() -> None:
 
 
 def test_it_leaves_once_it_is_on_disk() -> None:
+    """The entry that stores a message has its delivery too: it waits for the disk once."""
     broker = SimBroker(small(STRICT), lazy_disk=True)
     sender, taker = broker.connect(), broker.connect()
     taker.subscribe("/queue/orders")
     sender.send("/queue/orders", b"durable", persistent="true")
     sender.send("/queue/orders", b"not")
-    assert taker.bodies() == [b"not"]
+    assert taker.bodies() == [], "what need not wait does not overtake"
     broker.step()
-    assert taker.bodies() == [], "stored, and now its delivery is being written"
-    sender.send("/queue/orders", b"not either")
-    assert taker.bodies() == [], "it does not overtake"
+    assert taker.bodies() == [b"durable", b"not"]
+    broker.files.crash(0.0)
+    assert redelivered(SimBroker(broker.config, files=broker.files, now=broker.now)) == {b"durable": "true"}
+
+
+def test_what_waits_for_a_consumer_leaves_once_its_delivery_is_on_disk() -> None:
+    broker = SimBroker(small(STRICT), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    sender.send("/queue/orders", b"1", persistent="true")
     broker.step()
-    assert taker.bodies() == [b"durable", b"not either"]
+    taker.subscribe("/queue/orders")
+    sender.send("/queue/orders", b"2", persistent="true")
+    sender.send("/queue/orders", b"3")
+    assert taker.bodies() == []
+    broker.step()
+    assert taker.bodies() == [b"1", b"2", b"3"]
+
+
+def test_nobody_sees_what_is_not_durable_when_the_mode_changes() -> None:
+    """Messages of a strict queue are ready before they are durable: after a reload they still wait for the disk."""
+    broker = SimBroker(small(STRICT), lazy_disk=True)
+    sender, taker, other = broker.connect(), broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders", consumer_window_size="0")
+    sender.send("/queue/orders", b"1", persistent="true")
+    sender.send("/queue/orders", b"2", persistent="true")
+    change(broker, small({"match": "orders"}))
+    other.subscribe("/queue/orders")
+    sender.send("/queue/orders", b"3", persistent="true")
+    assert taker.bodies() + other.bodies() == []
+    broker.catch_up()
+    assert taker.bodies() == [b"1"]
+    assert other.bodies() == [b"2", b"3"]
+    other.drop()
+    change(broker, small(STRICT))
+    broker.catch_up()
+    broker.files.crash(0.0)
+    again = SimBroker(broker.config, files=broker.files, now=broker.now)
+    assert counts(again, "orders") == {b"1": 1, b"2": 1, b"3": 0}, "one left in strict mode, one came back"
+
+
+def test_a_queue_that_becomes_strict_keeps_its_order() -> None:
+    broker = SimBroker(small({"match": "orders"}), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders")
+    sender.send("/queue/orders", b"1", persistent="true")
+    change(broker, small(STRICT))
+    sender.send("/queue/orders", b"2", persistent="true")
+    broker.catch_up()
+    assert taker.bodies() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_another_mode_counts_from_the_next_delivery_on(strict: bool) -> None:
+    modes: list[dict[str, object]] = [{"match": "orders"}, STRICT]
+    before, after = modes if strict else reversed(modes)
+    broker = SimBroker(small(before))
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders")
+    sender.confirmed("/queue/orders", b"before")
+    change(broker, small(after))
+    sender.confirmed("/queue/orders", b"after")
+    assert taker.bodies() == [b"before", b"after"]
+    assert counts(broker.restart(), "orders") == {b"before": not strict, b"after": strict}
+
+
+def change(broker: SimBroker, config: Config) -> None:
+    """Other settings, while the broker runs."""
+    broker.parts.turn.enter()
+    broker.engine.router.change_settings(settings_table(config))
+    broker.run()
+
+
+@pytest.mark.parametrize("how", ["drop", "unsubscribe", "silent"])
+def test_what_never_left_has_not_failed(how: str) -> None:
+    """The consumer goes while the journal is being written: only what it got can have failed."""
+    broker = SimBroker(small({**STRICT, "redelivery-delay": 500}), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders")
+    sender.send("/queue/orders", b"got", persistent="true")
+    broker.step()
+    sender.send("/queue/orders", b"never left", persistent="true")
+    if how == "unsubscribe":
+        taker.do("UNSUBSCRIBE", {"id": "s"})
+    else:
+        if how == "silent":
+            broker.parts.turn.enter()
+            taker.session.timed_out()
+        taker.drop()
+    broker.catch_up()
+    assert taker.bodies() == [b"got"]
+    queue = broker.engine.queue("orders")
+    assert counts(broker, "orders") == {b"got": int(how != "unsubscribe"), b"never left": 0}
+    assert [body_of(message) for message in queue.waiting()] == (
+        [b"never left"] if how == "drop" else [b"got", b"never left"]
+    )
+    broker.files.crash(0.0)
+    again = SimBroker(broker.config, files=broker.files, now=broker.now)
+    assert counts(again, "orders") == counts(broker, "orders"), "and so the journal says"
 
 
 def test_an_automatic_subscription_loses_nothing_between_two_writes() -> None:
@@ -146,4 +243,18 @@ def test_counts_add_up_over_crashes_to_the_dead_letter() -> None:
     taker.nack(message)
     assert counts(broker, "DLQ") == {b"0": 0}
     assert broker.engine.queue("orders").message_count == 0
+    check_accounts(broker)
+
+
+def test_what_expires_while_its_delivery_is_written_does_not_leave() -> None:
+    broker = SimBroker(small(STRICT), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders", ack="client", consumer_window_size="0")
+    sender.send("/queue/orders", b"late", persistent="true", expires=str(broker.now + 50))
+    sender.send("/queue/orders", b"in time", persistent="true", expires=str(broker.now + 5000))
+    broker.now += 50
+    broker.catch_up()
+    assert taker.bodies() == [b"in time"], "and the credit was not used"
+    assert counts(broker, "ExpiryQueue") == {b"late": 0}
+    assert counts(broker, "orders") == {b"in time": 0}
     check_accounts(broker)

@@ -136,6 +136,12 @@ class SimBroker:
         """From now on the writer works only when told, as with `lazy_disk`."""
         self._lazy = True
 
+    def catch_up(self) -> None:
+        """Let a disk that works only when told do all that there is, and all that follows from it."""
+        lazy, self._lazy = self._lazy, False
+        self.run()
+        self._lazy = lazy
+
     def write(self) -> None:
         """The disk works while a tick may be open: the writer's announcement comes before its end."""
         self._writer.step()

@@ -108,3 +108,15 @@ def test_several_at_once_are_one_step_or_nothing(mode: AckMode, delivered: list[
         assert ids(settled) == wanted
         if left:
             assert taker.up_to(left[-1]) == (left if mode is AckMode.CUMULATIVE else left[-1:])
+
+
+@pytest.mark.parametrize(("window", "counted", "granted"), [(1000, False, 0), (2, True, 0), (-1, True, 2)])
+def test_what_is_taken_back_has_used_no_credit(window: int, counted: bool, granted: int) -> None:
+    taker = consumer(AckMode.CUMULATIVE, window=window, counted=counted)
+    if granted:
+        taker.credit = granted
+    before = taker.credit
+    taker.take([message(1), message(2)])
+    assert ids(taker.take_back([1])) == [1]
+    taker.take_back([2])
+    assert (taker.credit, taker.unacked, [*(taker.order or ())]) == (before, {}, [])
