@@ -19,7 +19,7 @@ from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version
 from broker.sessions.stomp_headers import message_common
 from broker.sessions.stomp_large import to_large_stomp
 from protocols.stomp.connection import StompConnection
-from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
+from protocols.stomp.frames import END, MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
 
 _BACKSLASH: Final = 92
@@ -83,7 +83,7 @@ class Rendering:
                     append(body)
                 else:
                     codec.send_body(Stream(body) if isinstance(body, LargeBody) else body)
-                append(b"\0")
+                append(END)
             elif ack_lead:
                 append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, body))
             else:

@@ -337,21 +337,21 @@ class StompConnection:
         while at < len(out):
             lead = out[at]
             head = lead if isinstance(lead, bytes) else b""
-            # Only the head of a frame whose body was not worth copying ends so; its body and NUL follow.
-            if head and (not head.endswith(b"\n") or head == HEARTBEAT):
+            # Only the head of a frame whose body was not worth copying ends so; its body and END follow.
+            if head and not head.endswith(b"\n\n"):
                 frames.append(head)
                 at += 1
                 continue
             at += bool(head)  # else the body had begun before
-            body, nul = out[at : at + 2]
-            assert isinstance(nul, bytes), "a body is followed by its NUL"
+            body, end = out[at : at + 2]
+            assert isinstance(end, bytes), "a body is followed by its END"
             if not isinstance(body, bytes):
                 source, body = body, body.read()
                 if source.left:
                     frames.append(head + body)
                     break
                 self._sources -= 1
-            frames.append(b"".join((head, body, nul)))
+            frames.append(b"".join((head, body, end)))
             at += 2
         del out[:at]
         return frames
@@ -401,7 +401,7 @@ class StompConnection:
 
     def send_receipt(self, receipt_id: bytes) -> None:
         """A frame with this receipt header is done."""
-        self.out.append(b"RECEIPT\nreceipt-id:%b\n\n\0" % escape(receipt_id, self.version))
+        self.out.append(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt_id, self.version))
 
     def send_error(self, error: StompError) -> None:
         """Say what is wrong.  Nothing may follow: nothing more is read, and of several errors the first is sent."""

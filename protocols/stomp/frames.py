@@ -1,19 +1,26 @@
-"""Frames: what comes in as an object, what goes out as bytes."""
+"""Frames: what comes in as an object, what goes out as bytes.
+
+Behind the NUL that ends a frame goes an LF, which the grammar allows (1.2, Augmented BNF): other brokers send it, and
+clients count on it.  PHP's reads one byte more, and loses the next frame if that is its first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+#: What ends a frame.
+END: Final = b"\0\n"
+
 #: A MESSAGE frame, made in one step: everything up to the message id, the id, further header lines (each beginning
 #: with LF), application headers (each ended by LF), body.
-MESSAGE: Final = b"%b%d%b\n%b\n%b\0"
+MESSAGE: Final = b"%b%d%b\n%b\n%b\0\n"
 
 #: The same for a subscription that acknowledges, in 1.2: after the message id the line of `ack`, up to its id, and the
 #: id.
-MESSAGE_WITH_ACK: Final = b"%b%d%b%d%b\n%b\n%b\0"
+MESSAGE_WITH_ACK: Final = b"%b%d%b%d%b\n%b\n%b\0\n"
 
-#: The same without its body and NUL, for bodies that are not worth copying.
+#: The same without its body and END, for bodies that are not worth copying.
 MESSAGE_HEAD: Final = b"%b%d%b\n%b\n"
 
 HEARTBEAT: Final = b"\n"
@@ -84,4 +91,4 @@ class Acks(Frame):
 
 def encode(command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> bytes:
     """A frame's bytes; names and values are already escaped."""
-    return b"%b\n%b\n%b\0" % (command, b"".join([b"%b:%b\n" % header for header in headers]), body)
+    return b"%b\n%b\n%b\0\n" % (command, b"".join([b"%b:%b\n" % header for header in headers]), body)

@@ -79,8 +79,8 @@ def frame(
 class FrameReader:
     """Reads what the server sends.  A violation of the grammar is a ValueError: the server's fault.
 
-    `version` follows the CONNECTED frame; `heartbeats` counts the empty lines between frames; `pending` is the number
-    of bytes of a frame that is not complete.
+    `version` follows the CONNECTED frame; `heartbeats` counts the empty lines between frames, beside the one that ends
+    each; `pending` is the number of bytes of a frame that is not complete.
     """
 
     def __init__(self, version: str = "1.0") -> None:
@@ -126,9 +126,13 @@ class FrameReader:
             return None
         if buffer[stop] != 0:
             raise ValueError(f"{command}: no NUL where content-length says")
+        if stop + 1 == len(buffer):
+            return None
+        if buffer[stop + 1] != 10:
+            raise ValueError(f"{command}: no LF behind the NUL, which some clients count on")
         if command == "CONNECTED":
             self.version = headers.get("version", "1.0")
-        return stop + 1, ServerFrame(command, headers, bytes(buffer[body_at:stop]))
+        return stop + 2, ServerFrame(command, headers, bytes(buffer[body_at:stop]))
 
     def _head(self, head: bytes) -> tuple[str, dict[str, str]]:
         command, *lines = head.decode().split("\n")

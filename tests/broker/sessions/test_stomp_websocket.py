@@ -102,7 +102,7 @@ def test_a_message_is_a_frame() -> None:
     assert {answer.opcode for answer in answers} == {Opcode.TEXT}
     assert [bytes(answer.data).partition(b"\n")[0] for answer in answers].count(b"RECEIPT") == 1
     messages = [bytes(answer.data) for answer in answers if bytes(answer.data).startswith(b"MESSAGE")]
-    assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0" for body in bodies]
+    assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0\n" for body in bodies]
 
 
 def test_a_frame_with_a_large_body_is_one_message_too() -> None:
@@ -116,7 +116,7 @@ def test_a_frame_with_a_large_body_is_one_message_too() -> None:
             messages[-1] += bytes(answer.data)
         else:
             messages.append(bytes(answer.data))
-    assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0" for body in bodies]
+    assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0\n" for body in bodies]
     assert [answer.opcode for answer in answers] == [Opcode.BINARY, Opcode.CONT, Opcode.CONT, Opcode.TEXT, Opcode.TEXT]
     assert [answer.fin for answer in answers] == [False, False, True, True, True]
 
@@ -126,7 +126,7 @@ def test_what_is_no_text_comes_as_bytes() -> None:
     browser.say(frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1"}))
     (answer,) = browser.say(frame("SEND", {"destination": "/queue/a"}, b"\xff\0\xfe"), text=False)
     assert answer.opcode is Opcode.BINARY
-    assert bytes(answer.data).endswith(b"\n\n\xff\0\xfe\0")
+    assert bytes(answer.data).endswith(b"\n\n\xff\0\xfe\0\n")
 
 
 def test_a_frame_may_be_cut_anywhere() -> None:
@@ -137,7 +137,7 @@ def test_a_frame_may_be_cut_anywhere() -> None:
         (len(raw) - 1) // 7
     )
     (answer,) = browser.say(raw[(len(raw) - 1) // 7 * 7 :])
-    assert bytes(answer.data).endswith(b"\n\nhello\0")
+    assert bytes(answer.data).endswith(b"\n\nhello\0\n")
 
 
 def test_a_heart_beat_is_a_message() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import MESSAGE, MESSAGE_HEAD, encode
+from protocols.stomp.frames import END, MESSAGE, MESSAGE_HEAD, encode
 from protocols.stomp.headers import escape
 from tests.protocols.stomp.peer import VERSIONS, connected, sent
 from tests.support.stomp_client import FrameReader, frame
@@ -22,7 +22,7 @@ def test_connected(version: str) -> None:
     assert len(feed(connection, [frame("CONNECT")])) == 1
     connection.send_connected(version, [(b"session", b"a:b\\c"), (b"response-id", b"x\ny\r\0")])
     assert connection.version == version
-    assert connection.data_to_send() == b"CONNECTED\nversion:%b\nsession:a:b\\c\nresponse-id:x y  \n\n\0" % (
+    assert connection.data_to_send() == b"CONNECTED\nversion:%b\nsession:a:b\\c\nresponse-id:x y  \n\n\0\n" % (
         version.encode()
     )
     assert connection.data_to_send() == b""
@@ -52,8 +52,8 @@ def test_a_receipt_cannot_inject_a_frame(version: str) -> None:
     connection.send_receipt(b"x\n\n\0MESSAGE\nsubscription:0\n\nbody\0")
     data = connection.data_to_send()
     assert data.count(b"\0") == 1
-    assert data.endswith(b"\n\n\0")
-    assert data.count(b"\n") == 3
+    assert data.endswith(b"\n\n\0\n")
+    assert data.count(b"\n") == 4
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -119,7 +119,7 @@ def test_heartbeats_and_frames_go_out_in_order() -> None:
     connection.send_receipt(b"1")
     connection.send_heartbeat()
     connection.out.append(MESSAGE % (b"MESSAGE\nsubscription:0\nmessage-id:4,", 17, b"\ndestination:a", b"n:v\n", b"b"))
-    connection.out += (MESSAGE_HEAD % (b"MESSAGE\nmessage-id:", 18, b"", b""), b"body", b"\0")
+    connection.out += (MESSAGE_HEAD % (b"MESSAGE\nmessage-id:", 18, b"", b""), b"body", END)
     reader = FrameReader("1.2")
     receipt, first, second = reader.feed(connection.data_to_send())
     assert receipt.headers == {"receipt-id": "1"}
@@ -129,8 +129,8 @@ def test_heartbeats_and_frames_go_out_in_order() -> None:
 
 
 def test_encode() -> None:
-    assert encode(b"X", [(b"a", b"1"), (b"b", b"2")], b"body") == b"X\na:1\nb:2\n\nbody\0"
-    assert encode(b"X", []) == b"X\n\n\0"
+    assert encode(b"X", [(b"a", b"1"), (b"b", b"2")], b"body") == b"X\na:1\nb:2\n\nbody\0\n"
+    assert encode(b"X", []) == b"X\n\n\0\n"
 
 
 @pytest.mark.parametrize(
