@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from rich.console import Console
 
+from spark_jobs import session
 from spark_jobs.jvm import ROOT
 from spark_jobs.progress import Progress
 from spark_jobs.session import spark_session
@@ -84,6 +85,20 @@ def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
     assert conf.get("spark.ui.enabled") == "false"
     assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert not str(conf.get("spark.sql.warehouse.dir")).startswith(Path.cwd().as_uri())
+
+
+@pytest.mark.usefixtures("spark")
+def test_who_gives_way_to_others_has_patience_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it may wait for minutes; a cluster knows better what is dead."""
+    patient = {}
+    for gives_way, master in ((True, "local[2]"), (False, "local[2]"), (True, "spark://h:7077")):
+        monkeypatch.setattr(session, "gives_way", lambda answer=gives_way: answer)
+        conf = session._settings({"spark.master": master, "spark.sql.broadcastTimeout": "7"}, tmp_path)
+        patient[gives_way, master] = {name: conf.get(name, None) for name in session.PATIENT_DEFAULTS}
+    expected = session.PATIENT_DEFAULTS | {"spark.sql.broadcastTimeout": "7"}
+    assert patient.pop((True, "local[2]")) == expected
+    for others in patient.values():
+        assert {name for name, value in others.items() if value is not None} == {"spark.sql.broadcastTimeout"}
 
 
 def test_a_session_that_is_there_is_used_and_left_running(spark: SparkSession) -> None:
