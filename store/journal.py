@@ -14,6 +14,8 @@ Promises:
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`mention`).
 5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
    the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
+   One that is half full of definitions stays until the cleaner writes them anew (`restate`): else, where there are
+   more definitions than a segment holds, each new segment would be filled by them, and they be written for ever.
 6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
 
 Everything here runs on one thread; it never waits for the disk, except to roll into a segment for which room is still
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from store import decode, record
@@ -109,6 +112,10 @@ class Journal:
         self._submitted_bytes = 0
         self._definitions: dict[int, Definition] = {}
         self._mentioned: set[int] = set()
+        # Bytes of the definitions that are latest, by their segment, and which complete segments stay for them.
+        self._defined_bytes: dict[int, int] = {}
+        self._staying: dict[int, int] = {}
+        self._stays_above = log.segment_bytes // 2
         self._next_id = 1
         self._id_limit = 1
 
@@ -141,6 +148,7 @@ class Journal:
         sizes[verdict.segment] = verdict.end
         for segment in self.space.segments:
             self.space.completed(segment, sizes.get(segment, 0), self._next_id)
+            self._keep(segment)
 
     def _note(self, raw: RawRecord) -> None:
         segment, _, _, type, buffer, offset = raw
@@ -356,6 +364,7 @@ class Journal:
         assert not self._parts, "an entry lies in one segment"
         if self._used:
             self.space.completed(self.segment, self._used, self._next_id)
+            self._keep(self.segment)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
         self._capacity = self._log.spare_bytes
@@ -394,6 +403,9 @@ class Journal:
         definition = self._definitions.get(key)
         if definition is None:
             definition = self._definitions[key] = Definition()
+        else:
+            self._count_defined(definition.latest, -len(definition.record))
+        self._count_defined(segment, len(record))
         definition.record = record
         definition.latest = segment
         definition.segments.add(segment)
@@ -415,8 +427,38 @@ class Journal:
         """The deletion must stay as long as any segment that says otherwise."""
         definition = self._definitions.pop(key, None)
         if definition is not None:
+            self._count_defined(definition.latest, -len(definition.record))
             for other in definition.segments:
                 self.space.refer(segment, other)
+
+    def _count_defined(self, segment: int, nbytes: int) -> None:
+        left = self._defined_bytes.pop(segment, 0) + nbytes
+        if left:
+            self._defined_bytes[segment] = left
+        if left <= self._stays_above and segment in self._staying:
+            self.space.unpin(segment, self._staying.pop(segment))
+
+    def _keep(self, segment: int) -> None:
+        """A segment is complete: it stays if it is full of definitions."""
+        nbytes = self._defined_bytes.get(segment, 0)
+        if nbytes > self._stays_above:
+            self._staying[segment] = nbytes
+            self.space.pin(segment, nbytes)
+
+    def restate(self, segment: int) -> int:
+        """Repeat the definitions for which a segment stays, so that it can go; returns how many.
+
+        Call between operations.  Where there is no room for all of them the segment stays.
+        """
+        if segment not in self._staying:
+            return 0
+        keys = [key for key, definition in self._definitions.items() if definition.latest == segment]
+        with suppress(JournalFull):
+            for key in keys:
+                again = record.repeated(self._definitions[key].record)
+                self.reserve(len(again), essential=True)
+                self.define(key, again)
+        return len(keys)
 
     # -- ids -------------------------------------------------------------------------------------------------------
 

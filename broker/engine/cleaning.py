@@ -37,7 +37,8 @@ SLICE_BYTES: Final = 1 << 20
 #: How long a round pauses when the disk has no room for copies, in ms.
 FULL_RETRY_MS: Final = 5_000
 
-#: Told of messages on a queue that have just been copied: writes anew what else the journal knows of them.
+#: Told of messages on a queue that have just been copied, all of a slice together, since whoever is told may have to
+#: look for them among many: writes anew what else the journal knows of them, in the same entry.
 Copied = Callable[[Queue, list[Message]], None]
 
 
@@ -182,8 +183,12 @@ class Cleaner:
                 break
         self._core.journal.reserve(size)
         del order[len(order) - len(slice) :]
+        copied: dict[Queue, list[Message]] = {}
         for facts, queues, messages in _runs(slice, round.segment):
-            self._copy_run(round, facts, queues, messages)
+            for queue in self._copy_run(round, facts, queues, messages):
+                copied.setdefault(queue, []).extend(messages)
+        for queue, messages in copied.items():
+            self._tell(queue, messages)
 
     def _carry_slice(self, round: _Round) -> None:
         """The same for paged messages, a chunk of them or several."""
@@ -200,14 +205,15 @@ class Cleaner:
         for tell in self.copied:
             tell(queue, messages)
 
-    def _copy_run(self, round: _Round, facts: Facts, queues: list[Queue], messages: list[Message]) -> None:
+    def _copy_run(self, round: _Round, facts: Facts, queues: list[Queue], messages: list[Message]) -> list[Queue]:
+        """Copy messages with the same facts; the queues on which a restart will find them."""
         journal = self._core.journal
         durable = [queue for queue in queues if queue.durable]
         if not durable:  # only queues hold it that no restart will find
             journal.space.release(round.segment, len(messages))
             for message in messages:
                 message.segment = 0
-            return
+            return []
         for queue in durable:
             journal.mention(queue.id)
         encoded = encode_facts(facts, [queue.id for queue in durable])
@@ -219,9 +225,8 @@ class Cleaner:
             journal.add_copies(encoded, record_flags(facts), messages, round.segment)
         for message in messages:
             message.segment = journal.segment
-        for queue in durable:
-            self._tell(queue, messages)
         round.copied += len(messages)
+        return durable
 
     def _restate(self, queue: Queue, messages: list[Message]) -> None:
         """Delivery counts and due times, as the journal had them."""

@@ -94,7 +94,7 @@ class Engine:
         self.connections = Connections(self.core)
         self.sessions = StoredSessions(self.core)
         self.cleaner.copied.append(self.sessions.copied)
-        self.cleaner.forward.append(self.sessions.forward)
+        self.cleaner.forward += (self.sessions.forward, self.core.journal.restate)
         self.cleaner.forward.append(self.core.duplicates.copy_forward)
         self.companions = Companions(
             self.core, self.router, self.alarms, close_consumer=self.close_consumer, delete_queue=self.delete_queue

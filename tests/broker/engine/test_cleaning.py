@@ -56,6 +56,24 @@ def segments(bench: Bench) -> int:
     return len(bench.engine.core.journal.space.segments)
 
 
+def test_more_queues_than_a_segment_can_define() -> None:
+    """Their definitions stay where they are, until cleaning is worth it, and do not fill each new segment."""
+    bench = Bench(segment_bytes=SEGMENT)
+    for number in range(120):
+        bench.take(f"queue.{number}")
+    journal = bench.engine.core.journal
+    first, position = journal.segment, journal.position
+    churn(bench, 30)
+    assert journal.position - position < 4 * 120 + 30 * 60, "some times 120 definitions, and what came and went"
+    assert segments(bench) < 10
+    for segment in journal.space.segments[:-1]:
+        bench.enter().cleaner.whole(segment)
+        bench.run()
+    assert min(journal.space.segments) > first
+    again = bench.restart()
+    assert sum(name.startswith("queue.") for name in again.engine.router.queues) == 120
+
+
 def test_one_message_that_stays_does_not_keep_the_journal() -> None:
     bench = Bench(segment_bytes=SEGMENT)
     (stays,) = bench.sent("a", b"stays")

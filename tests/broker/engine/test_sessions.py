@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from broker.engine.consumer import Consumer
 from broker.engine.errors import AlreadyInUse, DiskFull
 from broker.engine.message import Message, RoutingType
 from broker.engine.redelivery import RELEASED, rejected
-from broker.engine.sessions import ENDED_MAX, StoredSession
+from broker.engine.sessions import ENDED_MAX, Sent, StoredSession
 from store import decode, record
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench, Taker, Waiting
@@ -454,6 +456,29 @@ def test_a_full_disk_refuses_new_sessions_and_nothing_else() -> None:
     bench.engine.sessions.drop(session)
     bench.run()
     assert bench.engine.sessions.get("c1") is None
+
+
+def test_what_is_in_flight_is_looked_through_once_a_slice_of_copies() -> None:
+    """Not once for each message that was published alone: with many in flight that would take minutes."""
+    bench = Bench(segment_bytes=SEGMENT)
+    sending = subscribed(bench, opened(bench))
+    for number in range(20):
+        bench.sent("t.a", b"%d" % number, routing_type=MULTICAST)
+    bench.sent("t.x::fill", *[b"x" * 400] * (SEGMENT // 400))
+    asked: list[int] = []
+    everything = sending.session.current
+
+    def current() -> Iterable[Sent]:
+        asked.append(1)
+        return everything()
+
+    sending.session.current = current
+    copied = bench.enter().cleaner.whole(1)
+    bench.run()
+    assert copied >= 20
+    assert len(asked) <= 2
+    bench = bench.restart()
+    assert inflight(found(bench)) == {number + 1: b"%d" % number for number in range(20)}
 
 
 def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session() -> None:
