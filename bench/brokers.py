@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from bench.generator import Target
 
-START_S: Final = 120.0  # seconds a broker may take to get ready; a recovery is part of it
+START_S: Final = 600.0  # seconds a broker may take to get ready; recovering ten million messages is part of it
 STOP_S: Final = 30.0  # seconds it may take to stop before it is killed
 POLL_S: Final = 0.005  # seconds between two looks at a starting broker
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
