@@ -95,13 +95,14 @@ def test_a_body_is_synced_before_it_is_told() -> None:
     assert "write" in operations
 
 
-def test_long_uploads_are_synced_on_the_way() -> None:
+@pytest.mark.parametrize(("durable", "syncs"), [(True, 2), (False, 0)])
+def test_long_uploads_are_synced_on_the_way_if_they_are_to_last(durable: bool, syncs: int) -> None:
     desk = Desk()
-    upload = desk.bodies.begin(desk.changed, durable=True)
+    upload = desk.bodies.begin(desk.changed, durable=durable)
     for _ in range(5):
         desk.bodies.write(upload, bytes(SYNC_EVERY_BYTES // 2))
     desk.work()
-    assert [line.partition(" ")[0] for line in desk.files.history].count("sync") == 2
+    assert [line.partition(" ")[0] for line in desk.files.history].count("sync") == syncs
     assert upload.pending == 0
 
 

@@ -151,6 +151,28 @@ def test_damage_in_a_kept_segment(files: SimFiles) -> None:
     assert report.problems[0].startswith(path)
 
 
+def test_a_torn_end_of_a_kept_segment_is_damage(files: SimFiles) -> None:
+    """It was complete when it was kept."""
+    path = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
+    files.put(path, files.read(path)[:-8])
+    report = inspect.verify(files, DIRECTORY)
+    assert len(report.problems) == 1
+    assert report.problems[0].startswith(f"{path}: no valid entry")
+    assert [s.status for s in report.segments if s.path == path] == [Status.CORRUPT]
+
+
+def test_nothing_is_said_of_a_segment_whose_header_is_wrong(files: SimFiles) -> None:
+    path = segments(files)[1]
+    size = files.size(path)
+    files.flip(path, 0, 1)
+    (found,) = [s for s in inspect.verify(files, DIRECTORY).segments if s.path == path]
+    assert found == inspect.SegmentReport(
+        path, int(path[-18:-8]), status=Status.CORRUPT, size=size, unread_bytes=size, error=found.error
+    )
+    assert (found.created, found.used, found.entries, found.records, found.error_offset) == (0, 0, 0, 0, 0)
+    assert (found.first_position, found.last_position, found.first_timestamp, found.last_timestamp) == (0, 0, 0, 0)
+
+
 def test_a_kept_segment_that_is_no_longer_there_is_told_and_no_problem(files: SimFiles) -> None:
     gone, back, *_ = [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
     assert inspect.verify(files, DIRECTORY).kept_missing == []

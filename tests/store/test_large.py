@@ -52,8 +52,9 @@ class Desk:
 
     def _fold(self, raw: RawRecord) -> None:
         found = decode(raw[4], raw[5])
-        if isinstance(found, Message | Copied) and not isinstance(found.body, bytes):
-            self.bodies[found.id] = self.journal.bodies.stored(found.body)
+        if isinstance(found, Message | Copied):
+            if not isinstance(found.body, bytes):
+                self.bodies[found.id] = self.journal.bodies.stored(found.body)
             self.segments[found.id] = raw[0]
             self.journal.space.hold(raw[0], 1)
             self.queues[found.id] = set(found.facts.queue_ids)
@@ -63,7 +64,8 @@ class Desk:
                     self.queues[id].discard(found.queue_id)
                     if not self.queues[id]:
                         self.journal.space.release(self.segments.pop(id), 1)
-                        del self.bodies[id], self.queues[id]
+                        self.bodies.pop(id, None)
+                        del self.queues[id]
 
     def define(self) -> None:
         for queue in QUEUES:
@@ -85,6 +87,23 @@ class Desk:
 
     def _facts(self) -> bytes:
         return record.message_facts(timestamp=self.now, queue_ids=QUEUES, address="a", user="u")
+
+    def send_small(self) -> int:
+        """A message whose body is in its record."""
+        id = self.journal.allocate_ids(1)
+        self.journal.add_messages(self._facts(), record.ANYCAST, [Body(id, b"head", b"small")])
+        self.journal.space.hold(self.journal.segment, 1)
+        self.segments[id] = self.journal.segment
+        self.commit()
+        return id
+
+    def copy_small(self, *ids: int) -> None:
+        """As cleaning does, in one entry."""
+        for id in ids:
+            run = [Body(id, b"head", b"small")]
+            self.journal.add_copies(self._facts(), record.ANYCAST, run, self.segments[id])
+            self.segments[id] = self.journal.segment
+        self.commit()
 
     def copy(self, id: int) -> None:
         """As cleaning does."""
@@ -110,8 +129,9 @@ class Desk:
         """The message has left all queues."""
         for queue in QUEUES:
             self.remove(queue, id)
+        self.journal.space.refer(self.journal.segment, self.segments[id])
         self.journal.space.release(self.segments.pop(id), 1)
-        del self.bodies[id]
+        self.bodies.pop(id, None)
         gc.collect()
         self.commit()
 
@@ -168,6 +188,41 @@ def test_a_copy_takes_the_place_of_its_message() -> None:
     again = Desk(desk.files)
     assert again.journal.bodies.count == 0, "the removal outlives the copy"
     assert report(desk.files).ok
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_copy_stays_as_long_as_the_message_that_it_was_copied_from(large: bool) -> None:
+    """Else its removal could go, and after a crash the message would be back."""
+    desk = Desk()
+    desk.define()
+    id, other = (desk.send(b"large"), desk.send(b"other")) if large else (desk.send_small(), desk.send_small())
+    first = desk.journal.segment
+    desk.roll()
+    if large:
+        desk.copy(id)
+    else:
+        desk.copy_small(id)
+    second = desk.journal.segment
+    assert (desk.journal.space.live(first), desk.journal.space.live(second)) == (1, 1)
+    desk.roll()
+    desk.gone(id)
+    third = desk.journal.segment
+    desk.roll()
+    desk.commit()
+    assert {first, second, third} <= {*desk.journal.space.segments}, "the other message keeps them all"
+    again = Desk(desk.close())
+    assert (id in again.queues, other in again.queues) == (False, True)
+
+
+def test_copies_of_one_entry() -> None:
+    desk = Desk()
+    desk.define()
+    ids = [desk.send_small() for _ in range(3)]
+    desk.roll()
+    desk.copy_small(*ids)
+    copied = [line for line in inspect.iter_records(desk.close(), DIRECTORY) if line.type == "COPIED"]
+    assert [line.fields["id"] for line in copied] == ids
+    assert len({line.timestamp for line in copied}) == 1
 
 
 def test_a_copy_counts_with_all_its_bytes() -> None:

@@ -331,6 +331,105 @@ def test_the_bytes_of_a_message_are_those_of_the_format_document() -> None:
     )
 
 
+#: The bytes of the examples: a reader of this version finds them in journals for ever.
+BYTES = {
+    RecordType.REMOVED: "28000000020100000100000000000000020000000200000003000000000000000400000000000000",
+    RecordType.COUNTS: "28000000030100000100000000000000020000000200000003000000000000000400000000000000",
+    RecordType.DELIVERING: (
+        "300000000401000001000000000000000200000000000000020000000000000003000000000000000400000000000000"
+    ),
+    RecordType.SCHEDULED: (
+        "300000000501000001000000000000000200000000000000020000000000000003000000000000000400000000000000"
+    ),
+    RecordType.DEAD_LETTERED: (
+        "4b0000000601000001000000000000000200000000000000030000000000000004000000000000000500000000000000"
+        "060000000900040004000100010001006164647274657874637275"
+    ),
+    RecordType.EXPIRED: (
+        "3e0000000701000001000000000000000200000000000000030000000000000004000000000000000500000000000000"
+        "0600000001000200040061646472"
+    ),
+    RecordType.DROPPED: "1e000000080100000a000000020000000300000000000000040061646472",
+    RecordType.COPIED: (
+        "600000000901010009000000000000000400000004000000070000000000000001000000000000000000000000000000"
+        "0000000000000000040000000400000000000000010000000000000002000000000000006164647268656164626f6479"
+    ),
+    RecordType.ADDRESS: "1f0000001001000001000000000000007b226e616d65223a2261646472227d",
+    RecordType.ADDRESS_DELETED: "1f0000001101000001000000000000007b226e616d65223a2261646472227d",
+    RecordType.QUEUE: "1c0000001201000001000000000000007b226e616d65223a2271227d",
+    RecordType.QUEUE_DELETED: "1c0000001301000001000000000000007b226e616d65223a2271227d",
+    RecordType.DIVERT: "1c0000001401000001000000000000007b226e616d65223a2264227d",
+    RecordType.DIVERT_DELETED: "1c0000001501000001000000000000007b226e616d65223a2264227d",
+    RecordType.OPENED: (
+        "37000000200100000100000000000000020000000f000000020000000000000003000000000000007b2276657273696f6e223a2231227d"
+    ),
+    RecordType.CLOSED: "0800000021010000",
+    RecordType.IDS: "10000000220100000100000000000000",
+    RecordType.TRIMMED: "2000000023010000020000000000000001000000000000000200000000000000",
+    RecordType.LOST: "0800000025010000",
+    RecordType.DUPLICATE_ID: "22000000400100000100000000000000020000000000000002000000000000006964",
+    RecordType.SESSION: "1c0000004101000001000000000000007b226e616d65223a2263227d",
+    RecordType.SESSION_DELETED: "1c0000004301000001000000000000007b226e616d65223a2263227d",
+    RecordType.INFLIGHT: (
+        "34000000440100000100000000000000020000000000000002000000000000000300000000000000040000000000000005000600"
+    ),
+    RecordType.RELEASED: "1c000000450100000100000000000000020000000100000002000300",
+    RecordType.RECEIVED: "1c000000460100000100000000000000020000000000000002000300",
+    RecordType.COMPLETED: "1c000000470100000100000000000000020000000100000002000300",
+    RecordType.SESSION_PART: (
+        "320000004801000001000000000000007b226e616d65223a2270222c2273657373696f6e223a322c2270617274223a7b7d7d"
+    ),
+    RecordType.SESSION_PART_DELETED: "1c0000004901000001000000000000007b226e616d65223a2270227d",
+}
+
+
+@pytest.mark.parametrize("type", BYTES)
+def test_the_bytes_stay_what_they_are(type: RecordType) -> None:
+    assert EXAMPLES[type].hex() == BYTES[type]
+
+
+def test_the_flags_stay_what_they_are() -> None:
+    assert (record.ANYCAST, record.MULTICAST, record.GROUPED, record.VOLATILE) == (2, 4, 8, 16)
+
+
+def test_bytes_of_every_type_are_known() -> None:
+    assert {*BYTES, RecordType.MESSAGE} == set(RecordType)
+
+
+def test_copies_have_the_lengths_that_they_say() -> None:
+    out: list[bytes] = []
+    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr")
+    run = [Body(9, b"head", b"body"), Body(10, b"longer head", b"")]
+    nbytes = record.encode_copies(out, facts, 1, run, 7)
+    data = b"".join(out)
+    assert nbytes == len(data)
+    first = decode.decode(data, 0)
+    second = decode.decode(data, int.from_bytes(data[:4], "little"))
+    assert isinstance(first, decode.Copied)
+    assert isinstance(second, decode.Copied)
+    assert [(each.id, each.head, each.body) for each in (first, second)] == [
+        (9, b"head", b"body"),
+        (10, b"longer head", b""),
+    ]
+
+
+@pytest.mark.parametrize("type", RecordType)
+def test_a_record_that_is_cut_off_behind_others_is_refused(type: RecordType) -> None:
+    before = bytes(64)
+    data = EXAMPLES[type]
+    assert decode.decode(before + data, len(before)) == decode.decode(data, 0)
+    for end in range(len(data)):
+        with pytest.raises(RecordError):
+            decode.decode(before + data[:end], len(before))
+
+
+def test_facts_that_are_cut_off_are_refused() -> None:
+    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr", user="u")
+    for end in range(len(facts)):
+        with pytest.raises(RecordError):
+            decode.decode_facts(facts[:end])
+
+
 def test_reasons_have_words() -> None:
     assert RemovalReason.DEAD_LETTERED.word == "dead-lettered"
     assert DeadLetterReason.NOT_AUTHORISED.word == "not-authorised"

@@ -231,6 +231,16 @@ def test_a_fault_in_the_middle(whole: SimFiles, fault: Fault) -> None:
     assert at > 5
 
 
+def test_a_repair_that_is_done_is_durable(whole: SimFiles) -> None:
+    files = copy(whole)
+    files.flip(paths(whole)[1], 100, 1)
+    repair.apply(files, DIRECTORY, repair.plan(files, DIRECTORY, EPOCH), BACKUP)
+    done = {path: files.read(path) for path in files.paths()}
+    files.crash(keep=0.0)
+    assert {path: files.read(path) for path in files.paths()} == done
+    assert inspect.verify(files, DIRECTORY).ok
+
+
 def test_random_damage(whole: SimFiles) -> None:
     """Several wounds at once, of any size."""
     original = records(copy(whole))

@@ -71,9 +71,13 @@ def test_delete_takes_everything_by_name_and_tells_consumers() -> None:
 def test_delete_before_what_was_sent_is_on_disk() -> None:
     bench = Bench(lazy_disk=True)
     bench.sent("a", b"1")
-    bench.enter().delete_queue(bench.queue("a"))
+    queue = bench.queue("a")
+    assert queue.message_count == 1
+    bench.enter().delete_queue(queue)
     bench.run()
+    assert queue.message_count == 0
     bench.broker.step()
+    assert queue.message_count == 0
     assert bench.engine.core.usage.messages == 0
     bench.sent("a", b"2")
     bench.broker.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine import redelivery
 from broker.engine.message import RoutingType
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
@@ -23,6 +24,19 @@ def die(bench: Bench, address: str = "a", **more: object) -> Taker:
     taker = bench.take(address, client_id="clerk", remote="10.0.0.1:5")
     bench.nack(taker, message)
     return taker
+
+
+@pytest.mark.parametrize("text", ["", "torn"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_rejection_says_by_whom_and_why(known: bool, text: str) -> None:
+    bench = Bench(ONCE)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a", client_id="clerk", remote="10.0.0.1:5")
+    core, router = bench.enter().core, bench.engine.router
+    redelivery.reject(core, router, bench.queue("a"), [message], text, taker.consumer if known else None)
+    bench.run()
+    by = "rejected by clerk at 10.0.0.1:5" if known else "rejected"
+    assert letter_annotations(bench, "DLQ")["_AMQ_DL_TEXT"] == (f"{by}: {text}" if text else by)
 
 
 def test_what_a_dead_letter_carries() -> None:

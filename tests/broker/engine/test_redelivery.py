@@ -8,9 +8,10 @@ from broker.engine import redelivery
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.redelivery import Return
+from store import decode
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
-from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
 
 DELAY = {"match": "a", "redelivery-delay": 5000}
@@ -19,6 +20,19 @@ DELAY = {"match": "a", "redelivery-delay": 5000}
 def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
     queue = bench.queue(name)
     return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.browse(queue)}
+
+
+def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
+    """Not durable, on a durable queue, and refused, with a delay."""
+    bench = Bench(DELAY)
+    (message,) = bench.sent("a", b"1", durable=False)
+    taker = bench.take("a")
+    bench.nack(taker, message)
+    assert (bench.places("a"), counted(bench)) == ({b"1": "scheduled"}, {b"1": 1})
+    found = journal_records(bench.broker)
+    assert [each for each in found if isinstance(each, decode.Counts | decode.Scheduled)] == []
+    bench.broker.advance(5000)
+    assert taker.take() == [b"1", b"1"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from broker.engine import redelivery
-from broker.engine.errors import AddressFull, NotFound, TooLarge, TransactionClosed
+from broker.engine.errors import AddressFull, DiskFull, NotFound, TooLarge, TransactionClosed
 from broker.engine.message import RoutingType
 from broker.engine.redelivery import rejected
 from tests.broker.engine.bench import Bench
+from tests.broker.engine.test_arrival import until_full
 from tests.broker.engine.test_move import entries_with
 from tests.simulation.world import check_accounts, check_counters, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
 
 
 def test_commit_is_one_entry_whatever_it_holds() -> None:
@@ -97,9 +100,14 @@ def test_the_limit_in_bytes() -> None:
     with pytest.raises(TooLarge, match="2000 bytes"):
         bench.send("a", bytes(1000), tx=tx)
     assert tx.bytes == message.size
+    overhead = message.size - 1000
+    bench.send("a", bytes(2000 - message.size - overhead), tx=tx)
+    assert tx.bytes == 2000, "the limit itself is allowed"
+    with pytest.raises(TooLarge):
+        bench.send("a", b"", tx=tx)
     bench.enter().commit(tx)
     bench.run()
-    assert len(bench.bodies("a")) == 1
+    assert len(bench.bodies("a")) == 2
 
 
 def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
@@ -117,6 +125,32 @@ def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
     bench.run()
     assert (bench.bodies("full"), bench.bodies("b")) == ([b"0"], [])
     assert taker.take() == [b"1", b"1"]
+
+
+def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
+    """Each of its messages would have found room."""
+    bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
+    sent = until_full(bench)
+    taker = bench.take("a")
+    bench.ack(taker, taker.taken[0])
+    bench.broker.advance(10_000)
+    tx = bench.enter().begin()
+    bench.ack(taker, taker.taken[1], tx=tx)
+    for n in range(20):
+        bench.send("b", b"%d" % n * 700, tx=tx)
+    with pytest.raises(DiskFull):
+        bench.engine.commit(tx)
+    assert not tx.closed
+    bench.engine.rollback(tx)
+    bench.run()
+    assert bench.bodies("b") == []
+    assert len(bench.bodies("a")) == sent - 1
+    tx = bench.enter().begin()
+    for n in range(20):
+        bench.send("b", b"%d" % n * 700, durable=False, tx=tx)
+    bench.enter().commit(tx)
+    bench.run()
+    assert len(bench.bodies("b")) == 20, "what is not durable needs no room"
 
 
 def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.message import RoutingType
 from broker.engine.redelivery import CLOSED
 from tests.broker.engine.bench import Taker
-from tests.broker.engine.kinds.queues import grouped
+from tests.broker.engine.kinds.queues import declared, grouped
 from tests.broker.engine.paging.backlogs import bodies, filled, paging, settled
 from tests.simulation.world import check_accounts
 
@@ -112,6 +112,18 @@ def test_a_message_of_several_queues_is_paged_for_each() -> None:
     assert (core.usage.messages, bench.queue("a").address.paged_messages) == (0, 0)
     space = core.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_queue_that_cannot_page_keeps_its_messages_while_its_neighbour_pages(durable: bool) -> None:
+    bench = paging()
+    plain = declared(bench, "plain", "q", routing_type=MULTICAST)
+    ring = declared(bench, "ring", "q", routing_type=MULTICAST, ring_size=100)
+    for n in range(6):
+        bench.sent("q", b"%d" % n, routing_type=MULTICAST, durable=durable)
+    assert plain.paged > 0
+    assert (ring.tail, ring.paged, ring.ready) == (None, 0, 6)
+    assert bench.take("q::ring").take() == bench.take("q::plain").take() == bodies(*range(6))
 
 
 def test_a_selector_finds_what_is_for_it_and_leaves_the_rest() -> None:
