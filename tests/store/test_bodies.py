@@ -169,6 +169,16 @@ def test_a_part_of_the_disk_is_kept_free(keep_free: int, taken: bool) -> None:
     assert (desk.upload(b"x").reference is not None) is taken
 
 
+@pytest.mark.parametrize(("parts", "taken"), [(4, True), (5, False)])
+def test_a_part_of_the_disk_is_kept_free_half_way_too(parts: int, taken: bool) -> None:
+    """Looked at between two syncs: the fifth part would fit, and leave too little."""
+    part = SYNC_EVERY_BYTES // 2
+    desk = Desk(SimFiles(capacity=5 * part), keep_free=part)
+    upload = desk.upload(*[bytes(part)] * parts)
+    assert (upload.reference is not None) is taken
+    assert (desk.there == [7]) is taken
+
+
 def test_a_disk_that_fails_ends_the_writer() -> None:
     desk = Desk()
     desk.upload(b"one")

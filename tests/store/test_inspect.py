@@ -78,6 +78,7 @@ def test_counts(files: SimFiles) -> None:
     assert (stat.first_position, stat.last_position) == (lines[0].position, lines[-1].position)
     assert (stat.first_timestamp, stat.last_timestamp) == (lines[0].timestamp, lines[-1].timestamp)
     assert stat.bytes == sum(files.size(p) for p in segments(files)) >= stat.used
+    assert stat.used == sum(s.used for s in inspect.verify(files, DIRECTORY).segments if not s.kept)
     assert stat.kept_segments > 0
     assert stat.kept_bytes > 0
     assert stat.torn_copies == 0
@@ -255,6 +256,16 @@ def test_a_leftover(files: SimFiles) -> None:
     report = inspect.verify(files, DIRECTORY)
     assert report.ok
     assert report.leftovers == [int(kept[-18:-8])]
+
+
+def test_a_leftover_that_is_damaged_is_no_problem(files: SimFiles) -> None:
+    kept = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
+    path = f"{DIRECTORY}/{kept[-18:]}"
+    files.put(path, files.read(kept))
+    files.flip(path, 100, 1)
+    report = inspect.verify(files, DIRECTORY)
+    assert (report.problems, report.leftovers) == ([], [int(kept[-18:-8])])
+    assert path not in [s.path for s in report.segments]
 
 
 def test_bad_headers(files: SimFiles) -> None:

@@ -16,6 +16,7 @@ from store.decode import Copied, Message, Removed, decode
 from store.errors import Corrupt
 from store.journal import Journal
 from store.log import FileLog, LogSettings
+from store.manifest import MANIFEST
 from store.record import RemovalReason
 from store.recovery import RawRecord, recover
 from store.retention import RetentionSettings, find_body
@@ -302,6 +303,7 @@ def test_a_limit_takes_bodies_too_and_no_manifest_speaks_of_them() -> None:
         desk.gone(id)
     kept = [path for path in desk.files.paths() if "retention" in path]
     assert [path.rpartition("/")[2] for path in kept if path.endswith(".body")] == names[2:]
+    assert b"".join(desk.files.read(path) for path in kept if path.endswith(MANIFEST)) == b""
     assert report(desk.close()).ok
 
 

@@ -318,6 +318,23 @@ def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
     assert inspect.verify(files, DIRECTORY).ok
 
 
+def test_an_address_whose_record_is_lost_is_defined_once_for_all_its_queues() -> None:
+    queue = {"address": "shared", "routing-type": "ANYCAST"}
+    header, _, _ = _first()
+    seed = segment.decode_header(header).crc
+    parts = [record.queue(7, {"name": "q", **queue}), record.queue(8, {"name": "r", **queue})]
+    files = SimFiles()
+    data = bytearray(header)
+    for entry in (_entry([record.opened(100, [], {})], 0), _entry([record.ids(200)], 1), _entry(parts, 2)):
+        data += segment.pack_entries([entry], seed, entry.first)
+        if entry.first == 1:
+            data[-1] ^= 1
+    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    repair.apply(files, DIRECTORY, repair.plan(files, DIRECTORY, EPOCH), BACKUP)
+    lines = list(inspect.iter_records(files, DIRECTORY))
+    assert len([line for line in lines if line.type == "ADDRESS"]) == 1
+
+
 def _older(*pieces: bytes) -> SimFiles:
     """A journal whose older segment has these bytes behind its header, and up to two records."""
     files = SimFiles()

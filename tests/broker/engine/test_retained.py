@@ -45,6 +45,9 @@ def check(bench: Bench) -> None:
     messages = [message for message, _ in bench.engine.browse(queue)]
     assert (len(messages), sum(m.size for m in messages)) == (retained.messages, retained.bytes)
     assert (queue.address.size_messages, queue.address.size_bytes) == (retained.messages, retained.bytes)
+    everywhere = {m.id: m for each in bench.engine.router.queues.values() for m, _ in bench.engine.browse(each)}
+    usage = bench.engine.core.usage
+    assert (usage.messages, usage.bytes) == (len(everywhere), sum(m.size for m in everywhere.values()))
     for address in bench.engine.router.addresses.values():
         assert address is queue.address or (address.size_bytes, address.size_messages) == (0, 0), address.name
 
