@@ -267,8 +267,9 @@ def test_messages_that_share_nothing_are_one_entry() -> None:
 def test_a_body_is_kept_under_the_day_on_which_it_became_needless() -> None:
     desk = Desk(retention=RetentionSettings(enabled=True))
     desk.define()
-    id = desk.send(b"large")
+    before, id = desk.send(b"first"), desk.send(b"large")
     name = desk.file(id).rpartition("/")[2]
+    desk.gone(before)
     with pytest.raises(FileNotFoundError):
         find_body(desk.files, DIRECTORY, name)
     desk.now += DAY
