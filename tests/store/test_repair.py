@@ -163,6 +163,14 @@ def test_a_segment_of_another_broker(whole: SimFiles) -> None:
     assert "theirs" not in Station(files.fork(0)).queues.values()
 
 
+def test_a_segment_in_the_place_of_another(whole: SimFiles) -> None:
+    files = copy(whole)
+    one, other = paths(whole)[:2]
+    files.put(other, files.read(one))
+    plan = repaired(files, records(copy(whole)))
+    assert {loss.segment for loss in plan.losses} == {segment.segment_number(other[-18:])}
+
+
 def test_no_header_is_valid(whole: SimFiles) -> None:
     files = copy(whole)
     for path in paths(files):
