@@ -155,6 +155,24 @@ class Facts:
         self.group = group
         self.closes_group = closes_group
 
+    def __copy__(self) -> Facts:
+        return Facts(
+            self.address,
+            self.format,
+            durable=self.durable,
+            priority=self.priority,
+            timestamp=self.timestamp,
+            expiration=self.expiration,
+            expiry_source=self.expiry_source,
+            scheduled=self.scheduled,
+            routing_type=self.routing_type,
+            user=self.user,
+            origin=self.origin,
+            annotations=self.annotations,
+            group=self.group,
+            closes_group=self.closes_group,
+        )
+
     def noting(self, annotations: Annotations) -> Facts:
         """The same facts with other annotations."""
         noting = copy(self)
@@ -200,6 +218,12 @@ class Message:
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
         self.refs = 1
         self.segment = 0
+
+    def __copy__(self) -> Message:
+        message = Message(self.facts, self.head, b"")
+        message.id, message.body, message.size = self.id, self.body, self.size
+        message.refs, message.segment = self.refs, self.segment
+        return message
 
     @classmethod
     def of(cls, facts: Facts, head: bytes, body: Body) -> Message:

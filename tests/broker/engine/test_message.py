@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 
 from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Facts, Message, PropertyView, RoutingType
 from broker.sessions.stomp_format import StompFormat, encode_head
+from tests.support.attributes import attributes_of
 
 FORMAT = StompFormat()
 
@@ -30,10 +33,37 @@ def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_de
         user="u",
         origin="o",
     )
-    copy = facts.copy("DLQ", {"why": "so"})
-    assert (copy.address, copy.durable, copy.priority, copy.timestamp) == ("DLQ", True, 7, 5)
-    assert (copy.user, copy.origin, copy.annotations) == ("u", "o", {"why": "so"})
-    assert (copy.expiration, copy.expiry_source, copy.scheduled, copy.routing_type) == (0, 0, 0, None)
+    moved = facts.copy("DLQ", {"why": "so"})
+    assert (moved.address, moved.durable, moved.priority, moved.timestamp) == ("DLQ", True, 7, 5)
+    assert (moved.user, moved.origin, moved.annotations) == ("u", "o", {"why": "so"})
+    assert (moved.expiration, moved.expiry_source, moved.scheduled, moved.routing_type) == (0, 0, 0, None)
+
+
+def test_a_copy_agrees_in_everything() -> None:
+    facts = Facts(
+        "a",
+        FORMAT,
+        durable=True,
+        priority=7,
+        timestamp=5,
+        expiration=6,
+        expiry_source=1,
+        scheduled=9,
+        routing_type=RoutingType.ANYCAST,
+        user="u",
+        origin="o",
+        annotations={"why": "so"},
+        group="g",
+        closes_group=True,
+    )
+    assert attributes_of(copy(facts)) == attributes_of(facts)
+    message = Message(facts, b"12345", b"123")
+    message.id, message.refs, message.segment = 42, 3, 7
+    other = copy(message)
+    assert attributes_of(other) == attributes_of(message)
+    assert other.facts is facts
+    other.head = b"other"
+    assert message.head == b"12345"
 
 
 def test_the_size_is_what_it_costs() -> None:
