@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test check explore demo storm torture fuzz strangers interop coverage mutation bench reference pyfiles clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage mutation bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -73,6 +73,18 @@ reference: $(TESTING)
 # The audits' code for the executors of a Spark cluster: docs/audits.md.
 pyfiles: $(RUNNING)
 	$(BIN)/python -m spark_jobs.pyfiles dist/bartleby-audit.zip
+
+# The compiled build (docs/performance.md) put to the tests of what is compiled and to real clients, in a directory of its
+# own that is made anew: there no extension module outlives an edit of its source.  Some minutes of compiling come first.
+COMPILED := build/compiled
+test-compiled: $(TESTING)
+	rm -rf $(COMPILED)
+	BARTLEBY_COMPILE=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir $(COMPILED) .
+	$(BIN)/python -m zipfile -e $(COMPILED)/bartleby-*.whl $(COMPILED)/tree
+	cp -R CHANGELOG.md Dockerfile LICENSE Makefile README.md bench demo docker-compose.yml docs etc hatch_build.py pyproject.toml tests $(COMPILED)/tree
+	cd $(COMPILED)/tree && ../../../$(BIN)/python -m broker version | grep compiled
+	cd $(COMPILED)/tree && PYTHONPATH=$(CURDIR)/$(COMPILED)/tree ../../../$(BIN)/python -m pytest -n 2 \
+	    tests/protocols tests/store tests/broker/engine tests/broker/sessions tests/simulation tests/interop
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

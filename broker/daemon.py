@@ -25,6 +25,7 @@ import uvloop
 from broker import __version__, clock
 from broker.accepting import Accepting
 from broker.audit import AuditLog
+from broker.build import COMPILED
 from broker.config import RELOADED, Config, ConfigError, Reload
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
@@ -355,7 +356,7 @@ class Daemon:
         flat = [address for addresses in self._listening.values() for address in addresses]
         write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=flat)
         line = " ".join(f"{address.acceptor}={address}" for address in flat)
-        self._log("ready", version=__version__, pid=os.getpid(), acceptors=line)
+        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line)
         sys.stdout.write(f"READY {line} pid={os.getpid()}\n")
         sys.stdout.flush()
         self._notifier.ready()

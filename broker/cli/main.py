@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from broker import __version__
+from broker.build import VERSION_SHOWN
 from broker.cli.address import address
 from broker.cli.audit import audit
 from broker.cli.control import queue
@@ -18,7 +18,7 @@ from broker.cli.user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(__version__, prog_name="bartleby", message="%(prog)s %(version)s")
+@click.version_option(VERSION_SHOWN, prog_name="bartleby", message="%(prog)s %(version)s")
 def cli() -> None:
     """A message broker that can account for every message it ever accepted.
 
@@ -30,7 +30,7 @@ def cli() -> None:
 @cli.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"bartleby {__version__}")
+    click.echo(f"bartleby {VERSION_SHOWN}")
 
 
 for _command in (run, config, status, queue, address, divert, connection, consumer, journal, audit, import_, user):

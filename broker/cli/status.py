@@ -57,7 +57,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     limit = answer["memory_bytes_max"]
     memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
     facts: dict[str, object] = {
-        "broker": f"{answer['name']} {answer['version']}",
+        "broker": f"{answer['name']} {answer['version']}" + (" (compiled)" if answer["compiled"] else ""),
         "ready": answer["ready"],
         "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
     }

@@ -14,6 +14,7 @@ from math import isfinite
 from shutil import disk_usage
 from typing import Final
 
+from broker.build import COMPILED
 from broker.engine.bodies import Unreadable, read
 from broker.engine.consumer import Consumer
 from broker.engine.kinds.grouped import GroupedBacklog
@@ -166,6 +167,7 @@ def status_view(broker: Broker, now: int) -> Json:
     return {
         "name": broker.name,
         "version": broker.version,
+        "compiled": COMPILED,
         "started": broker.started,
         "uptime": now - broker.started,
         "ready": not reasons,

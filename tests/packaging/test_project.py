@@ -76,7 +76,9 @@ def _make(*arguments: str, directory: Path = ROOT) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("target", ["run", "test", "check", "demo", "storm", "bench", "reference", "pyfiles", "clean"])
+@pytest.mark.parametrize(
+    "target", ["run", "test", "test-compiled", "check", "demo", "storm", "bench", "reference", "pyfiles", "clean"]
+)
 def test_make_targets(target: str) -> None:
     done = _make("--dry-run", target)
     assert done.returncode == 0, done.stderr

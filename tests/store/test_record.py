@@ -12,6 +12,7 @@ from store import decode, record
 from store.body import BodyReference
 from store.record import DeadLetterReason, RecordError, RecordType, RemovalReason
 from tests.store.workload import Body
+from tests.support.interpreted import interpreted
 
 u8 = st.integers(0, 2**8 - 1)
 u16 = st.integers(0, 2**16 - 1)
@@ -435,6 +436,7 @@ def test_reasons_have_words() -> None:
     assert DeadLetterReason.NOT_AUTHORISED.word == "not-authorised"
 
 
+@interpreted
 def test_the_bytes_are_the_same_on_a_big_endian_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """There the array is packed the other way round, and swapped: here both swaps show, and cancel each other."""
     packed = record.removed(1, 2, [3])

@@ -14,6 +14,7 @@ from store.recovery import State, recover
 from store.segment import Entry, pack_entries, segment_name
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, LIMITS, Station
+from tests.support.interpreted import interpreted
 from tests.support.sim_files import Fault, SimFiles
 
 Found = list[tuple[int, int, bytes]]
@@ -275,6 +276,7 @@ def test_a_segment_that_begins_at_the_wrong_position(rolled: SimFiles, first: in
         records(damaged)
 
 
+@interpreted
 def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int], monkeypatch: pytest.MonkeyPatch) -> None:
     files, last_batch = crashed
     damaged = copy(files)

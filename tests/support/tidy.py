@@ -81,6 +81,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.log",
         "broker.clock",
         "broker.__version__",
+        "broker.build",
         "broker.net.tls",
         "broker.security.certificates",
         "broker.security.throttle",
@@ -100,6 +101,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "broker.checking": ("broker.config", "broker.guard", "broker.guarding", "broker.net.fetch", "broker.security"),
     "broker.cli": (
+        "broker.build",
         "broker.checking",
         "broker.cli",
         "broker.clock",
@@ -117,6 +119,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "spark_jobs.priority",
         "store",
     ),
+    "broker.build": ("broker.__version__",),
     "broker.clock": (),
     "broker.machine": ("broker.clock", "broker.engine.core", "broker.wiring", "store.files"),
     "broker.audit": (),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import __version__, daemon
+from broker import daemon
+from broker.build import VERSION_SHOWN
 from broker.config import Config, ConfigError
 from tests.broker.cli.harness import invoke
 
@@ -24,12 +25,12 @@ a = 1
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
 def test_version(arguments: list[str]) -> None:
-    assert invoke(*arguments).stdout == f"bartleby {__version__}\n"
+    assert invoke(*arguments).stdout == f"bartleby {VERSION_SHOWN}\n"
 
 
 def test_the_module_is_the_command() -> None:
     result = subprocess.run([sys.executable, "-m", "broker", "version"], capture_output=True, text=True, check=True)
-    assert result.stdout == f"bartleby {__version__}\n"
+    assert result.stdout == f"bartleby {VERSION_SHOWN}\n"
 
 
 def test_a_good_configuration_is_ok(tmp_path: Path) -> None:

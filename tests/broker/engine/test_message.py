@@ -9,6 +9,7 @@ import pytest
 from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Facts, Message, PropertyView, RoutingType
 from broker.sessions.stomp_format import StompFormat, encode_head
 from tests.support.attributes import attributes_of
+from tests.support.interpreted import interpreted
 
 FORMAT = StompFormat()
 
@@ -107,6 +108,7 @@ def test_annotations_are_properties_and_win_over_headers() -> None:
     assert len(seen) == 3
 
 
+@interpreted
 def test_headers_are_parsed_only_when_somebody_asks_for_one() -> None:
     parsed: list[bytes] = []
 

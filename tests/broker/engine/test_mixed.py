@@ -14,6 +14,7 @@ from broker.engine.send import Send
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.interpreted import interpreted
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -146,6 +147,7 @@ def test_expirations_of_some_addresses_only() -> None:
     assert reasons(check_accounts(bench.broker)["all"]) == {RemovalReason.EXPIRED: 3}
 
 
+@interpreted
 def test_no_room_refuses_before_anything_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     subscription(bench, "all", "#")

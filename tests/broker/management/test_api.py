@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker.build import COMPILED
 from broker.engine import redelivery
 from broker.engine.consumer import AckMode
 from broker.engine.message import Facts, Message, RoutingType
@@ -27,7 +28,7 @@ def test_status_counts_what_is_there(tmp_path: Path) -> None:
         broker.send("orders", [b"1", b"22"])
         await broker.settled()
         status = await client.get("/api/v1/status")
-        assert (status["name"], status["version"]) == ("test", "1.2.3")
+        assert (status["name"], status["version"], status["compiled"]) == ("test", "1.2.3", COMPILED)
         assert (status["started"], status["uptime"]) == (NOW - 5_000, 5_000)
         assert (status["ready"], status["reasons"]) == (True, [])
         assert (status["queues"], status["addresses"], status["messages"]) == (1, 1, 2)

@@ -62,6 +62,7 @@ from protocols.amqp.sender import Sender
 from protocols.amqp.serial import ranges
 from tests.protocols.amqp.composites import CLASSES, sample
 from tests.protocols.amqp.values import values
+from tests.support.interpreted import interpreted
 from tests.support.wire import bytewise
 
 LIMITS: Final = Limits(
@@ -259,6 +260,7 @@ def server() -> AmqpConnection:
     return AmqpConnection(LIMITS, container_id="s", mechanisms=("PLAIN",), sasl_required=False)
 
 
+@interpreted
 @pytest.mark.parametrize("seed", range(4))
 def test_frames_in_any_order(seed: int) -> None:
     random = Random(seed)

@@ -24,6 +24,7 @@ from tests.protocols.mqtt.peer import (
     opened,
     text,
 )
+from tests.support.interpreted import interpreted
 from tests.support.wire import bytewise, check_malformed, feed
 
 SMALL = Limits(packet_bytes_max=300, connect_bytes_max=100)
@@ -179,6 +180,7 @@ def test_topics_have_limits() -> None:
             refused(maker(version, limits=limits), frame(0x30, text(topic) + b"\0"), ReasonCode.TOPIC_NAME_INVALID)
 
 
+@interpreted
 def test_a_large_packet_in_many_pieces_takes_time_in_proportion() -> None:
     """What has come of it is not gone through again and again: its pieces are put together once."""
     limits = Limits(packet_bytes_max=8 << 20)

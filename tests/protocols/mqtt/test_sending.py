@@ -53,6 +53,7 @@ from tests.protocols.mqtt.peer import (
     shown,
     text,
 )
+from tests.support.interpreted import interpreted
 from tests.support.wire import feed
 
 C, S = Role.CLIENT, Role.SERVER
@@ -354,6 +355,7 @@ def test_lengths_of_all_sizes(version: int, qos: int) -> None:
         assert [payload for run in found if isinstance(run, Publish) for payload in run.payloads] == [payload]
 
 
+@interpreted
 def test_a_message_of_more_than_256_mib() -> None:
     class Huge(bytes):
         """Says that it is."""

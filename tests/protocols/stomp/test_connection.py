@@ -9,6 +9,7 @@ from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
 from protocols.stomp.limits import Limits
 from tests.protocols.stomp.peer import EOL, VERSIONS, connected, failure, maker, show
+from tests.support.interpreted import interpreted
 from tests.support.stomp_client import frame
 from tests.support.wire import bytewise, check_codec, check_malformed, feed
 
@@ -363,6 +364,7 @@ def counting() -> Counting:
     return connection
 
 
+@interpreted
 @pytest.mark.parametrize("length", [False, True])
 @pytest.mark.parametrize("size", [100, 4096])
 def test_a_large_body_in_small_pieces_is_parsed_a_few_times(length: bool, size: int) -> None:
@@ -376,6 +378,7 @@ def test_a_large_body_in_small_pieces_is_parsed_a_few_times(length: bool, size: 
     assert connection.kept_bytes == 0
 
 
+@interpreted
 def test_a_body_with_lfs_is_not_parsed_at_each() -> None:
     raw = frame("SEND", {"destination": "a"}, b"line\n" * 10_000)
     connection = counting()
@@ -383,6 +386,7 @@ def test_a_body_with_lfs_is_not_parsed_at_each() -> None:
     assert connection.parses <= 4
 
 
+@interpreted
 def test_a_head_bytewise_is_parsed_once_a_line() -> None:
     headers = {f"name{number}": "x" * 100 for number in range(200)} | {"destination": "a"}
     raw = frame("SEND", headers)
@@ -398,6 +402,7 @@ def test_heads_with_crs_are_searched_no_farther_than_they_reach() -> None:
     assert len(feed(connection, [raw])) == 100_000
 
 
+@interpreted
 def test_a_flood_of_heartbeats_keeps_nothing() -> None:
     connection = counting()
     for flood in (b"\n" * 262_144, b"\r\n" * 131_072, b"\r" * 1000):
@@ -408,12 +413,14 @@ def test_a_flood_of_heartbeats_keeps_nothing() -> None:
     assert len(feed(connection, [b"\n" * 1000 + frame("SEND", {"destination": "a"})])) == 1
 
 
+@interpreted
 def test_a_read_of_whole_frames_is_not_held() -> None:
     connection = counting()
     assert len(feed(connection, [frame("SEND", {"destination": "a"}, b"x" * 1000) + b"\n"])) == 1
     assert connection._buffer == b""
 
 
+@interpreted
 def test_nothing_is_kept_after_the_end() -> None:
     raw = frame("SEND", {"destination": "a"}, b"x" * 1000)[:-1]
     wrong = counting()
