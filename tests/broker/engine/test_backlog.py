@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from broker.engine.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
 from broker.engine.message import Facts, Message
 from broker.sessions.stomp_format import StompFormat
+from tests.support.interpreted import interpreted
 
 FORMAT = StompFormat()
 
@@ -30,6 +31,7 @@ class Watched(Message):
     __slots__ = ("__weakref__",)
 
 
+@interpreted
 def test_what_was_taken_out_is_not_kept_for_ever() -> None:
     """Bodies, or the files of them: a few large ones, in a line of which nothing else leaves."""
     backlog = Backlog()
