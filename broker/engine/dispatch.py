@@ -255,13 +255,11 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
     journal = core.journal
     journal.mention(queue.id)
     journal.add(record.delivering(queue.id, consumer.id, stored))
-    here, last = journal.segment, 0
-    for message in run:
-        if message.segment != last:
-            last = message.segment
-            if last:
-                journal.space.refer(here, last)
-    queue.journalled |= dict.fromkeys(stored)
+    here = journal.segment
+    for segment in {m.segment for m in run}:
+        if segment:
+            journal.space.refer(here, segment)
+    queue.journalled.update(stored)
     return True
 
 

@@ -195,7 +195,7 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
-        self.journalled: dict[int, None] = {}  # deliveries whose count is already in the journal (strict mode)
+        self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.senders: dict[StoredSession, None] = {}  # who has, or had, deliveries of this queue in flight

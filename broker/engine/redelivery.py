@@ -198,7 +198,7 @@ def _journal_counts(core: Core, queue: Queue, messages: list[Message], failed: s
         if (message.id in failed) != (message.id in journalled):
             by_count.setdefault(queue.delivery_count(message.id), []).append(message.id)
             core.journal.space.refer(core.journal.segment, message.segment)
-        journalled.pop(message.id, None)
+        journalled.discard(message.id)
     for count, ids in by_count.items():
         core.journal.mention(queue.id)
         core.journal.add(record.counts(queue.id, count, ids))

@@ -20,8 +20,7 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
         for message in messages:
             queue.states.pop(message.id, None)
     if queue.journalled:
-        for message in messages:
-            queue.journalled.pop(message.id, None)
+        queue.journalled.difference_update([m.id for m in messages])
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:

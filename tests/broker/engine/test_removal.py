@@ -41,7 +41,7 @@ def test_delivery_counts_go_with_the_message() -> None:
     bench.nack(taker, one)
     bench.ack(taker, one, two)
     queue = bench.queue("a")
-    assert (queue.states, queue.journalled) == ({}, {})
+    assert (queue.states, queue.journalled) == ({}, set())
 
 
 def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
