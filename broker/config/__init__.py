@@ -16,7 +16,7 @@ from broker.config.acceptors import (
 )
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
 from broker.config.environment import COMMAND_VARIABLES
-from broker.config.load import apply_listen, check, load
+from broker.config.load import apply_listen, load
 from broker.config.model import RELOADED, Config, Reload
 from broker.config.problems import ConfigError, Problem
 from broker.config.sections import (
@@ -55,6 +55,5 @@ __all__ = [
     "SecuritySetting",
     "StompAcceptor",
     "apply_listen",
-    "check",
     "load",
 ]

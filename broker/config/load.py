@@ -27,9 +27,6 @@ from broker.config.schema import dotted
 
 AS_SHIPPED: Final = "the configuration as shipped"
 
-CHECK_OK: Final = 0
-CHECK_FAILED: Final = 2
-
 #: Levels of tables and arrays in a file: every setting is within five.
 DEPTH_MAX: Final = 16
 
@@ -79,15 +76,6 @@ def apply_listen(config: Config, listen: Sequence[str]) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def check(path: Path | None, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> tuple[int, str]:
-    """What `bartleby config check` does: its exit status (0, or 2 if there are problems) and its text."""
-    try:
-        load(path, environment)
-    except ConfigError as error:
-        return CHECK_FAILED, str(error)
-    return CHECK_OK, f"{path or AS_SHIPPED}: ok"
 
 
 def _read(path: Path) -> Raw:

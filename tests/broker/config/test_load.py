@@ -19,7 +19,6 @@ from broker.config import (
     Queue,
     SecuritySetting,
     StompAcceptor,
-    check,
     load,
 )
 from broker.config.addresses import DEFAULTS, REFUSED_SETTINGS
@@ -361,17 +360,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         "none: the file: No such file or directory: name a file that can be read"
     )
     assert "Is a directory" in problems(tmp_path)[0].fix
-
-
-def test_check_gives_status_and_text(write: Write) -> None:
-    good = write('[broker]\nname = "b"\n')
-    assert check(good) == (0, f"{good}: ok")
-    assert check(None) == (0, f"{AS_SHIPPED}: ok")
-    bad = write("[broker]\nname = 3\n[log]\nlevel = 4\n")
-    status, text = check(bad)
-    assert status == 2
-    assert len(text.splitlines()) == 2
-    assert check(None, {"BARTLEBY_LOG__LEVEL": "loud"})[0] == 2
 
 
 @pytest.mark.parametrize(
