@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from bench.audit import decode as decoding
 from bench.audit.books import Books, load
@@ -18,6 +20,8 @@ from bench.audit.generate import generate as generate_journal
 from bench.generator import Load
 
 FAILED = 1  # exit status: with --check, a target was missed
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -51,6 +55,35 @@ def _journal(directory: Path | None, records: int, seed: int, segment_mib: int) 
     yield directory, books
 
 
+def _on_a_journal(records: int) -> Callable[[_Command], _Command]:
+    """The options of a command that measures something on a journal, of so many records unless it is said otherwise."""
+
+    def with_options(command: _Command) -> _Command:
+        for option in (
+            click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB."),
+            click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal."),
+            click.option("--records", type=int, default=records, show_default=True, help="Records to make, at least."),
+            click.option(
+                "--dir",
+                "directory",
+                type=click.Path(path_type=Path, file_okay=False),
+                help="Where the journal is; made there if there is none. Default: a temporary directory.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def _tell(table: Table, problems: list[str], *, check: bool) -> None:
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    for problem in problems:
+        click.echo(f"missed: {problem}")
+    if check and problems:
+        sys.exit(FAILED)
+
+
 @main.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--records", type=int, default=2_000_000, show_default=True, help="Records, at least.")
@@ -64,15 +97,7 @@ def generate(directory: Path, records: int, seed: int, segment_mib: int) -> None
 
 
 @main.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where the journal is; made there if there is none. Default: a temporary directory.",
-)
-@click.option("--records", type=int, default=2_000_000, show_default=True, help="Records to make, at least.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
-@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@_on_a_journal(2_000_000)
 @click.option("--rounds", type=int, default=3, show_default=True, help="The best of so many counts.")
 @click.option("--check", is_flag=True, help="Exit status 1 when a target is missed.")
 def decode(
@@ -81,24 +106,11 @@ def decode(
     """Measures the decoder on one core: plain reading, walking, the views."""
     with _journal(directory, records, seed, segment_mib) as (path, books):
         rows = decoding.measure(path, books, rounds)
-    Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
-    problems = decoding.missed(rows)
-    for problem in problems:
-        click.echo(f"missed: {problem}")
-    if check and problems:
-        sys.exit(FAILED)
+    _tell(decoding.table(rows), decoding.missed(rows), check=check)
 
 
 @main.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where the journal is; made there if there is none. Default: a temporary directory.",
-)
-@click.option("--records", type=int, default=4_000_000, show_default=True, help="Records to make, at least.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
-@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@_on_a_journal(4_000_000)
 @click.option("--rounds", type=int, default=3, show_default=True, help="The best of so many counts.")
 @click.option("--cores", type=int, help="Cores for Spark.  Default: all.")
 @click.option("--check", is_flag=True, help="Exit status 1 when a target is missed.")
@@ -110,24 +122,11 @@ def spark(
 
     with _journal(directory, records, seed, segment_mib) as (path, books):
         rows = sparking.measure(path, books, rounds, cores)
-    Console(width=None if sys.stdout.isatty() else 120).print(decoding.table(rows))
-    problems = sparking.missed(rows, cores)
-    for problem in problems:
-        click.echo(f"missed: {problem}")
-    if check and problems:
-        sys.exit(FAILED)
+    _tell(decoding.table(rows), sparking.missed(rows, cores), check=check)
 
 
 @main.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where the journal is; made there if there is none. Default: a temporary directory.",
-)
-@click.option("--records", type=int, default=4_000_000, show_default=True, help="Records to make, at least.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the journal.")
-@click.option("--segment-mib", type=int, default=64, show_default=True, help="Size of a segment in MiB.")
+@_on_a_journal(4_000_000)
 @click.option(
     "--priority", type=click.Choice(["idle", "normal"]), default="idle", show_default=True, help="The audit's."
 )
@@ -144,12 +143,7 @@ def beside(
     with _journal(directory, records, seed, segment_mib) as (path, _):
         command = besides.audit_command(path, priority)
         found = besides.measure(command, pairs, Load(seconds=seconds, ack="client"), click.echo)
-    Console(width=None if sys.stdout.isatty() else 120).print(besides.table(found))
-    problems = besides.missed(found)
-    for problem in problems:
-        click.echo(f"missed: {problem}")
-    if check and problems:
-        sys.exit(FAILED)
+    _tell(besides.table(found), besides.missed(found), check=check)
 
 
 if __name__ == "__main__":

@@ -60,11 +60,7 @@ def give_back(
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
     that keeps its messages has them still: what a consumer says of them changes nothing.
     """
-    if queue.keeps:
-        return
-    queue.delivering -= len(messages)
-    if queue.deleted:
-        remove(core, queue, messages, RemovalReason.DELETED)
+    if not _return(core, queue, messages):
         return
     failed = messages if how.failed < 0 else messages[: how.failed]
     for message in failed:
@@ -97,14 +93,20 @@ def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message
 
 def withdraw(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
+    if _return(core, queue, messages):
+        _journal_counts(core, queue, messages, set())
+        requeue(core, queue, messages, delayed=False)
+
+
+def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
+    """Deliveries are out no longer; whether they have to be put back on their queue."""
     if queue.keeps:
-        return
+        return False
     queue.delivering -= len(messages)
     if queue.deleted:
         remove(core, queue, messages, RemovalReason.DELETED)
-        return
-    _journal_counts(core, queue, messages, set())
-    requeue(core, queue, messages, delayed=False)
+        return False
+    return True
 
 
 def _bury(

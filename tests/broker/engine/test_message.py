@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,9 @@ def view(pairs: dict[bytes, bytes], body: bytes = b"body", **facts: object) -> P
     return PropertyView(made)
 
 
-def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_delivered() -> None:
-    facts = Facts(
+def given(**more: Any) -> Facts:
+    """Facts of which none is as it is by default."""
+    return Facts(
         "a",
         FORMAT,
         durable=True,
@@ -33,30 +35,19 @@ def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_de
         routing_type=RoutingType.ANYCAST,
         user="u",
         origin="o",
+        **more,
     )
-    moved = facts.copy("DLQ", {"why": "so"})
+
+
+def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_delivered() -> None:
+    moved = given().copy("DLQ", {"why": "so"})
     assert (moved.address, moved.durable, moved.priority, moved.timestamp) == ("DLQ", True, 7, 5)
     assert (moved.user, moved.origin, moved.annotations) == ("u", "o", {"why": "so"})
     assert (moved.expiration, moved.expiry_source, moved.scheduled, moved.routing_type) == (0, 0, 0, None)
 
 
 def test_a_copy_agrees_in_everything() -> None:
-    facts = Facts(
-        "a",
-        FORMAT,
-        durable=True,
-        priority=7,
-        timestamp=5,
-        expiration=6,
-        expiry_source=1,
-        scheduled=9,
-        routing_type=RoutingType.ANYCAST,
-        user="u",
-        origin="o",
-        annotations={"why": "so"},
-        group="g",
-        closes_group=True,
-    )
+    facts = given(annotations={"why": "so"}, group="g", closes_group=True)
     assert attributes_of(copy(facts)) == attributes_of(facts)
     message = Message(facts, b"12345", b"123")
     message.id, message.refs, message.segment = 42, 3, 7
