@@ -220,6 +220,24 @@ def test_a_durable_subscription_survives(tmp_path: Path) -> None:
         assert "me.news" not in broker.queue_names()
 
 
+def test_a_wildcard_subscription_has_the_senders_order_after_a_crash(tmp_path: Path) -> None:
+    """Over all topics that it takes, with those of a transaction at its commit."""
+    with running(tmp_path, SETTINGS) as broker:
+        with connected(broker.port, client_id="me") as reader:
+            reader.subscribe("/topic/order.#", "client-individual", NEWS, id="news")
+        with connected(broker.port) as sender:
+            for n in range(300):
+                sender.send(f"/topic/order.{n % 3}", str(n), DURABLE)
+            sender.connection.begin("tx")
+            for n in range(300, 330):
+                sender.send(f"/topic/order.{n % 3}", str(n), {**DURABLE, "transaction": "tx"})
+            sender.frame("COMMIT", {"transaction": "tx"})
+        broker.restart()
+        with connected(broker.port, client_id="me") as reader:
+            reader.subscribe("/topic/order.#", "client-individual", NEWS, id="news")
+            assert [reader.take().text for _ in range(330)] == [str(n) for n in range(330)]
+
+
 class Reader:
     """The subscriber, back again."""
 
