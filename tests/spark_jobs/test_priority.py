@@ -15,8 +15,7 @@ import pytest
 
 from spark_jobs import jvm, priority
 from spark_jobs.java import Java, spark_home_of
-
-AUTOGROUP: Final = Path("/proc/self/autogroup")
+from tests.support.autogroup import AUTOGROUP, ours, shares
 
 #: What a process says of itself, and what one says that it starts.
 _SAY: Final = """\
@@ -76,13 +75,13 @@ def test_the_session_of_java_has_the_smallest_share(tmp_path: Path, gives_way: b
     program.write_text(f"#!/bin/sh\ncat {AUTOGROUP}\n")
     program.chmod(0o755)
     home = spark_home_of(Java(tmp_path / "jdk", 17, has_vector=True), tmp_path / "wrapper", gives_way=gives_way)
-    ours = AUTOGROUP.read_text().split()
+    before = ours()
     java = [str(home / "bin" / "java"), "-version"]
     done = subprocess.run(java, capture_output=True, text=True, check=True, start_new_session=True)
-    name, _, share = done.stdout.split()
-    assert name != ours[0]
-    assert int(share) == (priority.LOWEST if gives_way else 0)
-    assert AUTOGROUP.read_text().split() == ours
+    [(name, share)] = shares(done.stdout).items()
+    assert name not in before
+    assert share == (priority.LOWEST if gives_way else 0)
+    assert ours() == before
 
 
 @pytest.mark.parametrize("gives_way", [True, False])

@@ -20,6 +20,7 @@ from spark_jobs.jvm import ROOT
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import TestBroker
 from tests.spark_jobs.report import samples
+from tests.support import autogroup
 
 
 class Ran:
@@ -138,16 +139,13 @@ def test_java_runs_with_the_priority(data: Path, tmp_path: Path, priority: str, 
     policies = {int(policy) for policy in re.findall(r"^policy (\d+)", done.stderr, re.M)}
     assert policies == {os.SCHED_IDLE if gives_way else os.sched_getscheduler(0)}
     assert (str(os.getsid(0)) in re.findall(r"session (\d+)$", done.stderr, re.M)) == (not gives_way)
-    shares = {int(share) for share in re.findall(r"^/autogroup-\d+ nice (-?\d+)$", done.stderr, re.M)}
-    assert shares in (({19}, set()) if gives_way else ({_share()}, set()))
+    of_java = autogroup.shares(done.stderr)
+    if gives_way:
+        assert set(of_java.values()) <= {19}
+        assert not of_java.keys() & autogroup.ours().keys()
+    else:
+        assert of_java == autogroup.ours()
     assert ("1000" in done.stderr.splitlines()) == gives_way
-
-
-def _share() -> int:
-    try:
-        return int(Path("/proc/self/autogroup").read_text().split()[-1])
-    except FileNotFoundError:
-        return 0
 
 
 @pytest.mark.usefixtures("ran")
