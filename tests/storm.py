@@ -17,8 +17,9 @@ from tests.support.storm import Figures, rage
 
 @click.command()
 @click.option("--kills", default=200, show_default=True, help="How often the broker is killed.")
+@click.option("--audit-every", default=500, show_default=True, help="Kills from one audit to the next.")
 @click.option("--seed", type=int, help="Repeats the choices of an earlier storm.  [default: a new one, printed]")
-def main(kills: int, seed: int | None) -> None:
+def main(kills: int, audit_every: int, seed: int | None) -> None:
     """Kill a broker under load again and again; exit status 1 and the reason when it loses or repeats something."""
     console = Console()
     seed = randbits(32) if seed is None else seed
@@ -26,7 +27,9 @@ def main(kills: int, seed: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="storm-") as directory, Progress(console=console) as progress:
         task = progress.add_task("kills", total=kills)
         try:
-            figures = rage(Path(directory), kills=kills, seed=seed, tell=lambda _: progress.advance(task))
+            figures = rage(
+                Path(directory), kills=kills, seed=seed, audit_every=audit_every, tell=lambda _: progress.advance(task)
+            )
         except AssertionError as wrong:
             progress.stop()
             console.print(str(wrong), style="red", markup=False)

@@ -8,7 +8,7 @@ from secrets import randbits
 
 import pytest
 
-from tests.support.ledger import Entry, Kind, Ledger
+from tests.support.ledger import Entry, Kind, Ledger, Outcome
 from tests.support.storm import rage
 
 
@@ -24,7 +24,7 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 def entry(**facts: object) -> Ledger:
     """A ledger with one message."""
-    ledger = Ledger(Random(0))
+    ledger = Ledger(Random(0), sent=1)
     ledger.entries[1] = Entry(1, Kind.PLAIN, "storm.loose", b"1\0", **facts)  # type: ignore[arg-type]
     return ledger
 
@@ -33,6 +33,7 @@ def entry(**facts: object) -> Ledger:
     ("ledger", "found", "said"),
     [
         (entry(confirmed=True), {}, "lost"),
+        (entry(stored=True), {}, "lost"),
         (entry(confirmed=True, gone=True), {1: ["storm.loose"]}, "back"),
         (entry(confirmed=True, buried=True), {1: ["DLQ"]}, "back"),
         (entry(), {1: ["storm.loose", "DLQ"]}, "more than once"),
@@ -57,6 +58,28 @@ def test_the_ledger_notices(ledger: Ledger, found: dict[int, list[str]], said: s
 )
 def test_the_ledger_accepts(ledger: Ledger, found: dict[int, list[str]]) -> None:
     assert ledger.check(found) == []
+
+
+def test_who_was_nowhere_after_a_restart_stays_away() -> None:
+    ledger = entry(confirmed=True, acked=True)
+    assert ledger.check({}) == []
+    ledger.strike_out({})
+    assert not ledger.entries
+    assert ledger.outcomes == {Outcome.CONSUMED: 1}
+    (wrong,) = ledger.check({1: ["storm.loose"]})
+    assert "on no queue after an earlier restart" in wrong
+    with pytest.raises(AssertionError, match="on no queue after an earlier restart"):
+        ledger.of(b"1\0")
+
+
+def test_who_was_there_after_a_restart_may_not_be_lost_although_nobody_was_told() -> None:
+    ledger = entry(partner=2)
+    ledger.entries[2] = Entry(2, Kind.PAIR, "storm.loose", b"2\0", partner=1)
+    everywhere = {1: ["storm.loose"], 2: ["storm.loose"]}
+    ledger.strike_out(everywhere)
+    assert ledger.check(everywhere) == []
+    (wrong,) = ledger.check({1: ["storm.loose"]})
+    assert wrong.startswith("message 2: lost")
 
 
 def test_the_ledger_notices_half_a_transaction_and_the_undead() -> None:

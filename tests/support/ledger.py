@@ -1,13 +1,15 @@
 """What clients know of each message they sent: the books against which a broker is held after a crash.
 
 A message's entry only ever grows: sent, confirmed, delivered, acknowledged, confirmed again.  From it follows where the
-message must be, may be, and must not be.
+message must be, may be, and must not be.  After a restart who is on no queue is struck out: he counts with his outcome,
+and must never be seen again.  So the books hold what the broker holds, however long the storm.
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -36,6 +38,15 @@ ATTEMPTS: Final = 4
 DEADLY: Final = {Kind.POISON: ATTEMPTS, Kind.REJECTED: 1}
 
 
+class Outcome(Enum):
+    """What became of a message."""
+
+    CONSUMED = "acknowledged by its consumer, or at the end of the storm"
+    DEAD = "taken from the dead letters"
+    EXPIRED = "taken from the expired"
+    UNSENT = "never confirmed to its sender"
+
+
 @dataclass(slots=True)
 class Entry:
     """One message."""
@@ -53,16 +64,19 @@ class Entry:
     buried: bool = False  # it was taken from the dead-letter or expiry queue, and that was confirmed
     nacks: int = 0  # confirmed ones
     silent: bool = False  # refused by somebody who gave no reason
+    stored: bool = False  # it was there after a restart
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All messages, by number.  The clients' threads write to it, one lock for all."""
+    """The messages that may be on a queue, by number.  The clients' threads write to it, one lock for all."""
 
     random: Random
     entries: dict[int, Entry] = field(default_factory=dict)
     lock: threading.Condition = field(default_factory=threading.Condition)
     receipts: int = 0
+    sent: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)  # of who is struck out
 
     def new(self) -> list[Entry]:
         """The next message to send, or the next two."""
@@ -82,14 +96,16 @@ class Ledger:
             return self._enter(kind, self.random.choice(QUEUES))
 
     def _enter(self, kind: Kind, queue: str) -> Entry:
-        number = len(self.entries) + 1
+        self.sent = number = self.sent + 1
         filling = self.random.randbytes(self.random.choice((10, 100, 1_000, 10_000)))
         entry = self.entries[number] = Entry(number, kind, queue, b"%d\0" % number + filling)
         return entry
 
     def of(self, body: bytes) -> Entry:
         """Whose body this is, byte for byte."""
-        entry = self.entries[int(body.partition(b"\0")[0])]
+        number = int(body.partition(b"\0")[0])
+        assert number in self.entries, f"message {number} was delivered, and {self._unknown(number)}"
+        entry = self.entries[number]
         assert zlib.crc32(entry.body) == zlib.crc32(body), f"message {entry.number} has another body"
         return entry
 
@@ -123,7 +139,8 @@ class Ledger:
 
     def check(self, found: dict[int, list[str]]) -> list[str]:
         """What is wrong with where the messages are: `found` names the queues on which each number is."""
-        wrong = [f"message {number} was never sent" for number in found.keys() - self.entries.keys()]
+        strangers = found.keys() - self.entries.keys()
+        wrong = [f"message {number} is on {found[number]}, and {self._unknown(number)}" for number in strangers]
         for number, entry in self.entries.items():
             places = found.get(number, [])
             problem = self._problem(entry, places, found)
@@ -137,8 +154,8 @@ class Ledger:
             return "there more than once"
         if over and places:
             return "back although its end was confirmed"
-        if entry.confirmed and not places and not over and not entry.acked:
-            return "lost although its receipt had arrived"
+        if (entry.confirmed or entry.stored) and not places and not over and not entry.acked:
+            return "lost although its receipt had arrived, or a restart had found it"
         if places and places[0] in QUEUES and entry.nacks >= DEADLY.get(entry.kind, entry.nacks + 1):
             return "not with the dead although its last refusal was confirmed"
         if entry.partner and not entry.confirmed:
@@ -146,6 +163,25 @@ class Ledger:
             if self._existed(entry, places) != self._existed(other, found.get(other.number, [])):
                 return f"half a transaction, {other.number} is the other half"
         return ""
+
+    def _unknown(self, number: int) -> str:
+        return "was on no queue after an earlier restart" if number <= self.sent else "was never sent"
+
+    def strike_out(self, found: dict[int, list[str]]) -> None:
+        """Close the books on all that are on no queue after a restart, and found right."""
+        for number in self.entries.keys() - found.keys():
+            self.outcomes[self._outcome(self.entries.pop(number))] += 1
+        for entry in self.entries.values():
+            entry.stored = True
+            entry.partner = 0  # the transaction was whole, or is not the first that lost its other half since
+
+    @staticmethod
+    def _outcome(entry: Entry) -> Outcome:
+        if not entry.confirmed:
+            return Outcome.UNSENT
+        if entry.buried and entry.kind in DEADLY:
+            return Outcome.DEAD
+        return Outcome.EXPIRED if entry.buried and entry.kind is Kind.BRIEF else Outcome.CONSUMED
 
     @staticmethod
     def _existed(entry: Entry, places: list[str]) -> bool:

@@ -61,6 +61,7 @@ class _Amqp:
         self.over.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "a client outlives the broker"
+        self._connection.timeout = 0  # nobody will answer its CLOSE
         with suppress(ProtonException, OSError):
             self._connection.close()
         assert not self.wrong, self.wrong
