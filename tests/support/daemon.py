@@ -22,12 +22,21 @@ from urllib.parse import quote
 import httpx
 
 from broker.security.users_file import StoredUser, write_users
+from tests.support.fork_server import Forked, start
 from tests.support.sim_gate import cheap_user
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: A broker by itself, or under a wrapper.
+Process = Forked | subprocess.Popen[str]
 
 #: How long a broker may take to get ready or to end, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
 _ADDRESS: Final = re.compile(r"(\w+)=127\.0\.0\.1:(\d+)")
+
+#: One for all calls, since it takes its time to be made; no connection outlives its call, or a test might count it.
+_CLIENT: Final = httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
 
 #: Debuggers, sanitizers and tracers of the broker go before its command line.
 Wrapper = Sequence[str]
@@ -66,7 +75,7 @@ class DaemonProcess:
         self.ports: dict[str, int] = {}
         self.starts = 0
         self._wrapper = tuple(wrapper)
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
         self._pid = 0
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -83,29 +92,31 @@ class DaemonProcess:
         """Start, and wait for READY.  Raises NotReady."""
         assert self._process is None, "the broker runs already"
         self.starts += 1
-        command = [*self._wrapper, sys.executable, "-m", "broker", "run"]
-        command += ["--config", str(self.config), "--data", str(self.data)]
+        arguments = ["run", "--config", str(self.config), "--data", str(self.data)]
         for acceptor in self._acceptors:
-            command += ["--listen", f"{acceptor}=127.0.0.1:0"]
+            arguments += ["--listen", f"{acceptor}=127.0.0.1:0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
         if "disk" not in self.config.read_text():  # how full this machine's disk is, is no matter of the test
             environment["BARTLEBY_BROKER__MAX_DISK_USAGE"] = "-1"
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            env=environment,
-        )
+        process = self._wrapped(arguments, environment) if self._wrapper else start(arguments, environment, ROOT)
         self._process = process
         self._reader = threading.Thread(target=self._read_log, args=(process,), name="broker log")
         self._reader.start()
         self._await_ready(process)
         return self
 
-    def _await_ready(self, process: subprocess.Popen[str]) -> None:
+    def _wrapped(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._wrapper, sys.executable, "-m", "broker", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+
+    def _await_ready(self, process: Process) -> None:
         assert process.stdout is not None
         impatience = threading.Timer(PATIENCE_S, process.kill)
         impatience.start()
@@ -120,7 +131,7 @@ class DaemonProcess:
         self.ports = {name: int(port) for name, port in _ADDRESS.findall(ready)}
         self._pid = int(ready.rpartition("pid=")[2])
 
-    def _read_log(self, process: subprocess.Popen[str]) -> None:
+    def _read_log(self, process: Process) -> None:
         assert process.stderr is not None
         for line in process.stderr:
             with self._changed:
@@ -155,7 +166,7 @@ class DaemonProcess:
         self._process.wait(PATIENCE_S)
         return self._forget(self._process)
 
-    def _forget(self, process: subprocess.Popen[str]) -> int:
+    def _forget(self, process: Process) -> int:
         status = process.wait(PATIENCE_S)
         assert self._reader is not None
         self._reader.join(PATIENCE_S)
@@ -223,7 +234,7 @@ class DaemonProcess:
         """The answer of a management call: `status`, `queues/NAME`."""
         token = (self.data / "management.token").read_text().strip()
         url = f"http://127.0.0.1:{self.ports['http']}/api/v1/{path}"
-        answer = httpx.get(url, params=parameters, headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
+        answer = _CLIENT.get(url, params=parameters, headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == 200, f"{url}: {answer.status_code} {answer.text}"
         return answer.json()
 

@@ -73,7 +73,7 @@ ROUND_S: Final = 5.0
 INFLIGHT_MAX: Final = 200
 
 #: Messages on the queues from which they are all consumed: what is looked at after each kill.
-BACKLOG_MAX: Final = 2_000
+BACKLOG_MAX: Final = 1_000
 
 #: How long an expiring message lives, in ms: shorter than a restart takes.
 BRIEF_MS: Final = 30
@@ -314,9 +314,9 @@ class Storm:
         """Load, SIGKILL, restart, check."""
         ledger, broker = self._ledger, self._broker
         consumer = Consumer(ledger, broker.port)
-        consumer.subscribe(*QUEUES)
-        producer = Producer(ledger, broker.port)
+        consumer.subscribe(*QUEUES)  # which makes the queues: without them what MQTT publishes has nowhere to go
         others = self._others()
+        producer = Producer(ledger, broker.port)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
         broker.kill()
         for client in (producer, consumer, *others):

@@ -1,0 +1,139 @@
+"""A process that has imported the broker, and forks one for each start.
+
+Most of a broker's start is importing, and tests of kills and restarts would pay for it hundreds of times.  What is
+forked is a broker process like any other: it has run nothing yet, and `bartleby run` begins in it.
+
+    a test ── request ──> server ── fork ──> keeper ── fork ──> broker
+      ^                                        │
+      └──── the broker's id, then its end ─────┘
+
+request     one message on a Unix socket: arguments, environment and directory in JSON, with three descriptors: what
+            shall be the broker's standard output and standard error, and where the keeper writes
+keeper      waits for the broker, as only a parent can, and tells how it ended
+
+The server ends with its socket's other end, so with the process that started it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+#: Bytes of a request: an environment is a tenth of it.
+REQUEST_BYTES_MAX: Final = 131_072
+
+
+class Forked:
+    """A process of the server's, as far as tests need one."""
+
+    def __init__(self, pid: int, end: int, output: int, errors: int) -> None:
+        self.pid = pid
+        self.stdout = os.fdopen(output, encoding="utf-8")
+        self.stderr = os.fdopen(errors, encoding="utf-8")
+        self._end = end
+        self._status: int | None = None
+
+    def wait(self, timeout: float) -> int:
+        """Its exit status, negative for a signal; `timeout` in seconds.  Raises TimeoutExpired."""
+        if self._status is None:
+            if not select.select([self._end], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(["bartleby"], timeout)
+            self._status = int(os.read(self._end, 100))
+            os.close(self._end)
+        return self._status
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def start(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Forked:
+    """`bartleby ARGUMENTS` in a process of its own."""
+    (output, its_output), (errors, its_errors), (end, its_end) = os.pipe(), os.pipe(), os.pipe()
+    request = json.dumps([list(arguments), dict(environment), str(directory)]).encode()
+    assert len(request) <= REQUEST_BYTES_MAX, "an environment like no other"
+    socket.send_fds(_server(), [request], [its_output, its_errors, its_end])
+    for descriptor in (its_output, its_errors, its_end):
+        os.close(descriptor)
+    told = os.read(end, 100)
+    assert told, "the fork server is gone: what it said is above"
+    return Forked(int(told), end, output, errors)
+
+
+@cache
+def _server() -> socket.socket:
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, str(its.fileno())],
+            stdin=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+            pass_fds=[its.fileno()],
+        )
+    return ours
+
+
+def _serve(requests: socket.socket) -> list[str] | None:
+    """Serve until nobody asks any more: None.  In a broker's process: its arguments."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 3)
+        if not request:
+            return None
+        if not os.fork():
+            requests.close()
+            return _keep(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _keep(request: bytes, descriptors: list[int]) -> list[str]:
+    """The keeper's life; only the broker returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    output, errors, end = descriptors
+    pid = os.fork()
+    if not pid:
+        arguments, environment, directory = json.loads(request)
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(environment)
+        return list(arguments)
+    os.close(output)
+    os.close(errors)
+    os.closerange(0, 3)  # a reader of the tests' own output sees its end
+    os.write(end, b"%d\n" % pid)
+    _, status = os.waitpid(pid, 0)
+    os.write(end, b"%d\n" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def main() -> None:
+    """Import, serve; and in a forked process be a broker."""
+    import_module("broker.daemon")  # which the command does not import before it is called
+    from broker.cli.main import cli
+
+    gc.collect()
+    gc.freeze()  # collections in a broker leave alone what it shares with the others
+    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if arguments is not None:
+        cli(arguments, prog_name="bartleby")
+
+
+if __name__ == "__main__":
+    main()
