@@ -44,7 +44,7 @@ from broker.sessions.login import Gate
 from broker.sessions.turn import Turn
 from broker.systemd import Notifier
 from broker.wiring import Parts, assemble, declare, recover, settings_table
-from store.errors import Corrupt, DirectoryLocked, JournalError
+from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
 from store.log import Counters, FileLog
 from store.writer import WriterThread
 
@@ -247,6 +247,9 @@ class Daemon:
         gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
         try:
             verdict, restored = recover(self.parts, self.config)
+        except NewerFormat as newer:
+            self._log("start.newer", error=str(newer))
+            return EXIT_JOURNAL
         except Corrupt as corrupt:
             self._log("start.corrupt", error=str(corrupt))
             return EXIT_JOURNAL

@@ -152,6 +152,7 @@ CODES: Final[dict[str, Code]] = {
     "start.journal": Code("critical", "The journal cannot be opened or read; the broker does not start."),
     "start.listen": Code("critical", "An acceptor cannot listen; the broker does not start."),
     "start.locked": Code("critical", "Another broker uses the data directory; this one does not start."),
+    "start.newer": Code("critical", "A newer version wrote the journal; this one does not start on it."),
     "start.refused": Code(
         "critical", "The configuration contradicts what the journal holds; the broker does not start."
     ),

@@ -48,6 +48,13 @@ class Corrupt(JournalError):
         super().__init__(f"{path}: {what} at byte {offset}; look closer with: {look}; repair it with: {self.command}")
 
 
+class NewerFormat(Corrupt):
+    """A newer version of this software wrote the journal: nothing is damaged, and to repair it would destroy it."""
+
+    def __str__(self) -> str:
+        return f"{self.path}, byte {self.offset}: {self.what}; start that version: nothing is damaged"
+
+
 class BodyUnreadable(JournalError):
     """The file of a body, `path`, cannot be read, for the reason `what`."""
 

@@ -20,7 +20,7 @@ from store.body_check import BodyReport, Needed, check_bodies, sizes
 from store.errors import Corrupt
 from store.files import Files
 from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
-from store.recovery import RawRecord, Recovery, check_follows, raw_records, torn_bytes
+from store.recovery import RawRecord, Recovery, check_follows, raw_records, torn_bytes, unreadable
 from store.retention import kept, read_manifests
 from store.segment import BadHeader, Scan, SegmentHeader, decode_header, scan, segment_name, segment_number
 
@@ -314,7 +314,7 @@ def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Itera
         try:
             header = decode_header(data)
         except BadHeader as bad:
-            raise Corrupt(path, 0, str(bad)) from bad
+            raise unreadable(path, bad) from bad
         found = scan(data, header)
         for raw in raw_records(path, number, data, found):
             yield _readable(path, raw, bodies)

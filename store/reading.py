@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from store.errors import Corrupt
 from store.files import Files
-from store.recovery import RawRecord, raw_records
+from store.recovery import RawRecord, raw_records, unreadable
 from store.retention import kept
 from store.segment import BadHeader, decode_header, scan, segment_name, segment_number
 
@@ -63,7 +63,7 @@ class Segments:
         try:
             header = decode_header(data)
         except BadHeader as bad:
-            raise Corrupt(path, 0, str(bad)) from bad
+            raise unreadable(path, bad) from bad
         found = scan(data, header)
         yield from raw_records(path, number, data, found)
         if found.damage and number < self._newest:

@@ -30,13 +30,14 @@ from enum import Enum
 from typing import Final
 
 from store import decode
-from store.errors import Corrupt
+from store.errors import Corrupt, NewerFormat
 from store.log import Source
 from store.record import HEAD, LARGE_VERSION, RecordType
 from store.segment import (
     ENTRY_HEADER_BYTES,
     BadHeader,
     EntryHead,
+    NewerHeader,
     Scan,
     SegmentHeader,
     decode_header,
@@ -116,7 +117,7 @@ class Recovery:
         try:
             header = decode_header(data)
         except BadHeader as bad:
-            raise Corrupt(self._source.path(segment), 0, str(bad)) from bad
+            raise unreadable(self._source.path(segment), bad) from bad
         if header.number != segment:
             raise Corrupt(self._source.path(segment), 0, f"the header is that of segment {header.number}")
         if self.broker_id and header.broker_id != self.broker_id:
@@ -147,6 +148,11 @@ class Recovery:
             check_follows(self._source.path(segment), segment, header.first_position, previous, position)
             yield from raw_records(self._source.path(segment), segment, data, found)
             position, previous = found.position, segment
+
+
+def unreadable(path: str, bad: BadHeader) -> Corrupt:
+    """What to raise for a segment without a header that this software reads."""
+    return (NewerFormat if isinstance(bad, NewerHeader) else Corrupt)(path, 0, str(bad))
 
 
 def named_segments(path: str, segment: int, data: bytes, found: Scan) -> set[int]:
@@ -195,7 +201,8 @@ def raw_records(path: str, segment: int, data: bytes, found: Scan) -> Iterator[R
             if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
                 raise Corrupt(path, offset, "the records do not fill their entry")
             if type not in known or (version != 1 and (version != LARGE_VERSION or type not in decode.LARGE_TYPES)):
-                raise Corrupt(path, offset, f"record type {type} version {version} is unknown")
+                what = f"record type {type} version {version} is unknown: a newer version wrote it"
+                raise NewerFormat(path, offset, what)
             yield segment, position, timestamp, type, data, offset
             offset += length
 

@@ -29,11 +29,12 @@ from store.body_check import Needed, check_bodies, sizes
 from store.files import Files, write_all
 from store.inspect import verify
 from store.record import RecordType, RemovalReason
-from store.recovery import RawRecord
+from store.recovery import RawRecord, unreadable
 from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
     BadHeader,
     Entry,
+    NewerHeader,
     SegmentHeader,
     decode_header,
     encode_header,
@@ -84,7 +85,7 @@ class Plan:
 
 
 def plan(files: Files, directory: str, now: int) -> Plan:
-    """What to do about a journal.  Raises CannotRepair, OSError, Corrupt (what newer software may have written)."""
+    """What to do about a journal.  Raises CannotRepair, OSError, NewerFormat, Corrupt."""
     present = sorted(n for n in map(segment_number, files.list_dir(directory)) if n)
     if not present:
         raise CannotRepair(f"{directory}: there are no segments")
@@ -113,13 +114,15 @@ def plan(files: Files, directory: str, now: int) -> Plan:
 
 
 def _read(files: Files, directory: str, number: int, made: Plan) -> Salvage | None:
-    """What can be saved of a segment, None if that is nothing."""
+    """What can be saved of a segment, None if that is nothing.  Raises NewerFormat."""
     path = f"{directory}/{segment_name(number)}"
     data = files.read(path)
     try:
         header = decode_header(data)
         if header.number != number:
             raise BadHeader(f"the header is that of segment {header.number}")
+    except NewerHeader as newer:
+        raise unreadable(path, newer) from newer
     except BadHeader as bad:
         made.losses.append(Loss(number, 0, -1, -1, str(bad)))
         return None

@@ -421,6 +421,7 @@ def test_records_that_contradict_themselves() -> None:
 def test_records_of_other_software() -> None:
     files = odd(b"\x08\0\0\0\x63\x01\0\0")
     assert inspect.verify(files, DIRECTORY).problems == [
-        f"{DIRECTORY}/{segment_name(1)}: record type 99 version 1 is unknown at byte {64 + 48 + 26}"
+        f"{DIRECTORY}/{segment_name(1)}: record type 99 version 1 is unknown: a newer version wrote it"
+        f" at byte {64 + 48 + 26}"
     ]
     assert inspect.stat(files, DIRECTORY).types == {"OPENED": 1}

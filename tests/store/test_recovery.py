@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
+from crc32c import crc32c
 
 from store import record, segment
-from store.errors import Corrupt, LogFailed
+from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.recovery import State, recover
@@ -226,6 +228,22 @@ def test_a_newer_format_is_named() -> None:
     files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(header))
     with pytest.raises(Corrupt, match="format version 2, this software reads 1"):
         records(files)
+
+
+def newer(data: bytes) -> bytes:
+    """A segment as software of the next format would write its header."""
+    head = data[:8] + struct.pack("<H", segment.FORMAT_VERSION + 1) + data[10:60]
+    return head + struct.pack("<I", crc32c(head)) + data[64:]
+
+
+def test_what_a_newer_version_wrote_is_not_damaged() -> None:
+    """Nobody is told to repair it: that would throw it away."""
+    for data in (newer(one_entry(0, 0, OPENED)), one_entry(0, 0, OPENED, b"\x08\0\0\0\x63\x01\0\0")):
+        files = SimFiles()
+        files.put(f"{DIRECTORY}/{segment_name(1)}", data)
+        with pytest.raises(NewerFormat, match="a newer version wrote it; start that version: nothing is dam") as raised:
+            records(files)
+        assert "repair" not in str(raised.value)
 
 
 def test_a_segment_under_another_number(rolled: SimFiles) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from random import Random
 
 import pytest
+from crc32c import crc32c
 
 from store import inspect, record, repair, segment
-from store.errors import Corrupt
+from store.errors import Corrupt, NewerFormat
 from store.log import FileLog, LogSettings
 from store.record import RecordType
 from store.recovery import recover
@@ -207,6 +209,18 @@ def test_what_newer_software_wrote_is_left_to_it() -> None:
     seed = segment.decode_header(header).crc
     files.put(f"{DIRECTORY}/{segment_name(1)}", header + bytes(segment.pack_entries([entry], seed, 1)))
     with pytest.raises(Corrupt, match="record type 250 version 1 is unknown"):
+        repair.plan(files, DIRECTORY, EPOCH)
+
+
+def test_a_segment_of_a_newer_format_is_left_to_it(whole: SimFiles) -> None:
+    """Not one byte is given up, whatever else is wrong."""
+    files = copy(whole)
+    newest = paths(files)[-1]
+    data = files.read(newest)
+    head = data[:8] + struct.pack("<H", segment.FORMAT_VERSION + 1) + data[10:60]
+    files.put(newest, head + struct.pack("<I", crc32c(head)) + data[64:])
+    files.flip(paths(files)[0], 200, 1)
+    with pytest.raises(NewerFormat, match="a newer version wrote it"):
         repair.plan(files, DIRECTORY, EPOCH)
 
 
