@@ -16,6 +16,7 @@ The server ends with its socket's other end, so with the process that started it
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -76,13 +77,19 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], directory: P
 def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(its.fileno())],
             stdin=subprocess.DEVNULL,
             cwd=Path(__file__).parents[2],
             pass_fds=[its.fileno()],
         )
+    atexit.register(_dismiss, ours, process)
     return ours
+
+
+def _dismiss(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    server.close()
+    process.wait()
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
