@@ -16,8 +16,8 @@ settings.register_profile(
 settings.register_profile("explore", settings.get_profile("bartleby"), derandomize=False, max_examples=2000)
 settings.load_profile("bartleby")
 
-#: Tests that share something expensive (a Spark session, a broker, a build) run in one process, one after the other.  The
-#: storm shares nothing, and takes longer than any other.
+#: Tests that share something expensive (a Spark session, a broker, a build) run in one process, one after the other.
+#: The storm shares nothing, and takes longer than any other.
 TOGETHER: Final = ("tests/spark_jobs/", "tests/interop/test_storm.py", "tests/interop/")
 
 
