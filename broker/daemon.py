@@ -42,6 +42,7 @@ from broker.net.runner import LoopRunner
 from broker.security.users_file import UnusableFile
 from broker.sessions.login import Gate
 from broker.sessions.turn import Turn
+from broker.starting import cannot_listen, cannot_open
 from broker.systemd import Notifier
 from broker.wiring import Parts, assemble, declare, recover, settings_table
 from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
@@ -218,10 +219,11 @@ class Daemon:
         try:
             self.parts.log.open()
         except DirectoryLocked as locked:
-            self._log("start.locked", directory=locked.directory, pid=locked.pid)
+            advice = "stop that process, or give this broker another directory with --data"
+            self._log("start.locked", directory=locked.directory, pid=locked.pid, advice=advice)
             return EXIT_IN_USE
         except JournalError as error:
-            self._log("start.journal", error=str(error))
+            self._log("start.journal", error=cannot_open(self.data_directory, error))
             return EXIT_JOURNAL
         status = self._recover()
         if status == EXIT_OK:
@@ -253,7 +255,10 @@ class Daemon:
         except Corrupt as corrupt:
             self._log("start.corrupt", error=str(corrupt))
             return EXIT_JOURNAL
-        except (JournalError, UnknownFormat) as error:
+        except JournalError as error:
+            self._log("start.journal", error=cannot_open(self.data_directory, error))
+            return EXIT_JOURNAL
+        except UnknownFormat as error:
             self._log("start.journal", error=str(error))
             return EXIT_JOURNAL
         except EngineError as error:
@@ -332,7 +337,7 @@ class Daemon:
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
         except OSError as error:
-            self._log("start.listen", **opening, error=str(error))
+            self._log("start.listen", **opening, error=cannot_listen(opening.get("acceptor", ""), error))
             return False
         return True
 

@@ -57,6 +57,8 @@ def _told() -> Iterator[None]:
     except Corrupt as corrupt:
         raise Failure(CHECK_FAILED, str(corrupt)) from None
     except OSError as error:
+        if error.filename is None:  # it is about what is printed, not about the journal
+            raise
         raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import click
 
 from broker.build import VERSION_SHOWN
@@ -9,6 +12,7 @@ from broker.cli.address import address
 from broker.cli.audit import audit
 from broker.cli.control import queue
 from broker.cli.divert import divert
+from broker.cli.failure import CHECK_FAILED
 from broker.cli.importing import import_
 from broker.cli.journal import journal
 from broker.cli.peers import connection, consumer
@@ -38,5 +42,11 @@ for _command in (run, config, status, queue, address, divert, connection, consum
 
 
 def main() -> None:
-    """The entry point of `bartleby` and `python -m broker`."""
-    cli(prog_name="bartleby")
+    """The command, as broker/__main__.py starts it."""
+    try:
+        cli(prog_name="bartleby")
+    except OSError as error:  # the commands tell of files; a closed pipe is click's
+        with contextlib.suppress(OSError):
+            sys.stdout.close()  # what it still holds cannot be written either
+        click.echo(f"bartleby: the output cannot be written: {error.strerror or error}", err=True)
+        sys.exit(CHECK_FAILED)

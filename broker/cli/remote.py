@@ -248,4 +248,5 @@ def _token(directory: Path | None, token_file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         where = getattr(error, "filename", token_file)
         what = getattr(error, "strerror", "it is no text")
-        raise Failure(DENIED, f"the token cannot be read: {where}: {what}", "run this as the broker's user") from None
+        hint = "run this as the broker's user, name the token with --token-file, or log in with --user"
+        raise Failure(DENIED, f"the token cannot be read: {where}: {what}", hint) from None

@@ -5,7 +5,7 @@
 2. A variable with _FILE at its end gives the path of a file that holds the value, less one newline at the end.
 3. Entries of lists (address-settings, security-settings, certificate-users, resource-limit-settings) cannot be given.
 4. What belongs to the command line is left to it, and so is what container platforms invent for a service of our name
-   (BARTLEBY_PORT, BARTLEBY_SERVICE_HOST, ...): these have no two underscores.
+   (BARTLEBY_PORT, BARTLEBY_BROKER_SERVICE_HOST, ...): these have no two underscores.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Overlay:
         word = name.removeprefix(PREFIX)
         for section in model_fields(Config):
             start = section.upper().replace("-", "_") + "_"
-            if word.startswith(start):
+            if word.startswith(start) and _could_be_in(section, word.removeprefix(start)):
                 better = f"{PREFIX}{start[:-1]}{LEVELS}{word.removeprefix(start)}"
                 fix = f"two underscores separate the levels: rename it to {better}"
                 self.problems.append(Problem(name, section, "", fix))
@@ -114,6 +114,13 @@ class Overlay:
         if key in self.origins:
             return f"{self.origins[key]} gives it already: keep one of them"
         return ""
+
+
+def _could_be_in(section: str, word: str) -> bool:
+    """Whether a variable's name could mean a setting of the section: BARTLEBY_BROKER_PORT is of Kubernetes."""
+    known = model_fields(annotation_at((section,)))
+    key = word.lower().replace("_", "-")
+    return not known or any(f"{key}-".startswith(f"{name}-") for name in known)
 
 
 def _chosen_name(word: str, raw: object) -> str:

@@ -31,6 +31,7 @@ _FIXES: Final = {
     "less_than_equal": "give {le} or less",
     "literal_error": "give {expected}",
     "missing": "this key is needed: add it",
+    "model_attributes_type": "give a table",
     "model_type": "give a table",
     "path_type": "give a path, in quotes",
     "string_too_long": "give at most {max_length} characters",
@@ -102,6 +103,8 @@ def _fix(error: ErrorDetails, path: Path) -> str:
         return str(context["error"])
     if kind == "union_tag_invalid":
         return _protocol(str(context["tag"]))
+    if kind == "tuple_type" and annotation_at((*path, 0)) is not None and is_table(annotation_at((*path, 0))):
+        return f"write [[{path[-1]}]], in two pairs of brackets, before each entry"
     if kind in _FIXES:
         return _FIXES[kind].format_map(context)
     # A kind that no model gives today: pydantic's own words are better than none.

@@ -96,7 +96,8 @@ def _read(path: Path) -> Raw:
     except tomllib.TOMLDecodeError as error:
         parts = _PLACE.fullmatch(str(error))
         where, what = (parts[2], parts[1]) if parts else ("the file", str(error))
-        found = Problem(str(path), where, "", f"{what}: correct the TOML there")
+        hint = "; a text needs quotes" if what == "Invalid value" else ""
+        found = Problem(str(path), where, "", f"{what}: correct the TOML there{hint}")
     raise ConfigError([found])
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 
 import broker
-from broker.cli.main import cli, main
+from broker.__main__ import main
+from broker.cli.main import cli
 
 ROOT: Final = Path(__file__).parents[2]
 PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -32,7 +33,7 @@ def test_distribution() -> None:
 
 
 def test_the_command_exists() -> None:
-    assert PROJECT["scripts"] == {"bartleby": "broker.cli.main:main"}
+    assert PROJECT["scripts"] == {"bartleby": "broker.__main__:main"}
     assert callable(main)
     assert {"run", "status", "queue", "journal", "config"} <= set(cli.commands)
 

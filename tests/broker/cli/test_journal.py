@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +39,16 @@ def test_a_whole_journal_is_ok(data: Path, within: str) -> None:
     assert lines[0].split()[:2] == ["segment", "status"]
     assert lines[1].split()[:2] == ["1", "ok"]
     assert lines[-1] == "ok, closed cleanly"
+
+
+def test_a_reader_that_has_read_enough(data: Path) -> None:
+    """As in `bartleby journal print DIR | head`: nothing is wrong with the journal."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = [sys.executable, "-m", "broker", "journal", "print", str(data)]
+    result = subprocess.run(run, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 def test_verify_as_json(data: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import broker
 from broker import daemon
 from broker.build import VERSION_SHOWN
 from broker.config import Config, ConfigError
@@ -31,6 +34,23 @@ def test_version(arguments: list[str]) -> None:
 def test_the_module_is_the_command() -> None:
     result = subprocess.run([sys.executable, "-m", "broker", "version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"bartleby {VERSION_SHOWN}\n"
+
+
+def test_a_full_disk_behind_the_output_is_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        run = [sys.executable, "-m", "broker", "config", "check"]
+        result = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.stderr == "bartleby: the output cannot be written: No space left on device\n"
+    assert result.returncode == 1
+
+
+def test_ctrl_c_while_the_command_is_being_read(tmp_path: Path) -> None:
+    """The first import of another package is the moment."""
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(broker.__file__).parents[1]}"}
+    run = [sys.executable, "-m", "broker", "version"]
+    result = subprocess.run(run, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_good_configuration_is_ok(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def test_what_belongs_to_others_is_left_alone() -> None:
         "BARTLEBY_PORT": "tcp://10.0.0.1:61613",
         "BARTLEBY_PORT_61613_TCP_ADDR": "10.0.0.1",
         "BARTLEBY_SERVICE_HOST": "10.0.0.1",
+        "BARTLEBY_BROKER_SERVICE_HOST": "10.0.0.1",
+        "BARTLEBY_BROKER_PORT": "tcp://10.0.0.1:61613",
         "BARTLEBYS__NAME": "x",
     }
     assert load(None, others) == load(None)

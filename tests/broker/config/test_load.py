@@ -244,8 +244,10 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
             'give "ANYCAST" or "MULTICAST"',
         ),
         ("[addresses.a]\nrouting-types = 3\n", "addresses.a.routing-types", "3", "give a list"),
+        ("[acceptors]\nstomp = 5\n", "acceptors.stomp", "5", "give a table"),
+        ("[broker]\nname = bartleby\n", "line 2, column 8", "", "correct the TOML there; a text needs quotes"),
         ("[[address-settings]]\n", "address-settings[0].match", "", "this key is needed: add it"),
-        ("[address-settings]\n", "address-settings", "", "give a list"),
+        ("[address-settings]\n", "address-settings", "", "write [[address-settings]]"),
         (
             '[[address-settings]]\nmatch = "#"\npage-full-policy = "PAGE"\n',
             'address-settings["#"].page-full-policy',

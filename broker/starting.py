@@ -1,0 +1,52 @@
+"""Why the broker does not start, for whoever reads the log: what the system said, whose it is, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from store.errors import JournalError, JournalFull, LogFull
+
+_LISTENING: Final = {
+    errno.EADDRINUSE: "another process listens there (`ss -ltnp` shows which): stop it, or choose another port with"
+    " acceptors.{name}.port or --listen {name}=HOST:PORT",
+    errno.EADDRNOTAVAIL: "this machine has no such address: give one of its own, or 0.0.0.0 for all, as"
+    " acceptors.{name}.host",
+    errno.EACCES: "ports below 1024 are for privileged processes: choose another with acceptors.{name}.port, or grant"
+    " CAP_NET_BIND_SERVICE",
+}
+
+_JOURNAL: Final = {
+    errno.EACCES: "user {user} may not do that: run the broker as the owner of {directory}, or give it to him (chown)",
+    errno.EPERM: "user {user} may not do that: run the broker as the owner of {directory}, or give it to him (chown)",
+    errno.EROFS: "name a directory that can be written, with --data or broker.data-directory",
+    errno.ENOTDIR: "name a directory, with --data or broker.data-directory",
+}
+
+_NO_ROOM: Final = "free some of the disk of {directory}, or name a directory on another with --data"
+
+
+def cannot_listen(name: str, error: OSError) -> str:
+    """Why the acceptor cannot listen."""
+    if error.filename is not None:  # the command line's key, which is made at the same time
+        return f"{error.filename}: {error.strerror}: the broker's user must be able to write it"
+    what = os.strerror(error.errno) if error.errno in _LISTENING else (error.strerror or str(error))
+    if isinstance(error, socket.gaierror):
+        advice = "the name is not known: correct acceptors.{name}.host"
+    else:
+        advice = _LISTENING.get(error.errno or 0, "correct acceptors.{name}")
+    return f"{what}: {advice.format(name=name)}"
+
+
+def cannot_open(directory: Path, error: JournalError) -> str:
+    """Why the journal in a data directory cannot be opened or begun."""
+    cause = error.__cause__
+    if isinstance(error, JournalFull | LogFull):
+        advice = _NO_ROOM
+    else:
+        advice = _JOURNAL.get(cause.errno or 0, "") if isinstance(cause, OSError) else ""
+    told = advice.format(directory=directory, user=os.geteuid())
+    return f"{error}: {told}" if told else str(error)
