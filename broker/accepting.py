@@ -61,6 +61,12 @@ class Accepting:
 
         return detecting
 
+    def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
+        """What a client's first bytes may be of there: HTTP where it is WebSocket that carries the protocol."""
+        if isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket:
+            return frozenset({"HTTP"})
+        return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
+
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
             make = self._stomp(acceptor)

@@ -324,6 +324,7 @@ class Daemon:
                     origin_max=config.limits.connections_per_origin_max,
                     context=self._guard.context(name),
                     left=self._guard.gate.left,
+                    served=accepting.served(acceptor),
                 )
                 self.listeners[name] = listener
                 opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}

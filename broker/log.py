@@ -66,6 +66,7 @@ CODES: Final[dict[str, Code]] = {
     "config.deleted": Code("warning", "What the configuration had and has no more was deleted, with its messages."),
     "connection.closed": Code("debug", "A connection ended, from whichever side."),
     "connection.dismissed": Code("warning", "An operator sent a client away."),
+    "connection.foreign": Code("info", "A client spoke another protocol than its acceptor does.", True),
     "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
     "connection.opened": Code("debug", "A peer connected."),
     "connection.refused": Code("warning", "A connection was refused: the acceptor has as many as it may have.", True),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
+from broker.sessions.strangers import FIRST_BYTES
 from broker.sessions.turn import Turn
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Connection(asyncio.Protocol):
         "_closing_since",
         "_discarded",
         "_ended",
+        "_first",
         "_flushing",
         "_listener",
         "_paused",
@@ -65,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._closing_since = 0
         self._discarded = 0
         self._ended = False  # the peer has shut its side
+        self._first: bytes | None = None  # of what it sent, for the log if that was of another protocol
         self._received_at = self._sent_at = listener.monotonic_ms()
         self._started_at = self._received_at if started_at is None else started_at
         self.peer = Peer("local")
@@ -102,6 +105,8 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None:
             return
+        if self._first is None:
+            self._first = data[:FIRST_BYTES]
         self._turn.enter()
         session.receive_data(data)
         self._turn.touch(self)
@@ -117,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._turn.enter()
         self.session.receive_eof()
         self._turn.touch(self)
-        return True
+        return not self.peer.secure  # TLS has no halves: both sides end with one
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
@@ -162,6 +167,8 @@ class Connection(asyncio.Protocol):
                 self._turn.enter()
                 session.flushed()
         if session.close_expected and not self._closing_since:
+            if not session.established and self._first:
+                self._listener.tell_foreign(self, self._first)
             self._hang_up(transport)
 
     def pause_reading(self) -> None:

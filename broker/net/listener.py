@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from broker.engine.core import Report
 from broker.net.connection import Connection
 from broker.net.tls import Handshake, SecureServer
 from broker.security.throttle import block
+from broker.sessions import strangers
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.turn import Outlet, Turn
@@ -45,6 +46,7 @@ class Listener:
         origin_max: int = -1,
         context: Callable[[], ssl.SSLContext] | None = None,
         left: Callable[[Peer], None] = lambda _: None,
+        served: Collection[str] = (),
     ) -> None:
         self.name = name
         self.turn = turn
@@ -61,6 +63,7 @@ class Listener:
         self._origins = {} if origins is None else origins  # connections by address, over all acceptors
         self._context = context
         self._left = left
+        self._served = served
         self._make_session = make_session
         self._connections_max = connections_max
         self._total = total
@@ -149,6 +152,14 @@ class Listener:
             self.report("connection.closed", acceptor=self.name, remote=connection.remote)
         if not self.connections:
             self._idle.set()
+
+    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+        """A connection ended before its client had introduced itself: perhaps he meant another acceptor."""
+        protocol = strangers.spoken(first)
+        if advice := strangers.advice(protocol, self._served):
+            self.report(
+                "connection.foreign", acceptor=self.name, remote=connection.remote, speaks=protocol, advice=advice
+            )
 
     async def idle(self) -> None:
         """Return when nobody is connected."""

@@ -63,6 +63,16 @@ def test_first_bytes_that_come_one_by_one(both: DaemonProcess) -> None:
         assert wire.recv().startswith(b"CONNECTED\n")
 
 
+def test_who_speaks_what_is_not_spoken_here_is_in_the_log(both: DaemonProcess) -> None:
+    """Also where the session says nothing: MQTT on a port for STOMP and AMQP."""
+    for first in (b"\x10\x0c\0\4MQTT\4\2\0\x3c\0\0", b"\x16\3\1\0\5hello", b"AMQP\0\0\x09\1"):
+        with Slowly(both.port) as wire:
+            wire.send(first)
+            wire.recv()
+    for speaks in ("mqtt", "TLS", '"AMQP 0-9-1"'):
+        both.await_log(f" speaks={speaks} advice=")
+
+
 @pytest.mark.parametrize(
     "first", [b"\xff" * 20_000, b"GET / HTTP/1.1\r\n\r\n", b"AMQX\x00\x01\x00\x00\n"], ids=["noise", "HTTP", "nearly"]
 )

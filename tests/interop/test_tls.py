@@ -139,6 +139,17 @@ def test_proton_comes_in_by_its_certificate(secured: Secured) -> None:
     connection.close()
 
 
+def test_goodbyes_are_no_lines_in_the_log(secured: Secured) -> None:
+    with secured.open(secured.authority.client()) as client:
+        client.sendall(CONNECT % b"login:bob\npasscode:secret\n")
+        assert client.recv(4096).startswith(b"CONNECTED")
+        client.unwrap()  # returns when the broker has answered
+    reloads = secured.broker.log.count("reload.done")
+    secured.broker.signal(signal.SIGHUP)
+    secured.broker.await_log("reload.done", times=reloads + 1)
+    assert "library.message" not in secured.broker.log
+
+
 def test_who_does_not_come_in(secured: Secured) -> None:
     authority = secured.authority
     assert b"CONNECTED" in secured.greeted(authority.client(), b"login:bob\npasscode:secret\n")
