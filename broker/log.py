@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Any, Final, Literal, NamedTuple, TextIO
-
-import structlog
+from typing import Final, Literal, NamedTuple, TextIO
 
 from broker.audit import AUDITED, AuditLog
 from broker.clock import monotonic_ms, wall_ms
@@ -191,14 +189,14 @@ def _console_value(value: str | int) -> str:
     return '"' + printable(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
-def _console(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    head = f"{event.pop('time')} {event.pop('level').upper():8} {event.pop('code')}"
-    return " ".join([head, *(f"{name}={_console_value(value)}" for name, value in event.items())])
+def _console(time: str, level: Level, code: str, fields: Mapping[str, str | int]) -> str:
+    head = f"{time} {level.upper():8} {code}"
+    return " ".join([head, *(f"{name}={_console_value(value)}" for name, value in fields.items())])
 
 
-def _json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+def _json(time: str, level: Level, code: str, fields: Mapping[str, str | int]) -> str:
     # Everything outside ASCII is escaped by `dumps`; DEL is the one control character that it leaves alone.
-    return json.dumps(event).replace("\x7f", "\\u007f")
+    return json.dumps({"time": time, "level": level, "code": code, **fields}).replace("\x7f", "\\u007f")
 
 
 class _Output:
@@ -207,17 +205,15 @@ class _Output:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def msg(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """Write one line, whole and at once."""
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
         except UnicodeEncodeError:  # a terminal that knows less than Unicode
-            self.msg(line.encode("ascii", "backslashreplace").decode())
+            self.write(line.encode("ascii", "backslashreplace").decode())
         except (OSError, ValueError):  # a full disk, a closed pipe, a closed stream
             return
-
-    debug = info = warning = error = critical = msg
 
 
 def _utc(ms: int) -> str:
@@ -259,14 +255,7 @@ class Log:
 
     def set_level(self, level: Level) -> None:
         """Write this level and what is more severe from now on."""
-        self._logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
-            self._output,
-            processors=[self._arrange, self._render],
-            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
-        ).bind()
-
-    def _arrange(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {"time": _utc(self._wall()), "level": method, "code": event.pop("event"), **event}
+        self._least = _LEVELS[level.upper()]
 
     def __call__(self, code: str, /, **fields: str | int) -> None:
         """Log an event with its table's level."""
@@ -283,7 +272,11 @@ class Log:
                 self._audit(self.audit, code, values)
             if CODES.get(code, _UNLISTED).limited and not self._admit(code):
                 return
-            getattr(self._logger, level)(code, **values)
+            self._write(level, code, values)
+
+    def _write(self, level: Level, code: str, fields: Mapping[str, str | int]) -> None:
+        if _LEVELS[level.upper()] >= self._least:
+            self._output.write(self._render(_utc(self._wall()), level, code, fields))
 
     def _audit(self, audit: AuditLog, code: str, values: Mapping[str, str | int]) -> None:
         before = audit.failed
@@ -311,7 +304,7 @@ class Log:
                 if now or window.since <= over:
                     del self._windows[code]
                     if window.suppressed:
-                        self._logger.warning("log.suppressed", of=code, lines=window.suppressed)
+                        self._write("warning", "log.suppressed", {"of": code, "lines": window.suppressed})
 
 
 class _Bridge(logging.Handler):

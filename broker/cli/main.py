@@ -1,27 +1,77 @@
-"""The command `bartleby`."""
+"""The command `bartleby`.
+
+A command's module is imported when the command is called, so that none waits for what another one needs; what `--help`
+says of it stands here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from importlib import import_module
+from typing import Final, NamedTuple
 
 import click
 
 from broker.build import VERSION_SHOWN
-from broker.cli.address import address
-from broker.cli.audit import audit
-from broker.cli.control import queue
-from broker.cli.divert import divert
 from broker.cli.failure import CHECK_FAILED
-from broker.cli.importing import import_
-from broker.cli.journal import journal
-from broker.cli.peers import connection, consumer
-from broker.cli.run import config, run
-from broker.cli.status import status
-from broker.cli.user import user
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class Place(NamedTuple):
+    """Where a command is, as MODULE:NAME, and the line that `bartleby --help` has of it."""
+
+    where: str
+    line: str
+
+
+#: The commands; a test compares the lines with what each says of itself.
+PLACES: Final = {
+    "address": Place(
+        "broker.cli.address:address",
+        "Look at the addresses of the running broker, make, delete and pause them, and send to them.",
+    ),
+    "audit": Place("broker.cli.audit:audit", "Account for every message in a journal, with Spark."),
+    "config": Place("broker.cli.run:config", "Look at a configuration."),
+    "connection": Place(
+        "broker.cli.peers:connection", "Look at the clients of the running broker, and close their connections."
+    ),
+    "consumer": Place("broker.cli.peers:consumer", "Look at the consumers of the running broker, and close them."),
+    "divert": Place("broker.cli.divert:divert", "Look at the diverts of the running broker, add and remove them."),
+    "import": Place(
+        "broker.cli.importing:import_",
+        "Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.",
+    ),
+    "journal": Place("broker.cli.journal:journal", "Read a journal, whether a broker runs on it or not."),
+    "queue": Place(
+        "broker.cli.control:queue", "Look at the queues of the running broker, move their messages, and purge them."
+    ),
+    "run": Place(
+        "broker.cli.run:run", "Run the broker in the foreground until it is told to stop (SIGTERM, or Ctrl-C)."
+    ),
+    "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),
+    "user": Place("broker.cli.user:user", "Look at the users of the broker and change them."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are called (click's documentation, Lazily Loading Subcommands)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *PLACES})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in PLACES:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = PLACES[cmd_name].where.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        lines = {name: click.Command(name, help=place.line) for name, place in PLACES.items()}
+        click.Group(commands={**self.commands, **lines}).format_commands(ctx, formatter)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION_SHOWN, prog_name="bartleby", message="%(prog)s %(version)s")
 def cli() -> None:
     """A message broker that can account for every message it ever accepted.
@@ -35,10 +85,6 @@ def cli() -> None:
 def version() -> None:
     """Print the version."""
     click.echo(f"bartleby {VERSION_SHOWN}")
-
-
-for _command in (run, config, status, queue, address, divert, connection, consumer, journal, audit, import_, user):
-    cli.add_command(_command)
 
 
 def main() -> None:

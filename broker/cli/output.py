@@ -13,9 +13,6 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from broker.log import printable
 
@@ -41,12 +38,18 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Rows under headings; the columns named in `right` hold numbers."""
+    # Imported here, since most of what commands print is no table.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    _console().print(table)
+    width = None if sys.stdout.isatty() else WIDE
+    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -92,8 +95,3 @@ def duration_shown(ms: int) -> str:
     while len(parts) > 1 and not parts[0][0]:
         del parts[0]
     return " ".join(f"{n}{unit}" for n, unit in parts[:2])
-
-
-def _console() -> Console:
-    terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, width=None if terminal else WIDE, highlight=False, markup=False, emoji=False)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from broker.cli.failure import USAGE, Failure
-from broker.config import Config, ConfigError, load
+
+if TYPE_CHECKING:  # its models take a while to make, and commands that are told where the broker is need none
+    from broker.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -29,11 +31,15 @@ def broker_options(command: Command) -> Command:
 
 def read_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
     """The configuration.  Raises ConfigError."""
+    from broker.config import load
+
     return load(config, os.environ, data=data, listen=listen)
 
 
 def load_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
     """The configuration; problems end the command, all of them told at once."""
+    from broker.config import ConfigError
+
     try:
         return read_config(config, data, listen)
     except ConfigError as error:

@@ -6,10 +6,14 @@ than `load(None)` does; what is unset, and what is an example, is commented out.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -86,6 +90,17 @@ def _first_line(model: type[Section]) -> str:
     return (model.__doc__ or "").strip().split("\n")[0]
 
 
+def why(model: type[Section], name: str) -> str:
+    """The docstring of a field, which stands below it in the source."""
+    owner = next(each for each in model.__mro__ if name in each.__annotations__)
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, below in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == name:
+            return inspect.cleandoc(ast.literal_eval(ast.unparse(below)))
+    raise AssertionError(f"{owner.__name__} has no field {name}")
+
+
 def _settings(model: type[Section]) -> Iterator[tuple[str, FieldInfo]]:
     """The fields that are values, the protocol of an acceptor first."""
     fields = [(n, f) for n, f in model.model_fields.items() if not _is_table(f.annotation)]
@@ -147,7 +162,8 @@ def _table(table: _Table) -> str:
         active = table.active and value is not None
         if value is None:
             value = _UNSET[name]
-        lines += [f"# {field.description}", f"{'' if active else '#'}{kebab(name)} = {_written(value, field)}"]
+        lines.append(f"# {why(type(table.section), name)}")
+        lines.append(f"{'' if active else '#'}{kebab(name)} = {_written(value, field)}")
     return "\n".join(lines) + "\n"
 
 
@@ -204,7 +220,7 @@ _UNITS: Final = {"duration": units.DURATION_UNITS, "size": units.SIZE_UNITS}
 
 
 def _row(model: type[Section], name: str, field: FieldInfo) -> str:
-    cells = (f"`{kebab(name)}`", _kind(field), _default(model, name, field), field.description or "")
+    cells = (f"`{kebab(name)}`", _kind(field), _default(model, name, field), why(model, name))
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 

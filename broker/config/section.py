@@ -11,13 +11,12 @@ def kebab(name: str) -> str:
 
 
 class Section(BaseModel):
-    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too."""
+    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too (`reference`)."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         strict=True,
         alias_generator=kebab,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import jwt
-
 from broker.security.users_file import check_user_name
 
 #: Bytes of a token: what directories put into one with a hundred groups, and half of what a login may send.
@@ -119,6 +117,8 @@ def _key(entry: Mapping[str, Any]) -> _Key | None:
     algorithms = fitting if said is None else tuple(each for each in fitting if each == said)
     if not algorithms or entry.get("use", "sig") != "sig" or "d" in entry:
         return None
+    import jwt  # here, since it brings much that a broker without tokens can do without
+
     try:
         key = jwt.PyJWK(dict(entry), algorithms[0]).key
     except (jwt.PyJWTError, ValueError, TypeError):
@@ -168,6 +168,8 @@ class Tokens:
         keys = self._keys()
         if keys is None:
             raise UnknownKey("there is no key set yet")
+        import jwt  # as above
+
         try:
             header = jwt.get_unverified_header(token)
             algorithm = header.get("alg")

@@ -16,10 +16,11 @@ A field that is missing at the end of the list, or null, has its default; one th
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, get_args, get_origin
 
 from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
 from protocols.amqp.encode import ENCODERS, NULL, add_type, encode, encode_list
@@ -79,7 +80,7 @@ def composite(name: str, code: int, *provides: str) -> Callable[[Class], Class]:
     """Enter a class into the table."""
 
     def enter(cls: Class) -> Class:
-        hints = get_type_hints(cls, include_extras=True)
+        hints = inspect.get_annotations(cls, eval_str=True)
         fields = tuple(_field(field, hints[field.name]) for field in dataclasses.fields(cast(Any, cls)))
         cls.NAME = name
         cls.CODE = code

@@ -217,7 +217,8 @@ def test_a_log_that_cannot_be_written_stops_nobody() -> None:
 
 def test_a_terminal_without_unicode_gets_escapes() -> None:
     raw = io.BytesIO()
-    Log("info", "console", io.TextIOWrapper(raw, "ascii"), wall=lambda: NOW)("queue.purged", queue="ü")
+    terminal = io.TextIOWrapper(raw, "ascii")
+    Log("info", "console", terminal, wall=lambda: NOW)("queue.purged", queue="ü")
     assert raw.getvalue().endswith(b"queue=\\xfc\n")
 
 

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 
 import broker
@@ -35,7 +36,7 @@ def test_distribution() -> None:
 def test_the_command_exists() -> None:
     assert PROJECT["scripts"] == {"bartleby": "broker.__main__:main"}
     assert callable(main)
-    assert {"run", "status", "queue", "journal", "config"} <= set(cli.commands)
+    assert {"run", "status", "queue", "journal", "config"} <= set(cli.list_commands(click.Context(cli)))
 
 
 def test_every_package_is_in_the_wheel() -> None:

@@ -12,7 +12,6 @@ from typing import Final
 
 from broker.engine.filter.compile import Compiler, Judge, Properties
 from broker.engine.filter.errors import EvaluationError
-from broker.engine.filter.grammar import parse
 from broker.engine.filter.limits import CACHE_FILTERS_MAX, FilterLimits
 
 BROKER_NAMES: Final = frozenset(
@@ -80,6 +79,9 @@ def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter 
 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
 def _compiled(text: str, limits: FilterLimits) -> Filter:
+    # Imported here: the parser and its grammar are much for a broker without filters.
+    from broker.engine.filter.grammar import parse
+
     start, options = _prefixes(text)
     parsed = parse(text, start, hyphenated=options[_HYPHENATED], limits=limits)
     compiler = Compiler(convert=options[_CONVERT])

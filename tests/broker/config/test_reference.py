@@ -27,6 +27,7 @@ from broker.config import (
 )
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
+from broker.config.reference import why
 from broker.config.section import Section, kebab
 from broker.config.security import JwtSection, ResourceLimit
 from tests.support.reference import DOCUMENT, FILE, expected
@@ -103,13 +104,13 @@ def test_every_setting_has_one_line_why_above_it() -> None:
     lines = FILE.read_text().splitlines()
     explained = {line.split(" = ")[0].lstrip("#") for above, line in pairwise(lines) if above.startswith("# ")}
     for model in TABLES.values():
-        for name, field in model.model_fields.items():
+        for name in model.model_fields:
             if name in _INNER:
                 continue
             assert kebab(name) in explained
-            assert field.description
-            assert "\n" not in field.description
-            assert field.description.endswith(".")
+            said = why(model, name)
+            assert "\n" not in said
+            assert said.endswith(".")
 
 
 def test_the_file_has_no_line_too_long() -> None:
