@@ -16,7 +16,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +116,11 @@ class Daemon:
     def turn(self) -> Turn:
         """The tick."""
         return self.parts.turn
+
+    @property
+    def events(self) -> Mapping[str, int]:
+        """How often each code of the log was reported."""
+        return self._log.counts
 
     @property
     def counters(self) -> Counters:

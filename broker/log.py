@@ -247,6 +247,8 @@ class Log:
         self._wall = wall
         self._monotonic = monotonic
         self._windows: dict[str, _Window] = {}
+        #: How often each code was reported, whether a line of it was written or not.
+        self.counts = dict.fromkeys(CODES, 0)
         self.audit: AuditLog | None = None
         self._lock = RLock()  # the journal's writer reports from its own thread
         self._output = _Output(stream)
@@ -268,6 +270,7 @@ class Log:
         values = {name: cut(value, chars_max) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
             self.tell_suppressed()
+            self.counts[code] = self.counts.get(code, 0) + 1
             if self.audit is not None and code in AUDITED:
                 self._audit(self.audit, code, values)
             if CODES.get(code, _UNLISTED).limited and not self._admit(code):

@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.owner import left_to_owner
 from broker.cli.settings import broker_options, load_config
 from broker.log import printable
 
@@ -25,8 +26,9 @@ def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
     # Imported here: the other commands do without the engine, and start faster.
     from broker.offline.parts import Unusable, stopped
 
+    found = load_config(config, data)
     try:
-        with stopped(load_config(config, data), _report) as broker:
+        with left_to_owner(Path(found.broker.data_directory)), stopped(found, _report) as broker:
             yield broker
     except Unusable as unusable:
         raise Failure(CHECK_FAILED, str(unusable)) from None

@@ -9,6 +9,7 @@ import click
 
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
 from broker.cli.output import print_table, shown
+from broker.cli.owner import left_to_owner
 from broker.clock import wall_ms
 from store import repair as repairing
 from store.errors import Corrupt, DirectoryLocked
@@ -51,7 +52,8 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
             raise Failure(USAGE, f"{target}: it exists; name another directory with --backup")
         if not yes:
             click.confirm(f"Copy what is replaced to {target} and repair {journal}?", abort=True)
-        repairing.apply(files, str(journal), plan, str(target))
+        with left_to_owner(journal):
+            repairing.apply(files, str(journal), plan, str(target))
     except (repairing.CannotRepair, Corrupt) as wrong:
         raise Failure(CHECK_FAILED, str(wrong)) from None
     except OSError as error:

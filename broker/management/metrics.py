@@ -73,6 +73,7 @@ class BrokerCollector(Collector):
         yield from self._messages()
         yield from self._queues()
         yield from self._journal()
+        yield from self._events()
         yield from self._build()
 
     def _connections(self) -> Iterator[Metric]:
@@ -166,6 +167,14 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "broker_disk_full", "1 while max-disk-usage or min-disk-free stop producers.", value=full
         )
+
+    def _events(self) -> Iterator[Metric]:
+        events = CounterMetricFamily(
+            "broker_events", "Events of the log, whether a line was written or not.", labels=["code"]
+        )
+        for code, count in self._broker.events.items():
+            events.add_metric([code], count)
+        yield events
 
     def _build(self) -> Iterator[Metric]:
         info = GaugeMetricFamily("broker_build_info", "Always 1.", labels=["version", "name"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +57,10 @@ class Broker(Protocol):
 
     def acceptors(self) -> Sequence[AcceptorState]:
         """All acceptors that are open."""
+
+    @property
+    def events(self) -> Mapping[str, int]:
+        """How often each code of the log was reported since the start."""
 
     @property
     def counters(self) -> Counters:

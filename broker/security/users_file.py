@@ -130,7 +130,11 @@ def _user(name: str, table: object) -> StoredUser:
 
 
 def write_users(path: Path, users: Users) -> None:
-    """Replace the file, for its owner only; on disk when it returns.  Raises OSError."""
+    """Replace the file, for its owner only; on disk when it returns.  Raises OSError.
+
+    What root writes belongs to whom the file belonged to, or the directory: that broker could not read it otherwise.
+    """
+    owner = (path if path.exists() else path.parent).stat()
     text = "# The users of the broker: change them with `bartleby user`.\n" + "".join(
         _table(name, users[name]) for name in sorted(users)
     )
@@ -138,6 +142,8 @@ def write_users(path: Path, users: Users) -> None:
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        if os.geteuid() == 0:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
         file.write(text.encode())
         file.flush()
         os.fsync(descriptor)

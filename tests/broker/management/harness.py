@@ -66,6 +66,7 @@ class TestBroker:
         log = FileLog(OsFiles(), str(directory / "journal"), LogSettings(segment_bytes=1 << 20), now=self.clock)
         log.open()
         self.counters: Counters = log.counters
+        self.events = {"login.refused": 3}
         self.writer = InlineWriter(log, self._announce, self._failed)
         journal = Journal(log, self.writer, now=self.clock, new_broker_id=lambda: UUID(int=1).bytes)
         journal.recover()

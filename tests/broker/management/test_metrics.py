@@ -63,6 +63,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
             "broker_addresses",
             "broker_disk_free_bytes",
             "broker_disk_full",
+            "broker_events_total",
             "broker_journal_fsync_seconds_count",
             "broker_journal_fsync_seconds_sum",
             "broker_journal_slow_fsyncs_total",
@@ -113,6 +114,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
         assert value(samples, "broker_build_info", version="1.2.3", name="test") == 1
         assert value(samples, "broker_journal_bytes_total") == broker.counters.bytes
         assert value(samples, "broker_journal_full") == 0
+        assert value(samples, "broker_events_total", code="login.refused") == 3
         assert value(samples, "broker_ready") == 1
 
     serve(tmp_path, check)
