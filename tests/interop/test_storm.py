@@ -13,7 +13,7 @@ from tests.support.storm import rage
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # its audit starts a Spark of its own, maybe beside the one of other tests
+@pytest.mark.timeout(900)  # its audit starts a Spark of its own, maybe beside the one of other tests
 def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     seed = randbits(32)
     print(f"python -m tests.storm --kills 200 --seed {seed}")  # shown when it fails

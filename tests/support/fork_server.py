@@ -9,7 +9,7 @@ forked is a broker process like any other: it has run nothing yet, and `bartleby
 
 request     one message on a Unix socket: arguments, environment and directory in JSON, with three descriptors: what
             shall be the broker's standard output and standard error, and where the keeper writes
-keeper      waits for the broker, as only a parent can, and tells how it ended
+keeper      waits for the broker, as only a parent can, and tells how it ended; each number in as many bytes
 
 The server ends with its socket's other end, so with the process that started it.
 """
@@ -34,6 +34,9 @@ from typing import Final
 #: Bytes of a request: an environment is a tenth of it.
 REQUEST_BYTES_MAX: Final = 131_072
 
+#: Bytes of a number that the keeper writes: two may be in the pipe before the first is read.
+NUMBER_BYTES: Final = 8
+
 
 class Forked:
     """A process of the server's, as far as tests need one."""
@@ -50,7 +53,7 @@ class Forked:
         if self._status is None:
             if not select.select([self._end], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(["bartleby"], timeout)
-            self._status = int(os.read(self._end, 100))
+            self._status = _read(self._end)
             os.close(self._end)
         return self._status
 
@@ -68,9 +71,17 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], directory: P
     socket.send_fds(_server(), [request], [its_output, its_errors, its_end])
     for descriptor in (its_output, its_errors, its_end):
         os.close(descriptor)
-    told = os.read(end, 100)
-    assert told, "the fork server is gone: what it said is above"
-    return Forked(int(told), end, output, errors)
+    return Forked(_read(end), end, output, errors)
+
+
+def _read(end: int) -> int:
+    told = os.read(end, NUMBER_BYTES)
+    assert told, "the fork server or a keeper is gone: what it said is above"
+    return int.from_bytes(told, "little", signed=True)
+
+
+def _write(end: int, number: int) -> None:
+    os.write(end, number.to_bytes(NUMBER_BYTES, "little", signed=True))
 
 
 @cache
@@ -124,9 +135,9 @@ def _keep(request: bytes, descriptors: list[int]) -> list[str]:
     os.close(output)
     os.close(errors)
     os.closerange(0, 3)  # a reader of the tests' own output sees its end
-    os.write(end, b"%d\n" % pid)
+    _write(end, pid)
     _, status = os.waitpid(pid, 0)
-    os.write(end, b"%d\n" % os.waitstatus_to_exitcode(status))
+    _write(end, os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 
