@@ -70,38 +70,13 @@ class Accepting:
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
             make = self._stomp(acceptor)
-            return self._stomp_over_websocket(make) if acceptor.websocket else make
+            return _stomp_over_websocket(make) if acceptor.websocket else make
         if isinstance(acceptor, MqttAcceptor):
             make = self._mqtt(acceptor)
-            return self._over_websocket(make, "mqtt", self._packet_bytes_max(acceptor)) if acceptor.websocket else make
+            return _over_websocket(make, "mqtt") if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
         make = self._amqp(acceptor)
-        most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max + acceptor.max_frame_size
-        return self._over_websocket(make, "amqp", most) if acceptor.websocket else make
-
-    def _over_websocket(self, make: MakeSession, subprotocol: str, most: int) -> MakeSession:
-        """`most`: bytes of one message."""
-
-        def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return WebSocketSession(
-                {subprotocol: _bound(make, outlet, number, peer)},
-                message_bytes_max=most,
-                stranger_bytes_max=self._config.limits.connect_bytes_max,
-            )
-
-        return wrapped
-
-    def _stomp_over_websocket(self, make: MakeSession) -> MakeSession:
-        most = self._config.limits.body_bytes_max + self._config.limits.header_bytes_max
-
-        def wrapped(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return StompWebSocketSession(
-                _bound(make, outlet, number, peer),
-                message_bytes_max=most,
-                stranger_bytes_max=self._config.limits.connect_bytes_max,
-            )
-
-        return wrapped
+        return _over_websocket(make, "amqp") if acceptor.websocket else make
 
     def _connection_id(self, number: int) -> str:
         return f"{self._turn.engine.core.random.getrandbits(32):08x}-{number}"
@@ -232,3 +207,11 @@ def _expiry(ms: int) -> int:
 
 def _bound(make: MakeSession, outlet: Outlet, number: int, peer: Peer) -> Callable[[], Session]:
     return lambda: make(outlet, number, peer)
+
+
+def _over_websocket(make: MakeSession, subprotocol: str) -> MakeSession:
+    return lambda *place: WebSocketSession({subprotocol: _bound(make, *place)})
+
+
+def _stomp_over_websocket(make: MakeSession) -> MakeSession:
+    return lambda *place: StompWebSocketSession(_bound(make, *place))

@@ -23,9 +23,8 @@ class StompWebSocketSession(WebSocketSession):
     takes_text = True
     bare = True
 
-    def __init__(self, make: Callable[[], Session], *, message_bytes_max: int, stranger_bytes_max: int) -> None:
-        offered = dict.fromkeys(SUBPROTOCOLS, make)
-        super().__init__(offered, message_bytes_max=message_bytes_max, stranger_bytes_max=stranger_bytes_max)
+    def __init__(self, make: Callable[[], Session]) -> None:
+        super().__init__(dict.fromkeys(SUBPROTOCOLS, make))
         self._open = False  # a message has begun whose last part has not been sent
 
     def _send_from(self, inner: Session) -> None:

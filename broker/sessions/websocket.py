@@ -2,8 +2,8 @@
 
 The peer's handshake decides which session there will be; until then only the bytes of one request are kept.  How the
 bytes are cut into messages means nothing in AMQP and MQTT, whose messages are binary (AMQP 1.0 WebSocket binding, 2.4;
-MQTT 5.0, 6).  `stomp_websocket` has the
-rules of STOMP.
+MQTT 5.0, 6).  `stomp_websocket` has the rules of STOMP.  Messages have no limit of their own: `websocket_pieces` hands
+on what comes of them, and the inner session knows how much of it may be kept.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from broker.sessions.session import Session
+from broker.sessions.websocket_pieces import Pieces
 from broker.sessions.wrapping import WrappingSession
 
 MakeSession = Callable[[], Session]
 
 #: Bytes of the request that opens a WebSocket: browsers send one or two KiB, with cookies some more.
 REQUEST_BYTES_MAX: Final = 10 << 10
-
-#: Bytes of a message until its sender has logged in, beyond those of the first frame: for what a client sends with it.
-STRANGER_BYTES_MORE: Final = 2 << 10
 
 _END_OF_REQUEST: Final = b"\r\n\r\n"
 
@@ -37,24 +35,23 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 class WebSocketSession(WrappingSession):
     """A session that answers the handshake and then carries another.
 
-    `offered` gives what to make for each subprotocol, best first.  `message_bytes_max` bounds one message,
-    `stranger_bytes_max` one of somebody who has not logged in: the library keeps a frame until it is whole.
+    `offered` gives what to make for each subprotocol, best first.
     """
 
     takes_text = False  # whether text messages are bytes too
     bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
 
-    def __init__(self, offered: Mapping[str, MakeSession], *, message_bytes_max: int, stranger_bytes_max: int) -> None:
+    def __init__(self, offered: Mapping[str, MakeSession]) -> None:
         super().__init__()
         self._offered = offered
         self._ws = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in offered],
             select_subprotocol=_one_or_none if self.bare else None,
-            max_size=min(message_bytes_max, stranger_bytes_max + STRANGER_BYTES_MORE),
+            max_size=None,
             logger=_SILENT,
         )
-        self._message_bytes_max = message_bytes_max
         self._request = b""  # until it is whole: parsed, it takes twice as much
+        self._pieces = Pieces()
 
     def receive_data(self, data: bytes) -> None:
         """Bytes from the peer: a request, then messages."""
@@ -69,10 +66,13 @@ class WebSocketSession(WrappingSession):
                 self._request = b""
             if end < 0 or self.ended:
                 return
-        elif self.inner.established:
-            self._ws.max_message_size = self._message_bytes_max
-        self._ws.receive_data(data)
-        self._process()
+            end += len(_END_OF_REQUEST)
+            self._ws.receive_data(data[:end])
+            self._process()
+            data = data[end:]
+        if data and not self.ended:
+            self._ws.receive_data(self._pieces.cut(data))
+            self._process()
 
     def receive_eof(self) -> None:
         """The peer will send no more: without a goodbye of the WebSocket nothing more can be said to it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from bench.large import peak_bytes
 from tests.interop.test_mqtt_paho import VERSIONS
 from tests.interop.test_mqtt_paho import connected as paho
 from tests.support.daemon import DaemonProcess, running
@@ -92,6 +94,20 @@ def test_packets_are_not_aligned_with_frames(web: DaemonProcess, chunk: int) -> 
         for qos, body in ((0, bodies[0]), (1, bodies[1]), (2, bodies[0])):
             client.publish("web/a", body, qos)
         assert client.payloads() == [bodies[0], bodies[1], bodies[0]]
+        client.disconnect()
+
+
+def test_a_large_packet_in_one_frame_takes_little_memory(web: DaemonProcess) -> None:
+    """A payload that goes to a file does so while its frame comes in."""
+    payload = Random(1).randbytes(9 << 20)
+    with opened(web, "mqtt") as connection:
+        client = MqttClient()
+        client.over(WebSocketCarrier(connection, client, 16 << 20)).connect(greeting("large"))
+        client.subscribe("large", qos=1)
+        before = peak_bytes(web.pid)
+        client.publish("large", payload, 1)
+        assert client.payloads() == [payload]
+        assert peak_bytes(web.pid) - before < len(payload) // 2
         client.disconnect()
 
 

@@ -127,7 +127,7 @@ def test_cve_2019_0222_a_length_takes_no_memory_before_its_bytes_are_there(
 
 def test_cve_2026_27571_compression_is_never_agreed_to() -> None:
     """NATS inflated what somebody unknown had sent."""
-    session = WebSocketSession({"mqtt": Inner}, message_bytes_max=1 << 20, stranger_bytes_max=8 << 10)
+    session = WebSocketSession({"mqtt": Inner})
     client = ClientProtocol(
         parse_uri("ws://h/"),
         subprotocols=["mqtt"],  # type: ignore[list-item]
