@@ -97,6 +97,11 @@ CODES: Final[dict[str, Code]] = {
     "login.expired": Code("info", "A connection was cut because its token has expired.", True),
     "login.refused": Code("warning", "Somebody may not come in; the reason is told here, never to him.", True),
     "login.revoked": Code("warning", "A connection was cut because its user is gone."),
+    "login.too_large": Code(
+        "warning",
+        "What a client sent to log in is more than connect-bytes-max: long tokens and wills need a larger one.",
+        True,
+    ),
     "login.too_many": Code("warning", "A login was refused: the user has as many connections as he may have.", True),
     "management.called": Code("info", "An operator changed something, or tried to, by a management call.", True),
     "management.denied": Code("warning", "A management call came without the token or a right login.", True),

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from broker.security.users_file import check_user_name
 
-#: Bytes of a token: what directories put into one with a hundred groups, and half of what a login may send.
-TOKEN_BYTES_MAX: Final = 8 << 10
+#: Bytes of a token: what a password of MQTT may have.  What somebody unknown may send is bounded before, by
+#: limits.connect-bytes-max.
+TOKEN_BYTES_MAX: Final = 64 << 10
 
 #: Bytes of a key set, and its keys: issuers have a handful, new and old.
 KEYS_BYTES_MAX: Final = 256 << 10

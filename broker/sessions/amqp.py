@@ -22,7 +22,7 @@ from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_format import AMQP_FORMAT
 from broker.sessions.amqp_incoming import Gathered, IncomingLink, rejects
 from broker.sessions.amqp_large import Pulling
-from broker.sessions.amqp_login import Login
+from broker.sessions.amqp_login import Login, report_error
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, Transactions, coordinate
@@ -357,9 +357,8 @@ class AmqpSession:
         link.send_detach(error=error)
 
     def _report(self, error: AmqpError) -> None:
-        self.engine.core.report(
-            "amqp.error", connection=self._id, remote=self.remote, condition=error.condition, detail=error.description
-        )
+        first = not self.established
+        report_error(self.engine.core.report, error, connection=self._id, remote=self.remote, first=first)
 
     def _drop(self, link: Link, *, closed: bool) -> None:
         """A link is gone."""

@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.access import Identity
+from broker.engine.core import Report
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
 from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslOutcome, SaslResponse
+
+
+def report_error(report: Report, error: AmqpError, *, connection: str, remote: str, first: bool) -> None:
+    """What the log says about an error; `first`: of somebody whose OPEN is not answered."""
+    report(
+        "login.too_large" if first and isinstance(error, FrameTooLarge) else "amqp.error",
+        connection=connection,
+        remote=remote,
+        condition=error.condition,
+        detail=error.description,
+    )
 
 
 class Login:

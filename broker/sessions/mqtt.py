@@ -245,8 +245,9 @@ class MqttSession:
 
     def _fail(self, failure: MqttError) -> None:
         """Say what was wrong, where there is a packet for it, and close."""
+        first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
         self._engine.core.report(
-            "mqtt.error",
+            "login.too_large" if first else "mqtt.error",
             connection=self._id,
             remote=self._remote,
             client=self._session.client_id if self._session is not None else "",

@@ -25,7 +25,7 @@ from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import Reading
 from broker.sessions.stomp_acknowledge import Acknowledging
 from broker.sessions.stomp_browse import Browser, Browsers
-from broker.sessions.stomp_connect import Introduction, login_refused
+from broker.sessions.stomp_connect import Introduction, login_refused, report_error
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
 from broker.sessions.stomp_headers import (
@@ -286,9 +286,7 @@ class StompSession:
         """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
         if self._codec.close_expected and self._codec.error is None:
             return
-        self._engine.core.report(
-            "stomp.error", connection=self._id, remote=self._remote, message=failure.message, detail=failure.detail
-        )
+        report_error(self._engine.core.report, failure, connection=self._id, remote=self._remote)
         self._codec.send_error(failure)
         self._turn.touch(self._outlet)
         self._end(redelivery.DISCONNECTED)

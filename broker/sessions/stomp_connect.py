@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.access import Identity
+from broker.engine.core import Report
 from broker.sessions.login import Gate, Peer
 from broker.sessions.stomp_headers import Options, heartbeat
 from protocols.stomp.connection import StompConnection, negotiate
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import FirstTooLarge, StompError
 from protocols.stomp.frames import Frame
 
 
@@ -59,6 +60,17 @@ class Introduction:
             answer.append((b"response-id", headers[b"request-id"]))
         self._codec.send_connected(negotiate(headers.get(b"accept-version")), answer)
         return send_interval, receive_timeout
+
+
+def report_error(report: Report, failure: StompError, *, connection: str, remote: str) -> None:
+    """What the log says about an error that ends a connection."""
+    report(
+        "login.too_large" if isinstance(failure, FirstTooLarge) else "stomp.error",
+        connection=connection,
+        remote=remote,
+        message=failure.message,
+        detail=failure.detail,
+    )
 
 
 def login_refused() -> StompError:

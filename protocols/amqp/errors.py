@@ -77,6 +77,10 @@ class AmqpError(Exception):
         self.info = info
 
 
+class FrameTooLarge(AmqpError):
+    """A frame has more bytes than frames may have."""
+
+
 class DecodeError(AmqpError):
     """Bytes that are no AMQP value, or not the one that is asked for: `offset` is where, in what was handed over."""
 

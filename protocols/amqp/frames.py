@@ -15,7 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from protocols.amqp.errors import FRAMING_ERROR, connection_error
+from protocols.amqp.errors import FRAMING_ERROR, FrameTooLarge, connection_error
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
@@ -47,7 +47,7 @@ def check_header(size: int, doff: int, kind: int, wanted: int, bytes_max: int) -
     if size < FRAME_HEADER_BYTES:
         raise connection_error(FRAMING_ERROR, f"A frame has at least {FRAME_HEADER_BYTES} bytes, not {size}.")
     if size > bytes_max:
-        raise connection_error(FRAMING_ERROR, f"A frame may have {bytes_max} bytes here, this one has {size}.")
+        raise FrameTooLarge(FRAMING_ERROR, f"A frame may have {bytes_max} bytes here, this one has {size}.")
     if doff < DOFF_MIN or 4 * doff > size:
         raise connection_error(FRAMING_ERROR, f"The data offset of a frame of {size} bytes cannot be {doff}.")
     if kind != wanted:

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from protocols.mqtt.codes import V5, VERSIONS, PacketType, ReasonCode, Role
-from protocols.mqtt.decode import connect_version, decode
+from protocols.mqtt.codes import V5, VERSIONS, PacketType, Role
+from protocols.mqtt.decode import connect_version, decode, early_version
 from protocols.mqtt.encode import ACK_BYTES, PublishHead, PublishHeads, encode, encode_ack, encode_acks, may_send
-from protocols.mqtt.errors import MqttError, malformed, violation
+from protocols.mqtt.errors import MqttError, malformed, too_large, violation
 from protocols.mqtt.fields import VARINT_BYTES_MAX, VARINT_MAX
 from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet, Part
 from protocols.mqtt.properties import (
@@ -220,11 +220,15 @@ class MqttConnection:
             if byte < 0x80:
                 break
         else:
-            raise self._silent(malformed("the length of a packet takes more than four bytes", "MQTT-1.5.5-1"))
+            sentence = "the length of a packet takes more than four bytes"
+            raise malformed(sentence, "MQTT-1.5.5-1", silent=not self.version)
         stop = body + length
         if stop - at > self._packet_bytes_max:
-            sentence = f"a packet of {stop - at} bytes, at most {self._packet_bytes_max} may be"
-            raise self._silent(MqttError(ReasonCode.PACKET_TOO_LARGE, sentence, "MQTT-3.2.2-15"))
+            if not self.version:  # who is told has to show that he speaks MQTT, and which
+                self.version, self._wanted = early_version(data, body), 1
+            if self.version:
+                raise too_large(stop - at, self._packet_bytes_max, stranger=self._view.stranger)
+            return None
         if stop > end and not (length > self._limits.whole_bytes_max and data[at] >> 4 == _PUBLISH):
             self._wanted = stop - end
             return None
@@ -259,11 +263,6 @@ class MqttConnection:
         self._at = stop
         self._held = not self._left
         return False
-
-    def _silent(self, error: MqttError) -> MqttError:
-        """Nothing is answered to a peer that has not shown yet that it speaks MQTT."""
-        error.silent = not self.version
-        return error
 
     def _hear(self, packet: Packet) -> None:
         """What a packet of the peer changes.  Raises MqttError if it may not come now."""
@@ -477,8 +476,7 @@ class MqttConnection:
         if self._streams:
             self.abandon()  # in the middle of a packet nothing can be said
             return
-        serving = self._role is Role.SERVER
-        if serving and self.version and self._state is State.OPENED:
+        if self._role is Role.SERVER and self.version and self._state is State.OPENED:
             self._enter(State.ANSWERING)  # a CONNECT came, however wrong
         explained = Properties([(REASON_STRING, error.sentence)]) if self.version == V5 else Properties()
         if self._view.stranger:

@@ -68,6 +68,14 @@ def connect_version(data: bytes, at: int, end: int) -> tuple[int, MqttError | No
     return V5 if V5 < level < 0x80 else V311, MqttError(unsupported, sentence, "MQTT-3.1.2-2")
 
 
+def early_version(data: bytes, at: int) -> int:
+    """The version in which to answer a CONNECT of which these fields have come; 0: too few.  Raises MqttError."""
+    return connect_version(data, at, len(data))[0] if len(data) - at >= _VERSION_BYTES_MAX else 0
+
+
+#: Bytes of a CONNECT that tell its version: a name of six letters behind its length, and a level.
+_VERSION_BYTES_MAX: Final = 9
+
 #: Statements about the flags of a packet, where it has one of its own.
 _FLAG_RULES: Final = {
     PacketType.PUBREL: "MQTT-3.6.1-1",

@@ -55,9 +55,16 @@ class MqttError(Exception):
         return MqttError(self.reason, f"{where}: {self.sentence}", self.rule, silent=self.silent)
 
 
-def malformed(sentence: str, rule: str = "") -> MqttError:
+def malformed(sentence: str, rule: str = "", *, silent: bool = False) -> MqttError:
     """The bytes cannot be read by the specification (1.2, Malformed Packet)."""
-    return MqttError(ReasonCode.MALFORMED_PACKET, sentence, rule)
+    return MqttError(ReasonCode.MALFORMED_PACKET, sentence, rule, silent=silent)
+
+
+def too_large(nbytes: int, most: int, *, stranger: bool) -> MqttError:
+    """A packet of so many bytes, which a `stranger` or anybody may not send."""
+    before = " before the login" if stranger else ""
+    sentence = f"a packet of {nbytes} bytes, at most {most} may be{before}"
+    return MqttError(ReasonCode.PACKET_TOO_LARGE, sentence, "MQTT-3.2.2-15")
 
 
 def violation(sentence: str, rule: str = "") -> MqttError:

@@ -27,7 +27,7 @@ from typing import Final, cast
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, Source, encode
 from protocols.stomp.headers import escape
-from protocols.stomp.heads import Headers, HeadReader, headers_too_large
+from protocols.stomp.heads import Headers, HeadReader, first_too_large, headers_too_large
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import BODIES, TRANSITIONS, State
 
@@ -85,7 +85,7 @@ class StompConnection:
         self._state = state
         self._transitions = TRANSITIONS[state]
         reader = HeadReader(self._limits, self.version, state)
-        self._read_head = reader.read
+        self._read_head = reader.read_first if state is State.CONNECTING else reader.read
         self._first_of_run = _A if reader.acks_in_runs else -1  # the byte with which a run of ACKs may begin
         self._bodies = BODIES[self.version]
 
@@ -260,7 +260,7 @@ class StompConnection:
     def _change(self, state: State, at: int, next_at: int) -> None:
         """A frame from `at` to `next_at` leads to another state."""
         if self._state is State.CONNECTING and next_at - at > self._limits.connect_bytes_max:
-            raise self._first_too_large()
+            raise first_too_large(self._limits)
         self._at = next_at
         self._enter(state)
 
@@ -285,13 +285,9 @@ class StompConnection:
         if self._state is State.CONNECTING:
             left = self._limits.connect_bytes_max - (len(self._buffer) - at)
             if left <= 0:
-                raise self._first_too_large()
+                raise first_too_large(self._limits)
             wanted = min(wanted, left)
         self._wait(wanted, marks)
-
-    def _first_too_large(self) -> StompError:
-        most = self._limits.connect_bytes_max
-        return StompError("frame too large", f"The first frame may have {most} bytes, this one has more.")
 
     def _check_head(self, nbytes: int) -> None:
         if nbytes > self._limits.header_bytes_max:

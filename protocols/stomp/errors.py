@@ -23,6 +23,10 @@ class StompError(Exception):
         self.receipt = receipt
 
 
+class FirstTooLarge(StompError):
+    """The first frame is larger than that of somebody unknown may be."""
+
+
 def shown(value: bytes) -> str:
     """Bytes of the peer in a sentence: short, and nothing that is not printable."""
     text = value[:_SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")

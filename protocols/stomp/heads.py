@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import FirstTooLarge, StompError, shown
 from protocols.stomp.headers import unescape
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_NAMES, State
@@ -52,6 +52,12 @@ class HeadReader:
         self._plain_bytes_max = -1 if version == "1.0" else smallest
         #: Whether ACKs with nothing but an id of the broker's need not be read one by one.
         self.acks_in_runs = version == "1.2" and "ACK" in allowed and smallest >= ACK_HEAD_BYTES_MAX
+
+    def read_first(self, head: bytes) -> tuple[str, Headers, list[bytes] | None]:
+        """`read` of the first frame, whose length alone may be too much.  Raises StompError."""
+        if len(head) > self._limits.connect_bytes_max:
+            raise first_too_large(self._limits)
+        return self.read(head)
 
     def read(self, head: bytes) -> tuple[str, Headers, list[bytes] | None]:
         """Command, headers and forwardable lines (see `Frame`) of a head: without its empty line, without NULs, the
@@ -165,6 +171,13 @@ class HeadReader:
             except (StompError, UnicodeDecodeError):
                 receipt = None
         return StompError(message, detail, receipt)
+
+
+def first_too_large(limits: Limits) -> StompError:
+    """The error about a first frame, complete or not, above its limit."""
+    return FirstTooLarge(
+        "frame too large", f"The first frame may have {limits.connect_bytes_max} bytes, this one has more."
+    )
 
 
 def headers_too_large(limits: Limits) -> StompError:

@@ -75,20 +75,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield found
 
 
-def test_stomp_py(broker: DaemonProcess) -> None:
+def by_stomp(broker: DaemonProcess, text: str) -> None:
+    """stomp.py comes in with a token, and sends."""
     client = stomp.Connection12([("127.0.0.1", broker.port)])
-    client.connect("alice", fresh(), wait=True)
+    client.connect("alice", text, wait=True)
     client.send("/queue/t", "x")
     client.disconnect()
+
+
+def test_stomp_py(broker: DaemonProcess) -> None:
+    by_stomp(broker, fresh())
     with pytest.raises(stomp.exception.ConnectFailedException):
         stomp.Connection12([("127.0.0.1", broker.port)], reconnect_attempts_max=1).connect("alice", "x", wait=True)
 
 
-def test_proton(broker: DaemonProcess) -> None:
+def by_amqp(broker: DaemonProcess, text: str) -> None:
+    """proton comes in with a token, sends and receives."""
     connection = BlockingConnection(
         f"amqp://127.0.0.1:{broker.ports['amqp']}",
         user="alice",
-        password=fresh(),
+        password=text,
         allowed_mechs="PLAIN",
         timeout=PATIENCE_S,
     )
@@ -97,8 +103,12 @@ def test_proton(broker: DaemonProcess) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
-def test_paho(broker: DaemonProcess, version: MQTTProtocolVersion) -> None:
+def test_proton(broker: DaemonProcess) -> None:
+    by_amqp(broker, fresh())
+
+
+def by_mqtt(broker: DaemonProcess, text: str, version: MQTTProtocolVersion) -> None:
+    """paho comes in with a token."""
     answered, codes = Event(), []
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=version)
 
@@ -107,13 +117,42 @@ def test_paho(broker: DaemonProcess, version: MQTTProtocolVersion) -> None:
         answered.set()
 
     client.on_connect = on_connect
-    client.username_pw_set("alice", fresh())
+    client.username_pw_set("alice", text)
     client.connect("127.0.0.1", broker.ports["mqtt"])
     client.loop_start()
     assert answered.wait(PATIENCE_S)
     client.disconnect()
     client.loop_stop()
     assert codes == ["Success"]
+
+
+@pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
+def test_paho(broker: DaemonProcess, version: MQTTProtocolVersion) -> None:
+    by_mqtt(broker, fresh(), version)
+
+
+def long_token() -> str:
+    """A token with the groups of a large directory."""
+    now = int(time.time())
+    roles = ["amq", *(f"CN=group-{number:04},OU=Groups,DC=example,DC=org" for number in range(700))]
+    found = token("ES256", id="1", exp=now + 3600, iat=now, roles=roles).decode()
+    assert 32 << 10 < len(found) < 64 << 10
+    return found
+
+
+def test_a_long_token_in_every_protocol(tmp_path: Path) -> None:
+    """With the settings that the documentation names for it."""
+    (tmp_path / "jwks.json").write_bytes(key_set(public_jwk("ES256", "1")))
+    limits = '[limits]\nconnect-bytes-max = "64KiB"\nheader-line-bytes-max = "64KiB"\n'
+    with running(tmp_path, limits + settings(f'keys-file = "{tmp_path}/jwks.json"')) as roomy:
+        by_stomp(roomy, long_token())
+        by_amqp(roomy, long_token())
+        by_mqtt(roomy, long_token(), MQTTProtocolVersion.MQTTv5)
+
+
+def test_a_long_token_where_the_limit_is_as_shipped(broker: DaemonProcess) -> None:
+    assert greeted(broker, long_token()) == "ERROR"
+    broker.await_log("login.too_large")
 
 
 def test_http(broker: DaemonProcess) -> None:

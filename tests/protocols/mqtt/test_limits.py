@@ -90,7 +90,7 @@ def test_the_announced_maximum_is_the_one_that_is_checked() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_connect_bytes(version: int) -> None:
-    """Before CONNACK a stranger has less; no answer, since the version is not known."""
+    """Before CONNACK a stranger has less, and is told so as soon as his version is known."""
     limits = Limits(packet_bytes_max=300, connect_bytes_max=100, client_id_bytes_max=200)
     spare = 100 - 2 - len(connect_body(version, 0x82, text("c") + text("")))
     raw = frame(0x10, connect_body(version, 0x82, text("c") + text("u" * spare)))
@@ -98,6 +98,21 @@ def test_connect_bytes(version: int) -> None:
     assert len(feed(opened(Role.SERVER, limits), [raw])) == 1
     raw = frame(0x10, connect_body(version, 0x82, text("c") + text("u" * (spare + 1))))
     error = refused(lambda: opened(Role.SERVER, limits), raw, ReasonCode.PACKET_TOO_LARGE)
+    assert error.sentence == "a packet of 101 bytes, at most 100 may be before the login"
+    connection = opened(Role.SERVER, limits)
+    feed(connection, [raw[:6]])
+    assert failure(connection) is None
+    feed(connection, [raw[6:11]])
+    connection.send_error(error)
+    explained = block(b"\x1f" + text(error.sentence))
+    assert connection.data_to_send() == (frame(0x20, b"\0\x95" + explained) if version == V5 else b"")
+
+
+def test_a_stranger_who_does_not_speak_mqtt_gets_no_answer() -> None:
+    connection = opened(Role.SERVER, SMALL)
+    feed(connection, [b"\x10\xff\xff\xff\x7f" + text("HTTP!!") + b"\4"])
+    error = failure(connection)
+    assert isinstance(error, MqttError)
     assert error.silent
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection
-from protocols.stomp.errors import StompError
+from protocols.stomp.errors import FirstTooLarge, StompError
 from protocols.stomp.limits import Limits
 from tests.protocols.stomp.peer import EOL, connected, failure, maker, show
 from tests.support.stomp_client import frame
@@ -114,6 +114,16 @@ def test_a_body_without_nul_is_refused_when_it_is_too_large() -> None:
     assert failure(connection) is None
     assert feed(connection, [b"x"]) == []
     assert failure(connection) is not None
+
+
+def test_a_first_frame_is_too_large_before_one_of_its_lines_is() -> None:
+    """Of two limits, who has a long token is told the one to raise first."""
+    limits = Limits(connect_bytes_max=60, header_line_bytes_max=50)
+    for raw in (b"CONNECT\nlogin:" + b"x" * 100 + b"\n\n\0", b"CONNECT\r\nlogin:" + b"x" * 100 + b"\r\n\r\n\0"):
+        for pieces in cuts(raw):
+            connection = StompConnection(limits)
+            feed(connection, pieces)
+            assert isinstance(connection.error, FirstTooLarge)
 
 
 def test_connect_bytes() -> None:
