@@ -30,9 +30,8 @@ def _theirs() -> click.Group:
     """The audits as spark-submit knows them."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise Failure(
-            USAGE, f"audits need {' and '.join(missing)}, which is not installed: pip install 'bartleby[spark]'"
-        )
+        hint = "install the broker again with them: pip install '.[spark]' in a copy of its sources"
+        raise Failure(USAGE, f"audits need what is not installed: {', '.join(missing)}", hint)
     from spark_jobs.command import audit
 
     return audit

@@ -210,7 +210,10 @@ def test_without_the_extra_it_says_what_to_install(arguments: list[str], monkeyp
     monkeypatch.setattr(room, "find_spec", lambda name: None if name == "pyspark" else object())
     result = invoke(*arguments)
     assert result.exit_code == 2
-    assert result.stderr == "bartleby: audits need pyspark, which is not installed: pip install 'bartleby[spark]'\n"
+    assert result.stderr == (
+        "bartleby: audits need what is not installed: pyspark\n"
+        "install the broker again with them: pip install '.[spark]' in a copy of its sources\n"
+    )
 
 
 def test_the_other_commands_need_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
