@@ -25,6 +25,9 @@ from broker.log import cut
 #: Characters of a body in a table: what fits beside the other columns.
 BODY_CHARS: Final = 60
 
+#: Characters of the sentence why a message died: the client's address and what the consumer said.
+WHY_CHARS: Final = 160
+
 #: Why messages stay where they are, in the broker's words and in a sentence.
 _REFUSALS: Final = {
     "no-origin": "nothing says where they came from",
@@ -160,6 +163,11 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
                 cut(text, BODY_CHARS),
             ]
         )
+    reasons = [cut(str(message["annotations"].get("_AMQ_DL_TEXT", "")), WHY_CHARS) for message in messages]
+    if any(reasons):
+        columns.append("why")
+        for row, why in zip(rows, reasons, strict=True):
+            row.append(why)
     print_table(columns, rows, right=["id", "failed", "bytes"])
 
 

@@ -116,6 +116,6 @@ def delete_queue(queue: Queue, delete: Callable[[Queue], None], *, with_messages
     if not with_messages and (queue.message_count or queue.consumers):
         raise AlreadyInUse(
             f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers,"
-            " which would go with it"
+            " which would go with it: force deletes them too"
         )
     delete(queue)

@@ -372,8 +372,12 @@ class Router:
         names.check_queue_name(name)
         if not internal:
             names.check_public(name, self.syntax)
-        if name in self.queues:
-            raise AlreadyInUse(f"queue {name} exists already, on address {self.queues[name].address.name}")
+        found = self.queues.get(name)
+        if found is not None:
+            told = f"queue {name} exists already, on address {found.address.name}"
+            if found.routing_type is not routing_type:
+                told += f", and is {found.routing_type.name}: it cannot be {routing_type.name} too"
+            raise AlreadyInUse(told)
         if routing_type not in address.routing_types:
             self.add_routing_type(address, routing_type)
         queue = Queue(

@@ -18,6 +18,15 @@ from tests.broker.management.harness import Inbox, TestBroker
 from tests.broker.management.test_moves import die
 
 
+def test_a_table_of_dead_letters_says_why(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        lines = (await operator.run("queue", "browse", "DLQ")).stdout.splitlines()
+        assert lines[0].split()[-2:] == ["body", "why"]
+        assert [line[lines[0].index("why") :].strip() != "" for line in lines[1:]] == [True, True, True, False]
+
+    with_dead_letters(tmp_path, check)
+
+
 def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
     """Two dead letters from a, one from b, and one message that was sent to DLQ itself."""
 

@@ -49,6 +49,14 @@ def test_a_send_adds_the_routing_type_that_it_states() -> None:
     assert [q.routing_type for q in address.queues] == [ANYCAST]
 
 
+def test_a_queue_in_the_way_is_told_with_what_it_is() -> None:
+    """An operator made it without saying its type; clients of queues then ask for another."""
+    router = Bench().enter().router
+    router.create_queue(router.create_address("a", {MULTICAST}), "a", MULTICAST, durable=True)
+    with pytest.raises(AlreadyInUse, match="on address a, and is MULTICAST: it cannot be ANYCAST"):
+        router.destination("a", ANYCAST)
+
+
 def test_nothing_is_made_where_that_is_off() -> None:
     engine = Bench({"match": "off.#", **OFF}).enter()
     for name in ("off.a", "off.a::q"):
