@@ -33,7 +33,7 @@ def cannot_listen(name: str, error: OSError) -> str:
     """Why the acceptor cannot listen."""
     if error.filename is not None:  # the command line's key, which is made at the same time
         return f"{error.filename}: {error.strerror}: the broker's user must be able to write it"
-    what = os.strerror(error.errno) if error.errno in _LISTENING else (error.strerror or str(error))
+    what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))
     if isinstance(error, socket.gaierror):
         advice = "the name is not known: correct acceptors.{name}.host"
     else:

@@ -78,6 +78,7 @@ class AddressCalls:
 
     async def list(self, request: Request) -> Response:
         """A page of the addresses that the caller manages, by name; the broker's own only if they are asked for."""
+        check_known(request, {"page", "size", "internal"})
         page, size = page_of(request)
         addresses, internal = self._router.addresses, flag_of(request, "internal")
         every = self._names.addresses(internal=internal)
@@ -89,6 +90,7 @@ class AddressCalls:
 
     async def show(self, request: Request) -> Response:
         """One address."""
+        check_known(request, ())
         return JSONResponse(address_view(self._router, operators.find_address(self._router, name_of(request))))
 
     async def make(self, request: Request) -> Response:
@@ -114,6 +116,7 @@ class AddressCalls:
 
     async def pause(self, request: Request) -> Response:
         """Stop the deliveries of all queues on an address, or let them go on; answered when that is on disk."""
+        check_known(request, ())
         address, paused = operators.find_address(self._router, name_of(request)), request.url.path.endswith("/pause")
         self._broker.turn.enter()
         if alter.pause_address(self._router, address, paused=paused):

@@ -38,7 +38,7 @@ from broker.engine.permissions import Permission
 from broker.log import report
 from broker.management import replaying
 from broker.management.addresses import AddressCalls
-from broker.management.asking import Refused, access_of, anybody, name_of
+from broker.management.asking import Refused, access_of, anybody, check_known, name_of
 from broker.management.callers import (
     ACCESS,
     CHALLENGE,
@@ -62,8 +62,9 @@ from broker.management.views import (
     status_view,
 )
 
-#: Bytes of a request's body: no call but a replay has one, so a client that sends more is in error.
-BODY_BYTES_MAX: Final = 64 << 10
+#: Bytes of a request's body: no call but a replay has one.  Who sends one means something by it, a filter perhaps, and
+#: without it the call would do more than he meant.
+BODY_BYTES_MAX: Final = 0
 
 #: What a browser is told about every answer: it is what it says it is, may load nothing, and is not kept.
 _PROTECTION: Final = (
@@ -122,7 +123,8 @@ class Api:
         elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
         elif int(headers.get(b"content-length", b"0")) > body_max:
-            app = _error(413, "body-too-large", f"a body has {body_max} bytes at most", {"connection": "close"})
+            told = f"a body has {body_max} bytes at most" if body_max else "send no body: parameters are in the query"
+            app = _error(413, "body-too-large", told, {"connection": "close"})
         await app(scope, receive, _hardened(send))
 
     # -- who may -----------------------------------------------------------------------------------------------------
@@ -184,11 +186,13 @@ class Api:
 
     async def status(self, request: Request) -> Response:
         """The broker as a whole."""
+        check_known(request, ())
         self._broker.turn.enter()
         return JSONResponse(status_view(self._broker, self._broker.engine.now))
 
     async def diverts(self, request: Request) -> Response:
         """The diverts that the caller manages, by name."""
+        check_known(request, ())
         diverts, access = self._broker.engine.router.diverts.by_name, access_of(request)
         chosen = [name for name in sorted(diverts) if _manages(access, diverts[name])]
         return JSONResponse({"diverts": [divert_view(diverts[name]) for name in chosen]})
@@ -204,6 +208,7 @@ class Api:
 
     async def delete_divert(self, request: Request) -> Response:
         """Delete a divert; answered when that is on disk."""
+        check_known(request, ())
         self._broker.turn.enter()
         name = name_of(request)
         remove_divert(self._broker.engine.router, name)
@@ -213,6 +218,7 @@ class Api:
 
     async def replay(self, request: Request) -> Response:
         """Bring messages back from the journal; answered when they are on disk."""
+        check_known(request, {"name"})
         name, engine = request.query_params.get("name", ""), self._broker.engine
         past = replaying.read_replay(engine, await request.body(), name)
         self._broker.turn.enter()
@@ -222,6 +228,7 @@ class Api:
 
     async def balance(self, request: Request) -> Response:
         """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
+        check_known(request, ())
         engine = self._broker.engine
         self._broker.turn.enter()
         position, counts = engine.balance()

@@ -84,7 +84,7 @@ def check_known(request: Request, known: Iterable[str]) -> None:
     """Raises Refused for a parameter that the call does not have."""
     unknown = sorted(set(request.query_params) - set(known))
     if unknown:
-        listed = ", ".join(sorted(known))
+        listed = ", ".join(sorted(known)) or "none"
         raise Refused(400, "invalid-parameter", f"there is no parameter {unknown[0][:100]!r}; there are {listed}")
 
 

@@ -50,6 +50,7 @@ class PeerCalls:
 
     async def connections(self, request: Request) -> Response:
         """A page of all connections."""
+        check_known(request, {"page", "size"})
         page, size = page_of(request)
         everybody = self._broker.engine.connections.by_id
         shown = [_connection(each) for each in islice(everybody.values(), (page - 1) * size, page * size)]
@@ -67,6 +68,7 @@ class PeerCalls:
 
     async def consumers(self, request: Request) -> Response:
         """A page of the consumers of the queues that the caller manages."""
+        check_known(request, {"page", "size"})
         page, size = page_of(request)
         everybody = [each for queue in self._broker.engine.router.queues.values() for each in queue.consumers]
         queues = {each.queue.name: each.queue for each in everybody}

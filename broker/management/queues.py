@@ -108,6 +108,7 @@ class QueueCalls:
 
     async def list(self, request: Request) -> Response:
         """A page of the queues that the caller manages, by name; the broker's own only if they are asked for."""
+        check_known(request, {"page", "size", "internal"})
         page, size = page_of(request)
         queues, internal = self._engine.router.queues, flag_of(request, "internal")
         every = self._names.queues(internal=internal)
@@ -117,6 +118,7 @@ class QueueCalls:
 
     async def show(self, request: Request) -> Response:
         """One queue."""
+        check_known(request, ())
         return JSONResponse(queue_view(self._named(request)))
 
     async def make(self, request: Request) -> Response:
@@ -155,6 +157,7 @@ class QueueCalls:
 
     async def pause(self, request: Request) -> Response:
         """Stop the deliveries of a queue, or let them go on."""
+        check_known(request, ())
         queue, paused = self._named(request), request.url.path.endswith("/pause")
         queue.check_public()
         self._broker.turn.enter()
@@ -183,6 +186,7 @@ class QueueCalls:
 
     async def browse(self, request: Request) -> Response:
         """A page of a queue's messages that a filter fits."""
+        check_known(request, {"filter", "page", "size"})
         queue = self._named(request)
         page, size = page_of(request, max(queue.address.settings.management_browse_page_size, 1))
         filter = parse_selector(request.query_params.get("filter", ""))
@@ -213,6 +217,7 @@ class QueueCalls:
 
     async def retry(self, request: Request) -> Response:
         """Move messages back to where they came from, one step."""
+        check_known(request, _CHOOSING)
         queue, selection = self._named(request), selection_of(request)
         self._broker.turn.enter()
         step = self._engine.retry(queue, selection)
@@ -222,6 +227,7 @@ class QueueCalls:
 
     async def move(self, request: Request) -> Response:
         """Move messages to another address or queue, one step."""
+        check_known(request, _CHOOSING | {"to"})
         queue, selection, target = self._named(request), selection_of(request), request.query_params.get("to", "")
         if not target:
             raise Refused(400, "invalid-parameter", "to is the address or queue that gets the messages")

@@ -27,13 +27,13 @@ def listening(host: str, port: int) -> OSError:
 def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         told = cannot_listen("stomp", listening("127.0.0.1", taken.getsockname()[1]))
-    assert told.startswith("Address already in use: another process listens there (`ss -ltnp` shows which)")
+    assert told.startswith("address already in use: another process listens there (`ss -ltnp` shows which)")
     assert told.endswith("acceptors.stomp.port or --listen stomp=HOST:PORT")
 
 
 def test_an_address_of_another_machine() -> None:
     told = cannot_listen("amqp", listening("192.0.2.1", 0))
-    assert told.startswith("Cannot assign requested address: this machine has no such address")
+    assert told.startswith("cannot assign requested address: this machine has no such address")
     assert told.endswith("acceptors.amqp.host")
 
 
