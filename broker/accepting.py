@@ -18,9 +18,7 @@ from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp import StompSession
 from broker.sessions.stomp_headers import Options, Prefixes
-from broker.sessions.stomp_websocket import StompWebSocketSession
 from broker.sessions.turn import Outlet, Turn
-from broker.sessions.websocket import WebSocketSession
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.connection import PACKET_BYTES_MAX
@@ -210,8 +208,13 @@ def _bound(make: MakeSession, outlet: Outlet, number: int, peer: Peer) -> Callab
 
 
 def _over_websocket(make: MakeSession, subprotocol: str) -> MakeSession:
+    # Imported here, as for STOMP: brokers without WebSocket start faster.
+    from broker.sessions.websocket import WebSocketSession
+
     return lambda *place: WebSocketSession({subprotocol: _bound(make, *place)})
 
 
 def _stomp_over_websocket(make: MakeSession) -> MakeSession:
+    from broker.sessions.stomp_websocket import StompWebSocketSession
+
     return lambda *place: StompWebSocketSession(_bound(make, *place))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker.engine.filter import values
 from broker.engine.filter.syntax import (
@@ -31,17 +31,9 @@ from broker.engine.filter.syntax import (
     TruthConstant,
     TruthOfProperty,
 )
-from broker.engine.filter.values import Number, Value
-
-
-class Properties(Protocol):
-    """What a filter reads of a message: a dict, or a view that looks a header up when it is asked for."""
-
-    def get(self, name: str, /) -> Value: ...
-
+from broker.engine.filter.values import Judge, Number, Properties, Value
 
 Evaluate: TypeAlias = Callable[[Properties], Value]
-Judge: TypeAlias = Callable[[Properties], bool | None]
 
 _COMPARE: Final[dict[str, Callable[[Number, Number], bool]]] = {
     "<": operator.lt,

@@ -10,9 +10,9 @@ import functools
 import logging
 from typing import Final
 
-from broker.engine.filter.compile import Compiler, Judge, Properties
 from broker.engine.filter.errors import EvaluationError
 from broker.engine.filter.limits import CACHE_FILTERS_MAX, FilterLimits
+from broker.engine.filter.values import Judge, Properties
 
 BROKER_NAMES: Final = frozenset(
     {
@@ -80,6 +80,7 @@ def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
 def _compiled(text: str, limits: FilterLimits) -> Filter:
     # Imported here: the parser and its grammar are much for a broker without filters.
+    from broker.engine.filter.compile import Compiler
     from broker.engine.filter.grammar import parse
 
     start, options = _prefixes(text)

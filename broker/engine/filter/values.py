@@ -15,13 +15,22 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from broker.engine.filter.errors import EvaluationError
 from broker.engine.filter.limits import NUMBER_CHARS_MAX, TEXT_RESULT_CHARS_MAX
 
 Value: TypeAlias = str | int | float | bool | bytes | None
 Number: TypeAlias = int | float
+
+
+class Properties(Protocol):
+    """What a filter reads of a message: a dict, or a view that looks a header up when it is asked for."""
+
+    def get(self, name: str, /) -> Value: ...
+
+
+Judge: TypeAlias = Callable[[Properties], bool | None]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

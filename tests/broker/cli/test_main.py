@@ -26,7 +26,7 @@ HEAVY: Final = {
     "scramp": "logins",
     "starlette": "management",
     "uvicorn": "management",
-    "websockets": "the daemon",
+    "websockets": "acceptors for browsers",
 }
 
 #: A broker that has read its configuration and opened what is open as shipped.
@@ -57,7 +57,7 @@ def test_calls_to_a_running_broker_read_no_configuration_that_they_do_not_need()
 
 
 def test_a_broker_starts_without_what_no_configuration_as_shipped_needs() -> None:
-    assert _imported(DAEMON) & {"cryptography", "jwt", "lark", "pyspark", "rich"} == set()
+    assert _imported(DAEMON) & {"cryptography", "jwt", "lark", "pyspark", "rich", "websockets"} == set()
 
 
 def test_the_help_says_of_each_command_what_it_says_of_itself() -> None:
