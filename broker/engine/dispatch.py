@@ -255,10 +255,12 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
     journal = core.journal
     journal.mention(queue.id)
     journal.add(record.delivering(queue.id, consumer.id, stored))
-    here = journal.segment
-    for segment in {m.segment for m in run}:
-        if segment:
-            journal.space.refer(here, segment)
+    segment = 0
+    for message in run:
+        if message.segment != segment:
+            segment = message.segment
+            if segment:
+                journal.space.refer(journal.segment, segment)
     queue.journalled.update(stored)
     return True
 

@@ -19,14 +19,14 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)
-    if queue.journalled:
-        queue.journalled.difference_update([m.id for m in messages])
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:
             queue.stored -= len(stored)
+            if queue.journalled:
+                queue.journalled.difference_update(stored)
             journal = core.journal
             if not queue.deleted:  # else settled by a transaction that outlived the queue
                 journal.mention(queue.id)
