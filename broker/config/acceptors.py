@@ -167,7 +167,7 @@ class MqttAcceptor(MessagingAcceptor):
     """Messages of QoS 1 and 2 in flight to a client; an MQTT 5 client may ask for less with its Receive Maximum."""
     topic_alias_maximum: Annotated[int, Field(ge=0, le=65_535)] = 256
     """Topic aliases of a connection, each way: each keeps a topic in memory for as long as the connection lasts."""
-    maximum_packet_size: Annotated[Bytes, Field(ge=256, le=268_435_455)] = 10 << 20
+    maximum_packet_size: Annotated[Bytes, Field(ge=256, le=1 << 28)] = 10 << 20
     """Bytes of one packet, either way, if its payload goes to a file; else one entry of the journal has to hold it."""
     mqtt_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
     """Payloads of so many bytes, at least 129, go to files of their own, part by part; -1: none, all are in memory."""

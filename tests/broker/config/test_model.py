@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import HttpAcceptor, StompAcceptor, load
+from broker.config import ConfigError, HttpAcceptor, MqttAcceptor, StompAcceptor, load
 
 Write = Callable[[str], Path]
 
@@ -72,3 +72,14 @@ def test_reload_takes_address_settings_and_level(write: Write) -> None:
     assert taken.address_settings == new.address_settings
     assert (taken.log.level, taken.log.format) == ("debug", "console")
     assert taken.broker == old.broker
+
+
+def test_the_largest_packet_of_mqtt(write: Write) -> None:
+    def largest(size: str) -> int:
+        acceptor = load(write(f'[acceptors.m]\nprotocol = "mqtt"\nmaximum-packet-size = {size}\n')).acceptors["m"]
+        assert isinstance(acceptor, MqttAcceptor)
+        return acceptor.maximum_packet_size
+
+    assert largest('"256MiB"') == 256 << 20
+    with pytest.raises(ConfigError, match="268435456 or less"):
+        largest("268435457")
