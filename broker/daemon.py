@@ -336,9 +336,8 @@ class Daemon:
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
-                server = HttpServer(
-                    self, token, context=self._guard.context(name), open_metrics=http_acceptor.open_metrics
-                )
+                context = self._guard.context(name)
+                server = HttpServer(self, token, name=name, context=context, open_metrics=http_acceptor.open_metrics)
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))

@@ -49,10 +49,14 @@ def load(
     file = AS_SHIPPED if path is None else str(path)
     raw = copy.deepcopy(SHIPPED) | ({} if path is None else _read(path))
     overlay = Overlay(raw)
+    written = _acceptors(raw)
     overlay.apply(environment)
+    made = _acceptors(raw) - written
     origins = overlay.origins
 
     def source_of(key: str) -> str:
+        if key in made:  # by a variable, which is to blame for what it lacks
+            return next(origins[known] for known in origins if known.startswith(f"{key}."))
         return next((origins[known] for known in origins if key == known or key.startswith(f"{known}.")), file)
 
     config, problems, broken = validated(raw, source_of)
@@ -107,6 +111,12 @@ def _deeper(value: object, levels: int) -> bool:
         return False
     inner = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
+
+
+def _acceptors(raw: Raw) -> set[str]:
+    """The keys of the acceptors in the tables as read."""
+    acceptors = raw.get("acceptors")
+    return {f"acceptors.{name}" for name in acceptors} if isinstance(acceptors, dict) else set()
 
 
 def validated(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:

@@ -133,7 +133,7 @@ class _Connection(H11Protocol):
 
 
 class HttpServer:
-    """One HTTP acceptor; `context`: what gives its present TLS context.
+    """One HTTP acceptor; `name`: what the configuration calls it; `context`: what gives its present TLS context.
 
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
     """
@@ -143,6 +143,7 @@ class HttpServer:
         broker: Broker,
         token: str,
         *,
+        name: str = "http",
         context: Callable[[], ssl.SSLContext] | None = None,
         open_metrics: bool | None = None,
         connections_max: int = CONNECTIONS_MAX,
@@ -150,6 +151,7 @@ class HttpServer:
     ) -> None:
         self._broker = broker
         self._token = token
+        self._name = name
         self._context = context
         self._open_metrics = open_metrics
         self._crowd = Crowd(connections_max)
@@ -234,7 +236,7 @@ class HttpServer:
             )
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-            report("tls.failed", acceptor="http", remote=handshake.remote, reason=str(reason))
+            report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=str(reason))
         finally:
             self._crowd.went(handshake)
 

@@ -150,6 +150,15 @@ def test_a_wrong_file_under_a_variable_is_told_for_the_file(tmp_path: Path) -> N
     assert (problem.file, problem.key) == (str(path), "broker")
 
 
+def test_an_acceptor_that_only_a_variable_names_is_the_variables_fault(tmp_path: Path) -> None:
+    """The file has acceptors of its own, so that those as shipped are not there for the variable to change."""
+    path = tmp_path / "broker.toml"
+    path.write_text('[acceptors.stomp]\nprotocol = "stomp"\n')
+    [problem] = problems({"BARTLEBY_ACCEPTORS__HTTP__HOST": "0.0.0.0"}, path)
+    assert (problem.file, problem.key) == ("BARTLEBY_ACCEPTORS__HTTP__HOST", "acceptors.http")
+    assert "needs its protocol" in problem.fix
+
+
 def test_what_belongs_to_others_is_left_alone() -> None:
     others = dict.fromkeys(COMMAND_VARIABLES, "x") | {
         "BARTLEBY_PORT": "tcp://10.0.0.1:61613",
