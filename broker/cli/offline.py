@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import broker_options, load_config
 from broker.log import printable
@@ -40,7 +41,7 @@ def compact(config: Path | None, data: Path | None) -> None:
     """Copy everything that lives together, so that all other segments go.  The broker must not run."""
     from broker.offline.compacting import compact as run
 
-    with _opened(config, data) as broker, click.progressbar(length=1, label="segments", show_pos=True) as bar:
+    with _opened(config, data) as broker, progress_bar("segments") as bar:
 
         def progress(done: int, of: int) -> None:
             bar.length = of

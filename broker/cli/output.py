@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
 from broker.log import printable
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
 
 OutputFormat = Literal["table", "json"]
 
@@ -66,6 +70,12 @@ def shown(value: object) -> str:
     if value is None:
         return ""
     return printable(str(value))
+
+
+def progress_bar(label: str, *, hidden: bool = False) -> AbstractContextManager[ProgressBar[int]]:
+    """A bar for whoever waits at a terminal; what the command has to say is not its place."""
+    stream = sys.stderr
+    return click.progressbar(length=1, label=label, show_pos=True, file=stream, hidden=hidden or not stream.isatty())
 
 
 def time_shown(ms: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json, print_table
+from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, connect, remote_options
 from broker.cli.settings import data_directory
 from broker.clock import wall_ms
@@ -88,7 +88,7 @@ def replay(directory: Path | None, output: OutputFormat, dry_run: bool, to_addre
     where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
     if directory is None:
         directory = data_directory(where["config"], where["data"])
-    with _told(), click.progressbar(length=1, label="segments", hidden=output == "json" or dry_run) as bar:
+    with _told(), progress_bar("segments", hidden=dry_run) as bar:
 
         def progress(done: int, of: int) -> None:
             bar.length = of

@@ -51,6 +51,10 @@ def test_a_reader_that_has_read_enough(data: Path) -> None:
     assert (result.returncode, result.stderr) == (1, "")
 
 
+def test_what_is_printed_has_no_progress_in_it(data: Path) -> None:
+    assert invoke("journal", "compact", "--data", str(data)).stdout.startswith("1 segments, now 1; ")
+
+
 def test_verify_as_json(data: Path) -> None:
     report = json.loads(invoke("journal", "verify", str(data), "-o", "json").stdout)
     assert (report["ok"], report["closed"], report["torn"], report["problems"]) == (True, True, False, [])
