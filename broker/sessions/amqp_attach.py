@@ -24,7 +24,7 @@ from broker.engine.message import RoutingType
 from broker.engine.permissions import Permission
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
-from broker.sessions.amqp_incoming import IncomingLink
+from broker.sessions.amqp_incoming import Goal, IncomingLink, check_temporary
 from broker.sessions.amqp_incoming import Owner as IncomingOwner
 from broker.sessions.amqp_outgoing import BrowsingLink, Outgoing, OutgoingLink
 from broker.sessions.amqp_outgoing import Owner as OutgoingOwner
@@ -36,7 +36,7 @@ from broker.sessions.amqp_source import (
     subscription_name,
     wishes,
 )
-from broker.sessions.amqp_terms import TEMPORARY_TOPIC, TOPIC, stated_routing
+from broker.sessions.amqp_terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import (
@@ -52,6 +52,7 @@ from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 
 _TRANSACTION_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
+_TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
 
 
 class Owner(IncomingOwner, OutgoingOwner, Protocol):
@@ -88,6 +89,7 @@ class Attacher:
         if not isinstance(target, Target):
             raise link_error(INVALID_FIELD, "attach: a sender names its target.")
         asked = stated_routing(target.capabilities)
+        temporary = not _TEMPORARY.isdisjoint(target.capabilities)
         engine = self._owner.engine
         address: Address | None = None
         if target.dynamic:
@@ -98,11 +100,13 @@ class Attacher:
         elif target.address:
             name, stated = self._owner.options.split(target.address)
             name, query = split_query(name)
+            if temporary:
+                check_temporary(engine, name)
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
             found, _ = engine.router.destination(name, wanted, access=self._owner.access, asked=query.asked)
             link.order = found.name
             address = found
-        made = IncomingLink(self._owner, link, target.address or None, asked)
+        made = IncomingLink(self._owner, link, Goal(target.address or "", asked, temporary))
         made.wait_for_room(address)
         limits = link.session.limits
         link.streams = limits.streamed_bytes_max > 0

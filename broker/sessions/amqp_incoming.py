@@ -1,7 +1,8 @@
 """A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
 
 What the relay cannot deliver is rejected; the link ends if the sender could not hear that, because it has settled the
-delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).
+delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).  JMS clients say
+with each message whether they mean a queue or a topic, as they attach to neither (AMQP JMS Mapping, 3.2.1).
 
 What arrives is gathered and published together, as runs that agree in header and address, when the read has been
 looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
@@ -10,12 +11,12 @@ looked at, or before anything that needs it done.  Accepted deliveries are settl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.engine.access import Access
 from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
+from broker.engine.errors import EngineError, NotFound
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
@@ -43,6 +44,16 @@ from protocols.amqp.receiver import Receiver
 from protocols.amqp.session import Session
 
 _ACCEPTED = Accepted()
+
+#: What a JMS client notes of its destination: a queue, a topic, a temporary queue, a temporary topic.
+_JMS_DESTINATION: Final = "x-opt-jms-dest"
+_JMS_NOTED: Final = _JMS_DESTINATION.encode()
+_JMS_KINDS: Final = (
+    (RoutingType.ANYCAST, False),
+    (RoutingType.MULTICAST, False),
+    (RoutingType.ANYCAST, True),
+    (RoutingType.MULTICAST, True),
+)
 
 #: Stands for a body where only the sections before it are to be decoded.
 _NO_BODY: Final = encode_section(DATA, b"")
@@ -74,16 +85,27 @@ class Owner(Protocol):
         """An open transaction.  Raises AmqpError."""
 
 
-class _Run(Send):
-    """Messages in a row for one address with the same facts; `ids` are their delivery ids."""
+class Goal(NamedTuple):
+    """Where messages go: an address with its prefix, and what is said of it beside it.
 
-    __slots__ = ("alone", "facts", "header", "ids", "name", "settled", "tx")
+    An empty name: nowhere yet, as every message says it itself.
+    """
+
+    name: str
+    asked: RoutingType | None
+    temporary: bool  # another peer's own node, which is never made for a message
+
+
+class _Run(Send):
+    """Messages in a row for one goal with the same facts; `ids` are their delivery ids."""
+
+    __slots__ = ("alone", "facts", "goal", "header", "ids", "settled", "tx")
 
     def __init__(
-        self, name: str, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
+        self, goal: Goal, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
     ) -> None:
         super().__init__(address, queue, routing_type, [])
-        self.name = name
+        self.goal = goal
         self.facts = facts
         self.header = b""
         self.alone = False  # its facts depend on more than the header: nobody joins it
@@ -93,13 +115,12 @@ class _Run(Send):
 
 
 class IncomingLink:
-    """A producer's link.  `address` is the target's, with its prefix; None: each message says where it goes."""
+    """A producer's link.  `goal` is the target's; without a name it is the anonymous relay."""
 
-    def __init__(self, owner: Owner, link: Receiver, address: str | None, asked: RoutingType | None) -> None:
+    def __init__(self, owner: Owner, link: Receiver, goal: Goal) -> None:
         self.link = link
         self._owner = owner
-        self._address = address
-        self._asked = asked
+        self._goal = goal
         self._runs: list[_Run] = []
         self._blocked = False
         self._waiting: dict[Producer, None] = {}  # where it stands while its first credit waits
@@ -114,18 +135,17 @@ class IncomingLink:
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event.settled, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
-        name, relay = self._address, self._address is None
+        goal, relay = self._goal, not self._goal.name
         for at, payload in enumerate(event.payloads):
             try:
                 header, head, body, special = take_apart(payload)
                 if relay:
-                    name = _to(payload)
-                assert name is not None
-                if run is None or special is not None or header != run.header or name != run.name:
+                    goal = self._stated_goal(payload)
+                if run is None or special is not None or header != run.header or goal != run.goal:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(name, header, special, event.settled, tx)
+                    run = self._begin(goal, header, special, event.settled, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
@@ -160,21 +180,23 @@ class IncomingLink:
         return run if run is not None and not run.alone and run.settled == settled and run.tx is tx else None
 
     def _begin(
-        self, name: str, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+        self, goal: Goal, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
     ) -> _Run:
-        run = self.make(name, header, special, settled, tx)
+        run = self.make(goal, header, special, settled, tx)
         self._runs.append(run)
         return run
 
     def make(
-        self, name: str, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+        self, goal: Goal, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
     ) -> _Run:
         """A run of messages.  Raises DecodeError, EngineError."""
         owner = self._owner
-        plain, stated = owner.options.split(name)
+        plain, stated = owner.options.split(goal.name)
         plain, query = split_query(plain)
         noted = None if special is None else special.routing_type
-        asked = next((t for t in (stated, self._asked, noted, query.routing_type) if t is not None), None)
+        asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
+        if goal.temporary:
+            check_temporary(owner.engine, plain)
         address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
         facts = make_facts(
             header,
@@ -187,7 +209,7 @@ class IncomingLink:
             origin=owner.origin,
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        run = _Run(name, facts, address, queue, asked)
+        run = _Run(goal, facts, address, queue, asked)
         run.header, run.settled, run.tx, run.alone = header, settled, tx, special is not None
         return run
 
@@ -203,9 +225,22 @@ class IncomingLink:
         """The link cannot go on."""
         self._owner.lose(self.link, error)
 
-    def target(self, payload: bytes) -> str:
+    def goal(self, payload: bytes) -> Goal:
         """Where a message goes.  Raises DecodeError."""
-        return _to(payload) if self._address is None else self._address
+        return self._goal if self._goal.name else self._stated_goal(payload)
+
+    def _stated_goal(self, payload: bytes) -> Goal:
+        """Where a message for the anonymous relay goes.  Raises DecodeError."""
+        encoded = Encoded(payload)
+        to = encoded.properties.to
+        if not to:
+            raise _NoAddress()
+        asked, temporary = self._goal.asked, False
+        if asked is None and payload.find(_JMS_NOTED, 0, encoded.body_at) >= 0:
+            kind = encoded.message_annotations.get(_JMS_DESTINATION)
+            if isinstance(kind, int) and 0 <= kind < len(_JMS_KINDS):
+                asked, temporary = _JMS_KINDS[kind]
+        return Goal(to, asked, temporary)
 
     def refuse(self, error: Exception, settled: bool, id: int, tag: bytes, tx: OpenTransaction | None) -> None:
         """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
@@ -214,7 +249,7 @@ class IncomingLink:
         else:
             assert isinstance(error, AmqpError)
             why = Error(error.condition, error.description)
-        relay = self._address is None
+        relay = not self._goal.name
         if relay:
             why.info = {"delivery-tag": tag}
         if tx is not None:
@@ -291,15 +326,15 @@ class _Large:
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
         self._header, self._head, self.body, self._special = take_apart(event.payload)
-        self._name = link.target(self._head + _NO_BODY)
-        self.durable = link.make(self._name, self._header, self._special, event.settled, tx).facts.durable
+        self._goal = link.goal(self._head + _NO_BODY)
+        self.durable = link.make(self._goal, self._header, self._special, event.settled, tx).facts.durable
         self._link = link
         self._event = event
         self._tx = tx
 
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
-        run = self._link.make(self._name, self._header, self._special, self._event.settled, self._tx)
+        run = self._link.make(self._goal, self._header, self._special, self._event.settled, self._tx)
         self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event.id)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
@@ -344,12 +379,10 @@ def rejects(link: Receiver) -> bool:
     return not outcomes or REJECTED in outcomes
 
 
-def _to(payload: bytes) -> str:
-    """Where a message for the anonymous relay goes.  Raises DecodeError, AmqpError."""
-    to = Encoded(payload).properties.to
-    if not to:
-        raise _NoAddress()
-    return to
+def check_temporary(engine: Engine, name: str) -> None:
+    """That a peer's own node is still there: one made anew would keep the replies to who is gone.  Raises NotFound."""
+    if name not in engine.router.addresses:
+        raise NotFound(f"the temporary destination {name} is gone")
 
 
 class _NoAddress(DecodeError):

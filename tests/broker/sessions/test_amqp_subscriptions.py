@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp.performatives import Source, Target
+from protocols.amqp.performatives import Rejected, Source, Target
 from tests.broker.sessions.test_amqp import started
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -130,6 +130,22 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) ->
     made = set(broker.engine.router.addresses)
     gone.drop()
     assert len(made) - len(broker.engine.router.addresses) == 1
+
+
+@pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
+def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
+    broker, client = started()
+    asking = AmqpSim(broker)
+    source = asking.answer(asking.receiver(None, capability, dynamic=True)).source
+    assert isinstance(source, Source)
+    link = client.sender(source.address, capability)
+    client.send(link, message("in time"))
+    assert asking.bodies() == ["in time"]
+    asking.drop()
+    [outcome] = client.send(link, message("too late"))
+    assert isinstance(outcome.state, Rejected)
+    assert client.refused(client.sender(source.address, capability)).condition == "amqp:not-found"
+    assert source.address not in broker.engine.router.addresses
 
 
 def test_no_local() -> None:
