@@ -1,4 +1,4 @@
-"""Qpid JMS: what JMS promises, and the kinds of queues, scenario by scenario, in one virtual machine each."""
+"""Qpid JMS and Qpid ProtonJ2: what they can do with a broker, scenario by scenario, in one virtual machine each."""
 
 from __future__ import annotations
 
@@ -30,6 +30,18 @@ add-headers = ["via: divert"]
 def test_jms(broker: DaemonProcess) -> None:
     passed = run([*java("Suite"), str(broker.ports["amqp"])])
     assert len(passed.splitlines()) == 16, passed
+
+
+@pytest.mark.timeout(BUILD_S + RUN_S)
+def test_jms_options(broker: DaemonProcess) -> None:
+    passed = run([*java("Options"), str(broker.ports["amqp"])])
+    assert len(passed.splitlines()) == 17, passed
+
+
+@pytest.mark.timeout(BUILD_S + RUN_S)
+def test_protonj2(broker: DaemonProcess) -> None:
+    passed = run([*java("ProtonJ2"), str(broker.ports["amqp"])])
+    assert len(passed.splitlines()) == 13, passed
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)

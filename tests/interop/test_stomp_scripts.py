@@ -1,4 +1,4 @@
-"""The STOMP clients of PHP and Ruby, where they are installed: Debian's php-stomp, ruby-stomp."""
+"""The STOMP clients of PHP, Ruby and Perl, if they are installed: Debian's php-stomp, ruby-stomp, libnet-stomp-perl."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def test_ruby(broker: DaemonProcess) -> None:
     if not has(ruby, "-e", "require 'stomp'"):
         pytest.skip("Ruby's gem stomp is not installed")
     assert len(run([ruby, str(HERE / "ruby" / "stomp.rb"), str(broker.port)]).splitlines()) == 18
+
+
+@pytest.mark.timeout(2 * RUN_S)
+def test_perl(broker: DaemonProcess) -> None:
+    perl = tool("perl")
+    if not has(perl, "-MNet::Stomp", "-e", "1"):
+        pytest.skip("Perl's module Net::Stomp is not installed")
+    assert len(run([perl, str(HERE / "perl" / "stomp.pl"), str(broker.port)]).splitlines()) == 5
