@@ -236,7 +236,8 @@ def _runtime(directory: Path) -> Runtime:
             UNREACHABLE, str(error), "name the data directory with --data, or the broker with --url"
         ) from None
     except OSError as error:
-        raise Failure(DENIED, f"{error.filename}: {error.strerror}", "run this as the broker's user") from None
+        hint = "run this as the broker's user, or log in with --user and --url"
+        raise Failure(DENIED, f"{error.filename}: {error.strerror}", hint) from None
 
 
 def _token(directory: Path | None, token_file: Path | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -17,9 +17,13 @@ if TYPE_CHECKING:  # its models take a while to make, and commands that are told
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+#: Whether it can be read is told by what reads it, with what to do about it.
+_DIRECTORY: Final = click.Path(file_okay=False, readable=False, path_type=Path)
+
+
 def broker_options(command: Command) -> Command:
     """Which broker: --config, --data."""
-    data = click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The broker's data directory.")
+    data = click.option("--data", type=_DIRECTORY, help="The broker's data directory.")
     config = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),

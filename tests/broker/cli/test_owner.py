@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -25,6 +26,19 @@ def data(tmp_path: Path) -> Path:
 
 def owners(directory: Path) -> set[int]:
     return {path.lstat().st_uid for path in directory.rglob("*")}
+
+
+def test_a_directory_of_somebody_else_is_denied_and_not_a_slip() -> None:
+    """That is status 4, with what to do, not 2.  Imported before: what root has installed he may be unable to read."""
+    with TemporaryDirectory() as directory:  # not below pytest's own, which he cannot even see
+        invoke("status", "--data", directory)
+        os.setresuid(SOMEBODY, SOMEBODY, 0)
+        try:
+            denied = invoke("status", "--data", directory)
+        finally:
+            os.setresuid(0, 0, 0)
+    assert denied.exit_code == 4, denied.output
+    assert "run this as the broker's user, or log in with --user and --url" in denied.stderr
 
 
 def test_users(data: Path) -> None:
