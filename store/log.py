@@ -35,6 +35,7 @@ from store.segment import (
     Entry,
     decode_header,
     encode_header,
+    only_zeros,
     pack_entries,
     segment_name,
     segment_number,
@@ -231,7 +232,8 @@ class FileLog:
     def cut(self, segment: int, end: int) -> None:
         """See Log.  The copy goes to torn/, and is durable before anything is cut."""
         path = self.path(segment)
-        torn = self.read(segment)[end:].rstrip(b"\0")
+        data = self.read(segment)
+        torn = b"" if only_zeros(data, end) else data[end:].rstrip(b"\0")
         try:
             if torn:
                 self._keep_torn(f"{segment_name(segment)}-{end}.torn", torn)

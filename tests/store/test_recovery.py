@@ -21,6 +21,9 @@ from tests.support.sim_files import Fault, SimFiles
 
 Found = list[tuple[int, int, bytes]]
 
+#: Bytes that are compared at a time.
+PIECE = len(segment.ZEROS)
+
 
 def open_log(files: SimFiles) -> FileLog:
     log = FileLog(files, DIRECTORY, LogSettings(segment_bytes=4096), now=lambda: EPOCH)
@@ -350,3 +353,14 @@ def test_the_message_says_where_what_and_what_to_do() -> None:
 
 def test_an_empty_directory() -> None:
     assert records(SimFiles()) == (State.EMPTY, [])
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE])
+def test_zeros_up_to_the_end_are_told_from_others(length: int) -> None:
+    data = b"x" + bytes(length)
+    assert segment.only_zeros(data, 1)
+    assert segment.only_zeros(data, len(data))
+    assert not segment.only_zeros(data, 0)
+    if length:
+        assert not segment.only_zeros(data[:-1] + b"x", 1)
+        assert not segment.only_zeros(data[:1] + b"x" + data[2:], 1)
