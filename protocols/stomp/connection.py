@@ -27,7 +27,7 @@ from typing import Final, cast
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, Source, encode
 from protocols.stomp.headers import escape
-from protocols.stomp.heads import Headers, HeadReader, first_too_large, headers_too_large
+from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import BODIES, TRANSITIONS, State
 
@@ -84,7 +84,7 @@ class StompConnection:
         """Another state: what is allowed now."""
         self._state = state
         self._transitions = TRANSITIONS[state]
-        reader = HeadReader(self._limits, self.version, state)
+        reader = head_reader(self._limits, self.version, state)
         self._read_head = reader.read_first if state is State.CONNECTING else reader.read
         self._first_of_run = _A if reader.acks_in_runs else -1  # the byte with which a run of ACKs may begin
         self._bodies = BODIES[self.version]

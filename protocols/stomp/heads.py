@@ -7,6 +7,7 @@ way, line by line.  What the field sends is taken even where 1.2 forbids it: col
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from protocols.stomp.errors import FirstTooLarge, StompError, shown
@@ -171,6 +172,12 @@ class HeadReader:
             except (StompError, UnicodeDecodeError):
                 receipt = None
         return StompError(message, detail, receipt)
+
+
+@lru_cache(maxsize=64)  # of a few limits each version and state
+def head_reader(limits: Limits, version: str, state: State) -> HeadReader:
+    """A reader, which knows nothing of a connection: all share it, so that none costs a stranger memory."""
+    return HeadReader(limits, version, state)
 
 
 def first_too_large(limits: Limits) -> StompError:
