@@ -9,7 +9,6 @@ messages, on disk.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -97,7 +96,7 @@ class StompSession:
             self._expect_reply,
         )
         self._receipts_wanted: list[bytes] = []
-        self._receipts: deque[tuple[int, bytes]] = deque()
+        self._receipts: list[tuple[int, bytes]] = []  # an empty deque would cost a stranger 600 bytes
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
         self._unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
@@ -308,9 +307,13 @@ class StompSession:
 
     def durable(self, ticket: int) -> None:
         """Everything up to a tick is on disk."""
-        receipts = self._receipts
-        while receipts and receipts[0][0] <= ticket:
-            self._codec.send_receipt(receipts.popleft()[1])
+        sent = 0
+        for durable, receipt in self._receipts:
+            if durable > ticket:
+                break
+            self._codec.send_receipt(receipt)
+            sent += 1
+        del self._receipts[:sent]
         self._turn.touch(self._outlet)
 
     # -- connecting ------------------------------------------------------------------------------------------------
