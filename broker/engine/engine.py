@@ -215,7 +215,10 @@ class Engine:
     def publish(
         self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
     ) -> int:
-        """Take in messages with the same facts; how many found a queue.  Raises AddressFull, DiskFull."""
+        """Take in messages with the same facts; how many found a queue.
+
+        Raises AddressFull, DiskFull; where an address gets full in between, some are `taken`.
+        """
         return sending.publish(self.core, self.router, address, queue, routing_type, messages)
 
     def publish_mixed(self, messages: Sequence[Message], sends: Sequence[Send]) -> list[int] | None:

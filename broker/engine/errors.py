@@ -10,9 +10,16 @@ from typing import ClassVar
 
 
 class EngineError(Exception):
-    """A verb was refused; nothing changed.  The text is meant for the peer that asked."""
+    """A verb was refused; nothing changed.  The text is meant for the peer that asked.
+
+    `taken`: of a run of messages, those before the first that was refused; they are in, and no others are.
+    """
 
     code: ClassVar[str] = "refused"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.taken = 0
 
 
 class Denied(EngineError):

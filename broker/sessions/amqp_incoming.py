@@ -265,12 +265,13 @@ class IncomingLink:
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Publish what was gathered; one refused run does not keep back the others."""
+        """Publish what was gathered; what is refused does not keep back what comes behind it."""
         runs, self._runs = self._runs, []
         blocked = False
         engine = self._owner.engine
         for run in runs:
             state: DeliveryState = _ACCEPTED
+            ids = run.ids
             try:
                 if run.tx is not None:
                     engine.send_in(run.tx.transaction, [run], run.messages)
@@ -280,13 +281,16 @@ class IncomingLink:
             except EngineError as refusal:
                 why = refused(refusal)
                 rejected = state = Rejected(why)
+                if refusal.taken and not run.settled:
+                    self._owner.answer(self.link.session, RECEIVER, ids[: refusal.taken], _ACCEPTED)
+                    ids = ids[refusal.taken :]
                 if run.tx is not None:
                     run.tx.refused = run.tx.refused or rollback_only(why)
                     state = TransactionalState(run.tx.id, rejected)
             else:
                 blocked |= engine.block_if_full(run.address, self)
             if not run.settled:
-                self._owner.answer(self.link.session, RECEIVER, run.ids, state)
+                self._owner.answer(self.link.session, RECEIVER, ids, state)
         self._blocked = self._blocked or blocked
         self.top_up()
 

@@ -168,7 +168,9 @@ class Publisher:
         try:
             taken = self.send(topic, payloads, run.qos, run.retain, run.properties)
         except EngineError as error:
-            outcomes.update(dict.fromkeys(places, Refused(refusal(error), str(error))))
+            if noted is not None:
+                noted([run.packet_ids[at] for at in places[: error.taken]])
+            outcomes.update(dict.fromkeys(places[error.taken :], Refused(refusal(error), str(error))))
             return
         if noted is not None:
             noted([run.packet_ids[at] for at in places])

@@ -64,7 +64,7 @@ class _Run(Send):
     all in message groups, or none is; `groups` has the facts of each group.
     """
 
-    __slots__ = ("consumed", "facts", "groups", "key", "others", "receipt", "tx")
+    __slots__ = ("consumed", "facts", "groups", "key", "others", "receipts", "tx")
 
     def __init__(
         self,
@@ -83,7 +83,18 @@ class _Run(Send):
         self.consumed = usual_lines(headers)
         self.others = _DECIDING.difference([name for name in USUAL if name in headers])
         self.groups: dict[tuple[str, bool], Facts] = {}
-        self.receipt: bytes | None = None
+        self.receipts: list[tuple[int, bytes]] = []  # with the place of the message in the run
+
+    def note_receipt(self, headers: Headers) -> None:
+        """The next message of the run may ask for one."""
+        receipt = headers.get(b"receipt")
+        if receipt is not None:
+            self.receipts.append((len(self.messages), receipt))
+
+    def receipt_from(self, message: Message | None) -> bytes | None:
+        """The first that a message of the run has asked for, or one after it."""
+        first = 0 if message is None else self.messages.index(message)
+        return next((receipt for at, receipt in self.receipts if at >= first), None)
 
     def facts_for(self, group: tuple[str, bool]) -> Facts:
         """The facts of a send in this group, which is no longer one for the short way."""
@@ -147,7 +158,7 @@ class Sends:
         if not UNUSUAL.isdisjoint(headers):
             self._open.pop(destination, None)
             alone = self._begin(headers, ())
-            alone.receipt = get(b"receipt")
+            alone.note_receipt(headers)
             facts = alone.facts_for(group) if group[0] else alone.facts
             self._append(alone, Message(facts, encode_headers(headers), frame.body))
             return
@@ -157,7 +168,7 @@ class Sends:
         consumed, receipt = run.consumed, get(b"receipt")
         if receipt is not None:
             consumed = [*consumed, b"receipt:" + receipt]
-            run.receipt = run.receipt or receipt
+            run.note_receipt(headers)
         head = strip(frame, consumed)
         facts = run.facts_for(group) if group[0] else run.facts
         self._append(run, Message(facts, encode_headers(headers) if head is None else head, frame.body))
@@ -182,7 +193,7 @@ class Sends:
         headers = frame.headers
         group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
         run = self._begin(headers, ())
-        run.receipt = headers.get(b"receipt")
+        run.note_receipt(headers)
         facts = run.facts_for(group) if group[0] else run.facts
         self._append(run, Message.of(facts, encode_headers(headers), body))
 
@@ -215,7 +226,7 @@ class Sends:
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
         """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
 
-        A run is taken or refused as one: what came after a refused send does not count if it began a run of its own.
+        What came after a refused send does not count.
         """
         if not self._runs:
             return None, False
@@ -225,7 +236,7 @@ class Sends:
         blocked = False
         engine = self._engine
         for tx, own, messages in _by_transaction(runs, order):
-            asked = own
+            asked, part = own, None
             try:
                 if tx is not None:
                     engine.send_in(tx, own, messages)
@@ -235,7 +246,9 @@ class Sends:
                     engine.publish(run.address, run.queue, run.routing_type, part)
                     blocked |= engine.block_if_full(run.address, producer)
             except EngineError as refusal:
-                receipt = next((run.receipt for run in asked if run.receipt is not None), None)
+                wrong = None if part is None else part[refusal.taken]
+                receipts = (run.receipt_from(wrong) for run in asked)
+                receipt = next((receipt for receipt in receipts if receipt is not None), None)
                 return refused("SEND", refusal, {} if receipt is None else {b"receipt": receipt}), blocked
         return None, blocked
 

@@ -186,6 +186,45 @@ def test_drop_counts_and_says_so_once() -> None:
     assert [(d.reason, d.count, d.address) for d in dropped] == [(RemovalReason.DROPPED, 1, "a")] * 2
 
 
+def test_a_run_that_fills_the_address_is_taken_up_to_the_limit() -> None:
+    bench = limited("FAIL")
+    with pytest.raises(AddressFull, match="address a is full") as refused:
+        bench.send("a", b"1", b"2", b"3", b"4")
+    assert refused.value.taken == 2
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2"]
+    with pytest.raises(AddressFull) as refused:
+        bench.send("a", b"5", b"6")
+    assert refused.value.taken == 0
+    check_counters(bench.broker)
+
+
+def test_a_run_as_long_as_the_limit_is_taken() -> None:
+    bench = limited("FAIL")
+    bench.sent("a", b"1", b"2")
+    assert bench.bodies("a") == [b"1", b"2"]
+
+
+def test_of_a_run_what_is_beyond_the_limit_is_dropped() -> None:
+    bench = limited("DROP")
+    bench.sent("a", b"1", b"2", b"3", b"4")
+    assert bench.bodies("a") == [b"1", b"2"]
+    assert bench.engine.router.addresses["a"].dropped == 2
+    dropped = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
+    assert sum(d.count for d in dropped) == 2
+
+
+def test_bytes_are_a_limit_within_a_run_too() -> None:
+    bench = Bench({"match": "a", "max-size-bytes": 700, "address-full-policy": "FAIL"})
+    with pytest.raises(AddressFull) as refused:
+        bench.send("a", *[b"x" * 100] * 10)
+    taken = refused.value.taken
+    bench.run()
+    assert len(bench.bodies("a")) == taken
+    address = bench.engine.router.addresses["a"]
+    assert address.size_bytes - address.size_bytes // taken < 700 <= address.size_bytes
+
+
 def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> None:
     bench = limited("BLOCK")
     (first, _) = bench.sent("a", b"1", b"2")

@@ -207,6 +207,16 @@ def test_the_bare_message_goes_out_as_it_came_in() -> None:
     assert 0 < header.ttl <= 60_000
 
 
+def test_messages_that_come_together_are_taken_up_to_the_limit() -> None:
+    _, client = started({"match": "f", "max-size-messages": 3, "address-full-policy": "FAIL"})
+    client.sender("f", "queue").send([message(str(number)) for number in range(8)], list(range(8)))
+    client.say()
+    outcomes = {outcome.context: type(outcome.state) for outcome in client.outcomes}
+    assert outcomes == {number: Accepted if number < 3 else Rejected for number in range(8)}
+    client.receiver("f")
+    assert client.bodies() == ["0", "1", "2"]
+
+
 def test_a_full_address_rejects_or_gives_no_credit() -> None:
     _, client = started(
         {"match": "f", "max-size-messages": 1, "address-full-policy": "FAIL"},

@@ -132,6 +132,19 @@ def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
     assert sorted(body[0] for _, body in kept(sim)) == taken
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
+    keeper(sim, "full")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    PublishHead(V5, "full", qos=qos).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
+    client.raw(b"".join(wire))
+    answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    assert sorted(answers) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
+    assert [body for _, body in kept(sim)] == [b"0", b"1", b"2"]
+
+
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
     keeper(sim, "full")

@@ -328,6 +328,20 @@ def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
     assert (held(broker, "b"), held(broker, "other")) == ([b"1"], [b"2"])
 
 
+@pytest.mark.parametrize("policy", ["FAIL", "DROP"])
+def test_messages_that_come_together_are_taken_up_to_the_limit(policy: str) -> None:
+    broker = SimBroker(small({"match": "a", "max-size-messages": 3, "address-full-policy": policy}))
+    client = broker.connect()
+    frame = "SEND\ndestination:/queue/a\npersistent:true\nreceipt:%d\n\n%d\0"
+    client.raw("".join(frame % (n, n) for n in range(8)).encode())
+    if policy == "FAIL":
+        (error,) = client.take("ERROR")
+        assert (error.headers["message"], error.headers["receipt-id"]) == ("address a is full", "3")
+    else:
+        assert [frame.headers["receipt-id"] for frame in client.take("RECEIPT")] == list("01234567")
+    assert held(broker.restart(), "a") == [b"0", b"1", b"2"]
+
+
 def test_a_commit_that_is_refused_does_nothing() -> None:
     """The first send alone would fit; the second is what makes the address full."""
     broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"}))
