@@ -48,7 +48,8 @@ def test_ctrl_c_while_the_command_is_being_read(tmp_path: Path) -> None:
     """The first import of another package is the moment."""
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(broker.__file__).parents[1]}"}
-    run = [sys.executable, "-m", "broker", "version"]
+    heard = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # the tests may ignore it
+    run = [sys.executable, "-c", f"{heard}; runpy.run_module('broker', run_name='__main__')", "version"]
     result = subprocess.run(run, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 

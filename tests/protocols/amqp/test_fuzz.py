@@ -14,7 +14,7 @@ from protocols.amqp.composite import Composite, decode_composite
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.decode import Decoder, decode
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import AmqpError, DecodeError
+from protocols.amqp.errors import AmqpError, DecodeError, FrameTooLarge
 from protocols.amqp.events import (
     Aborted,
     Attached,
@@ -151,7 +151,7 @@ def converse(codec: AmqpConnection, pieces: list[bytes]) -> list[object]:
     assert codec.events() == []
     error = codec.error
     if error is not None:
-        assert type(error) in (AmqpError, DecodeError)
+        assert type(error) in (AmqpError, DecodeError, FrameTooLarge)
         assert error.description.isprintable()
         codec.send_close(error)
         assert codec.close_expected
