@@ -200,11 +200,23 @@ class Producer(_Listener):
 class Consumer(_Listener):
     """Takes messages and does with each what its kind says."""
 
+    def __init__(self, ledger: Ledger, port: int) -> None:
+        self._subscribed = threading.Semaphore(0)
+        super().__init__(ledger, port)
+
     def subscribe(self, *queues: str) -> None:
-        """With a small window, so that some messages are with the broker still."""
+        """With a small window, so that some messages are with the broker still.  Afterwards the queues are there."""
         for queue in queues:
-            headers = {"consumer-window-size": "65536"}
+            headers = {"consumer-window-size": "65536", "receipt": "subscribed"}
             self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
+        for _ in queues:
+            assert self._subscribed.acquire(timeout=PATIENCE_S), f"no subscription: {self.error}"
+
+    def on_receipt(self, frame: Any) -> None:
+        if frame.headers["receipt-id"] == "subscribed":
+            self._subscribed.release()
+        else:
+            super().on_receipt(frame)
 
     def received(self, entry: Entry, headers: dict[str, str]) -> None:
         assert not entry.gone, f"message {entry.number} was delivered after its end: {headers}"
@@ -314,7 +326,7 @@ class Storm:
         """Load, SIGKILL, restart, check."""
         ledger, broker = self._ledger, self._broker
         consumer = Consumer(ledger, broker.port)
-        consumer.subscribe(*QUEUES)  # which makes the queues: without them what MQTT publishes has nowhere to go
+        consumer.subscribe(*QUEUES)  # without queues what MQTT publishes would have nowhere to go
         others = self._others()
         producer = Producer(ledger, broker.port)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
