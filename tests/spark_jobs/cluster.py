@@ -26,6 +26,18 @@ SPARK_HOME: Final = Path(pyspark.__file__).parent
 #: How long a process may take to say what is waited for, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
+#: For what lives for seconds: the quick compiler only, and a collector without threads.
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+#: The settings of applications: as little as the data needs.
+CONF: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.sql.shuffle.partitions": "2",
+}
+
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 
@@ -92,6 +104,7 @@ class Cluster:
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "128m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
         }
@@ -130,8 +143,8 @@ class Cluster:
         here = self.directory / "here"
         here.mkdir()
         options = ["--master", self.url, "--py-files", str(py_files)]
-        for setting in ("driver.memory=512m", "executor.memory=512m", "sql.shuffle.partitions=2"):
-            options += ["--conf", f"spark.{setting}"]
+        for name, value in CONF.items():
+            options += ["--conf", f"{name}={value}"]
         return subprocess.run(
             [str(SPARK_HOME / "bin" / "spark-submit"), *options, str(script), *arguments],
             cwd=here,

@@ -15,7 +15,7 @@ import pytest
 from spark_jobs import pyfiles
 from store import decode
 from store.record import RecordType
-from tests.spark_jobs.cluster import Cluster
+from tests.spark_jobs.cluster import CONF, Cluster
 from tests.spark_jobs.journals import Growing, raw, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 #: A job of somebody's own on the data source; says also where executors found the code.
 _JOB: Final = """\
 import json, sys
-CONF = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+CONF = json.loads(sys.argv[3])
 from pyspark.sql import functions as F
 from spark_jobs.session import spark_session
 from spark_jobs.source import register
@@ -87,7 +87,7 @@ def test_the_audits_by_spark_submit(cluster: Cluster, archive: Path, journal: Pa
 def test_a_cluster_by_its_name_gets_the_code_from_here(cluster: Cluster, journal: Path, tmp_path: Path) -> None:
     """As `bartleby audit --master`: nothing is packed by hand."""
     done = subprocess.run(
-        [sys.executable, "-c", _JOB, str(journal), cluster.url],
+        [sys.executable, "-c", _JOB, str(journal), cluster.url, json.dumps(CONF)],
         cwd=tmp_path,
         env=cluster.environment | {"PYTHONPATH": str(pyfiles.ROOT)},
         capture_output=True,
