@@ -50,35 +50,15 @@ def publish(
 
     A duplicate counts as its first.
     """
-    if len(messages) == 1 or not _fill_up(core, address, messages):
-        return _publish(core, router, address, queue, routing_type, messages)
-    routed = 0
-    for at, message in enumerate(messages):
-        try:
-            routed += _publish(core, router, address, queue, routing_type, [message])
-        except EngineError as refusal:
-            refusal.taken = at
-            raise
-    return routed
-
-
-def _fill_up(core: Core, address: Address, messages: list[Message]) -> bool:
-    """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
-    if address.settings.address_full_policy not in _NO_MORE or address.full or core.usage.full:
-        return False
-    nbytes = sum([message.size for message in messages])
-    return not (address.has_room(len(messages), nbytes) and core.usage.has_room(nbytes))
-
-
-def _publish(
-    core: Core,
-    router: Router,
-    address: Address,
-    queue: Queue | None,
-    routing_type: RoutingType | None,
-    messages: list[Message],
-) -> int:
-    """The same for messages between which no limit is."""
+    if len(messages) > 1 and _fill_up(core, address, messages):
+        routed = 0
+        for at, message in enumerate(messages):
+            try:
+                routed += publish(core, router, address, queue, routing_type, [message])
+            except EngineError as refusal:
+                refusal.taken = at
+                raise
+        return routed
     if address.handling is None and not duplicates.may_have_ids(messages):
         return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type))
     ids: list[tuple[Message, bytes]] = []
@@ -99,6 +79,14 @@ def _publish(
         return refused + _perform(core, router, address, queue, routing_type, messages, handling, ids)
     finally:
         core.atomic = False
+
+
+def _fill_up(core: Core, address: Address, messages: list[Message]) -> bool:
+    """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
+    if address.settings.address_full_policy not in _NO_MORE or address.full or core.usage.full:
+        return False
+    nbytes = sum([message.size for message in messages])
+    return not (address.has_room(len(messages), nbytes) and core.usage.has_room(nbytes))
 
 
 def check(core: Core, address: Address) -> None:
