@@ -165,6 +165,10 @@ class Publisher:
         noted: Noted | None,
         outcomes: Outcomes,
     ) -> None:
+        if run.retain and len(places) > 1:  # one after the other: what is refused must not stay as the retained one
+            for at, payload in zip(places, payloads, strict=True):
+                self._publish(run, topic, (at,), (payload,), noted, outcomes)
+            return
         try:
             taken = self.send(topic, payloads, run.qos, run.retain, run.properties)
         except EngineError as error:

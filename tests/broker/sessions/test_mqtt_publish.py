@@ -145,6 +145,19 @@ def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None
     assert [body for _, body in kept(sim)] == [b"0", b"1", b"2"]
 
 
+def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
+    keeper(sim, "full")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    PublishHead(V5, "full", qos=1, retain=True).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
+    client.raw(b"".join(wire))
+    assert sorted(client.replies(P.PUBACK)) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
+    message = sim.broker.engine.retained.get("full")
+    assert message is not None
+    assert message.body == b"2"
+
+
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
     keeper(sim, "full")
