@@ -4,7 +4,7 @@ SENDs are gathered and published together (`stomp_send`); whatever needs them do
 publishes what has been gathered first.
 
 A receipt means that the frame and everything before it on this connection is done and, where it concerns durable
-messages, on disk.
+messages, on disk (`stomp_receipts`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from broker.sessions.stomp_headers import (
     error,
     refused,
 )
+from broker.sessions.stomp_receipts import Receipts
 from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.stomp_subscribe import deletes, durable_name, read_subscribe
 from broker.sessions.stomp_temporary import Destinations, is_temporary
@@ -95,8 +96,7 @@ class StompSession:
             self._transactions,
             self._expect_reply,
         )
-        self._receipts_wanted: list[bytes] = []
-        self._receipts: list[tuple[int, bytes]] = []  # an empty deque would cost a stranger 600 bytes
+        self._receipts = Receipts(turn.engine, self._codec)
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
         self._unsendable = Unsendable(turn)
         self._unflushed_bytes = 0
@@ -131,7 +131,7 @@ class StompSession:
     def close_expected(self) -> bool:
         """After an ERROR, or once the receipt of DISCONNECT is out."""
         if self._leaving:
-            return not self._receipts and not self._codec.streaming
+            return not self._receipts.waiting and not self._codec.streaming
         return self._codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
@@ -162,7 +162,7 @@ class StompSession:
                 for frame in frames:
                     handlers[frame.command](frame)
                     if b"receipt" in frame.headers and frame.command not in _WITHOUT_RECEIPT:
-                        self._receipts_wanted.append(frame.headers[b"receipt"])
+                        self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
             failure = self._codec.error
         except StompError as wrong:
             failure = wrong
@@ -170,8 +170,8 @@ class StompSession:
             assert frame is not None
             failure = refused(frame.command, refusal, frame.headers)
         failure = self._publish() or failure
-        self._confirm()
-        if failure is not None and not self._lost:
+        self._receipts.confirm(self)
+        if failure is not None:
             self._fail(failure)
         if self._ended and not (self._lost or self._leaving or self._introduction.waiting or self._large.coming):
             self._depart()
@@ -203,6 +203,7 @@ class StompSession:
         self._turn.enter()
         self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
         self._codec.abandon()
+        self._receipts.forget()
         self._leaving = True
         self._end(redelivery.DISCONNECTED)
 
@@ -243,18 +244,19 @@ class StompSession:
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
         self._engine.core.report("connection.silent", connection=self._id, remote=self._remote)
+        self._receipts.forget()
         self._end(redelivery.SILENT)
 
     def connection_lost(self) -> None:
         """The socket is gone."""
+        self._receipts.forget()
         self._end(redelivery.DISCONNECTED)
 
     def shut_down(self, why: str = "") -> None:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
-        if not self._codec.close_expected:
-            short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
-            self._codec.send_error(StompError(short, why or default, None))
-            self._turn.touch(self._outlet)
+        short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
+        self._receipts.end(StompError(short, why or default, None))
+        self._turn.touch(self._outlet)
         self._end(redelivery.CLOSED)
 
     def _end(self, how: redelivery.Return) -> None:
@@ -265,7 +267,6 @@ class StompSession:
         self._large.abandon()
         self._sends.forget()
         self._give_up(how)
-        self._receipts.clear()
 
     def _give_up(self, how: redelivery.Return) -> None:
         """Everything that the peer holds is given back, and what was its own is deleted."""
@@ -283,37 +284,16 @@ class StompSession:
 
     def _fail(self, failure: StompError) -> None:
         """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
-        if self._codec.close_expected and self._codec.error is None:
+        if self._lost:
             return
         report_error(self._engine.core.report, failure, connection=self._id, remote=self._remote)
-        self._codec.send_error(failure)
+        self._receipts.end(failure)
         self._turn.touch(self._outlet)
         self._end(redelivery.DISCONNECTED)
 
-    def _confirm(self) -> None:
-        """Receipts for the frames handled so far: now, or when what they did is on disk."""
-        if not self._receipts_wanted:
-            return
-        wanted, self._receipts_wanted = self._receipts_wanted, []
-        ticket = self._engine.confirmation(self)
-        if ticket or self._receipts:
-            if not ticket:
-                ticket = self._receipts[-1][0]
-            self._receipts.extend([(ticket, receipt) for receipt in wanted])
-            return
-        for receipt in wanted:
-            self._codec.send_receipt(receipt)
-        self._turn.touch(self._outlet)
-
     def durable(self, ticket: int) -> None:
         """Everything up to a tick is on disk."""
-        sent = 0
-        for durable, receipt in self._receipts:
-            if durable > ticket:
-                break
-            self._codec.send_receipt(receipt)
-            sent += 1
-        del self._receipts[:sent]
+        self._receipts.durable(ticket)
         self._turn.touch(self._outlet)
 
     # -- connecting ------------------------------------------------------------------------------------------------
@@ -359,7 +339,7 @@ class StompSession:
         """Publish what was gathered; the first refusal, if any."""
         failure, blocked = self._sends.publish(self)
         if failure is not None:
-            self._receipts_wanted.clear()
+            self._receipts.refuse(self._sends.taken)
         if blocked:
             self._block()
         return failure
@@ -389,7 +369,7 @@ class StompSession:
             self._fail(failure)
             return
         if b"receipt" in frame.headers:
-            self._receipts_wanted.append(frame.headers[b"receipt"])
+            self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
         self._codec.resume()
         self._process()
         self._turn.touch(self._outlet)

@@ -7,7 +7,7 @@ meets there is published together (`engine.in_order`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from broker.engine.address import Address, Producer
@@ -108,7 +108,8 @@ class _Run(Send):
 class Sends:
     """What a connection has sent and not yet published.  `origin` is known once it has connected.
 
-    `expect_reply` is told the temporary destinations to which the peer wants answers.
+    `expect_reply` is told the temporary destinations to which the peer wants answers.  `taken` counts the sends that
+    have been published; after a refusal those before it.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Sends:
         expect_reply: Callable[[bytes], None],
     ) -> None:
         self.origin = ""
+        self.taken = 0
         self._engine = engine
         self._destinations = destinations
         self._expect_reply = expect_reply
@@ -223,6 +225,16 @@ class Sends:
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         return _Run(key, address, queue, wanted, facts, tx, headers)
 
+    @property
+    def gathered(self) -> int:
+        """How many sends there have been, published or not."""
+        return self.taken + (len(self._arrived) if self._runs else 0)
+
+    @property
+    def _arrived(self) -> list[Message]:
+        """Those of all runs as they came."""
+        return self._runs[0].messages if self._order is None else self._order
+
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
         """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
 
@@ -230,32 +242,59 @@ class Sends:
         """
         if not self._runs:
             return None, False
-        runs, order = self._runs, self._order
+        runs, order, arrived = self._runs, self._order, self._arrived
         self._runs, self._order = [], None
         self._open.clear()
+        failure: StompError | None = None
         blocked = False
-        engine = self._engine
+        counting: Collection[Message] = arrived  # up to the first refusal
         for tx, own, messages in _by_transaction(runs, order):
-            asked, part = own, None
+            if failure is not None:
+                break  # nobody will commit the transaction
+            parts: list[tuple[_Run, list[Message]]] = []
             try:
-                if tx is not None:
-                    engine.send_in(tx, own, messages)
-                    continue
-                for run, part in [(own[0], messages)] if len(own) == 1 else engine.in_order(messages, own):
-                    asked = [run]
-                    engine.publish(run.address, run.queue, run.routing_type, part)
-                    blocked |= engine.block_if_full(run.address, producer)
+                parts = self._parts(tx, own, messages)
             except EngineError as refusal:
-                wrong = None if part is None else part[refusal.taken]
-                receipts = (run.receipt_from(wrong) for run in asked)
-                receipt = next((receipt for receipt in receipts if receipt is not None), None)
-                return refused("SEND", refusal, {} if receipt is None else {b"receipt": receipt}), blocked
-        return None, blocked
+                counting = _before(messages[0], arrived)
+                failure = _refused(refusal, own, None)
+            for run, part in parts:
+                left = part if failure is None else [message for message in part if message in counting]
+                if not left:
+                    continue
+                try:
+                    self._engine.publish(run.address, run.queue, run.routing_type, left)
+                    blocked |= self._engine.block_if_full(run.address, producer)
+                except EngineError as refusal:
+                    wrong = left[refusal.taken]
+                    counting = _before(wrong, arrived)
+                    failure = _refused(refusal, [run], wrong)
+        self.taken += len(counting)
+        return failure, blocked
+
+    def _parts(
+        self, tx: Transaction | None, own: list[_Run], messages: list[Message]
+    ) -> list[tuple[_Run, list[Message]]]:
+        """What is to be published in its turn; a transaction takes its messages at once.  Raises EngineError."""
+        if tx is not None:
+            self._engine.send_in(tx, own, messages)
+            return []
+        return [(own[0], messages)] if len(own) == 1 else self._engine.in_order(messages, own)
 
     def forget(self) -> None:
         """The connection is gone: what was not published never will be."""
         self._runs, self._order = [], None
         self._open.clear()
+
+
+def _before(wrong: Message, arrived: list[Message]) -> set[Message]:
+    return set(arrived[: arrived.index(wrong)])
+
+
+def _refused(refusal: EngineError, asked: list[_Run], wrong: Message | None) -> StompError:
+    """The error of a message of these runs, or of all their messages together."""
+    receipts = (run.receipt_from(wrong) for run in asked)
+    receipt = next((receipt for receipt in receipts if receipt is not None), None)
+    return refused("SEND", refusal, {} if receipt is None else {b"receipt": receipt})
 
 
 def _by_transaction(

@@ -7,7 +7,6 @@ import pytest
 from broker.sessions.stomp import StompSession
 from tests.simulation.world import counts, held, small
 from tests.support.sim_broker import SimBroker, SimClient
-from tests.support.sim_files import Fault
 from tests.support.stomp_client import frame
 
 
@@ -159,89 +158,6 @@ def test_frames_that_came_with_connect_are_read_by_its_version() -> None:
     )
     assert client.take("CONNECTED")
     assert client.messages()[0].headers["x"] == "a:b"
-
-
-# -- receipts ----------------------------------------------------------------------------------------------------------
-
-
-def lazy() -> tuple[SimBroker, SimClient]:
-    broker = SimBroker(small(), lazy_disk=True)
-    broker.step()
-    return broker, broker.connect()
-
-
-def test_no_receipt_before_the_disk_has_it() -> None:
-    broker, client = lazy()
-    client.send("/queue/a", b"1", persistent="true", receipt="r")
-    assert client.take("RECEIPT") == []
-    broker.step()
-    assert [f.headers["receipt-id"] for f in client.take("RECEIPT")] == ["r"]
-    assert held(broker.restart(), "a") == [b"1"]
-
-
-@pytest.mark.parametrize("command", ["ACK", "NACK", "COMMIT", "DISCONNECT", "UNSUBSCRIBE", "SUBSCRIBE", "BEGIN"])
-def test_every_receipt_waits_for_what_came_before_it(command: str) -> None:
-    broker, client = lazy()
-    client.subscribe("/queue/b")
-    client.send("/queue/b", b"0", persistent="true")
-    broker.step()
-    broker.step()
-    (message,) = client.messages()
-    client.do("BEGIN", {"transaction": "t"})
-    broker.step()
-    client.send("/queue/a", b"1", persistent="true")
-    headers = {
-        "ACK": {"id": message.headers["ack"]},
-        "NACK": {"id": message.headers["ack"], "requeue": "false"},
-        "COMMIT": {"transaction": "t"},
-        "BEGIN": {"transaction": "u"},
-        "UNSUBSCRIBE": {"id": "s"},
-        "SUBSCRIBE": {"id": "z", "destination": "/queue/z"},
-        "DISCONNECT": {},
-    }[command]
-    client.do(command, {**headers, "receipt": "r"})
-    assert client.take("RECEIPT") == []
-    assert not client.closed
-    broker.step()
-    assert [f.headers["receipt-id"] for f in client.take("RECEIPT")] == ["r"]
-    assert client.closed is (command == "DISCONNECT")
-
-
-def test_a_receipt_of_what_is_not_durable_comes_at_once() -> None:
-    _, client = lazy()
-    client.send("/queue/DLQ", b"1", receipt="r")
-    assert client.take("RECEIPT")
-
-
-def test_receipts_come_in_order_and_once() -> None:
-    broker, client = lazy()
-    sends = [
-        frame("SEND", {"destination": "/queue/a", "persistent": str(n % 3 > 0).lower(), "receipt": str(n)})
-        for n in range(20)
-    ]
-    for start in range(0, 20, 5):
-        client.raw(b"".join(sends[start : start + 5]))
-    broker.step()
-    assert [f.headers["receipt-id"] for f in client.take("RECEIPT")] == [str(n) for n in range(20)]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_receipt_id_cannot_bring_a_line_of_its_own(version: str) -> None:
-    client = SimBroker(small()).connect(version)
-    id = "a:b" if version == "1.0" else "a\nmessage:forged\\"
-    client.send("/queue/a", b"", receipt=id)
-    (receipt,) = client.take("RECEIPT")
-    assert receipt.headers == {"receipt-id": id}
-
-
-def test_a_failed_disk_confirms_nothing() -> None:
-    broker, client = lazy()
-    client.send("/queue/a", b"1", persistent="true", receipt="r")
-    broker.files.plan(1, Fault.EIO)
-    broker.step()
-    broker.step()
-    assert broker.failure is not None
-    assert client.take("RECEIPT") == []
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
