@@ -16,9 +16,16 @@ settings.register_profile(
 settings.register_profile("explore", settings.get_profile("bartleby"), derandomize=False, max_examples=2000)
 settings.load_profile("bartleby")
 
-#: Tests that share something expensive (a Spark session, a broker, a build) run in one process, one after the other.
-#: The storm shares nothing, and takes longer than any other.
-TOGETHER: Final = ("tests/spark_jobs/", "tests/interop/test_storm.py", "tests/interop/")
+#: Tests that share something expensive (a Spark session, a cluster, a broker, a build) run in one process, one after
+#: the other; the first that fits counts.  The storm shares nothing, and takes longer than any other.
+TOGETHER: Final = (
+    "tests/spark_jobs/test_submit.py",
+    "tests/spark_jobs/journal/",
+    "tests/spark_jobs/report/",
+    "tests/spark_jobs/",
+    "tests/interop/test_storm.py",
+    "tests/interop/",
+)
 
 
 class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

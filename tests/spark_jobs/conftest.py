@@ -10,13 +10,20 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Small journals on two cores: little heap, the quick compiler only, a collector without threads, and one partition of
-#: what is sorted or grouped.
-CONF: Final = {
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+#: Small journals on two cores: little heap, the quick compiler only, with room for all that it makes, and a collector
+#: without threads.
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
+
+#: Queries that run once over a few rows: one partition of what is sorted or grouped, planned once and for all, and
+#: interpreted, because to compile a query takes longer than to run it.  As shipped they are run by the demo's test.
+QUERIES: Final = {
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
 }
+
+CONF: Final = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": JAVA_OPTIONS} | QUERIES
 
 #: What whoever reads an object store has in the environment; Java's processes have it from when they are started.
 CREDENTIALS: Final = {

@@ -13,7 +13,7 @@ from tests.spark_jobs.audits import journals
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generated journal of a dozen segments; nobody changes it."""
+    """A generated journal of some segments; nobody changes it."""
     directory = tmp_path_factory.mktemp("generated")
     journals.generated(directory, records=6_000)
     return directory

@@ -17,12 +17,12 @@ from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import SimFiles
 
-SEGMENT_BYTES: Final = 128 << 10
+SEGMENT_BYTES: Final = 256 << 10
 SMALL_SEGMENT_BYTES: Final = 8 << 10
 
 
 def generated(directory: Path, *, seed: int = 1, records: int = 4_000) -> Books:
-    """A journal with every way in and out, in some dozen segments; returns the true totals."""
+    """A journal with every way in and out, in half a dozen segments or so; returns the true totals."""
     return generate(directory / "journal", records, seed, SEGMENT_BYTES)
 
 

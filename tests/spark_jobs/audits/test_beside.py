@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -47,9 +48,18 @@ STAYING: Final = 20
 
 SHAPE: Final = Shape(size_min=800, size_max=2200, destinations=4, durable=True, seed=1)
 
+#: Between two laps: a broker and customers that never rest take all of two cores.
+PAUSE_S: Final = 0.4
+
 PATIENCE_S: Final = 100.0
 #: Laps after which something must have been removed; one is enough.
 LAPS_MAX: Final = 10
+
+
+@cache
+def pools() -> tuple[Pool, Pool]:
+    """What passes, and what stays; each customer sends the same."""
+    return Pool(SHAPE), Pool(replace(SHAPE, prefix="/queue/staying."))
 
 
 class Customers(threading.Thread):
@@ -65,7 +75,7 @@ class Customers(threading.Thread):
 
     def run(self) -> None:
         """See the class."""
-        passing, staying = Pool(SHAPE), Pool(replace(SHAPE, prefix="/queue/staying."))
+        passing, staying = pools()
         try:
             while not self._enough:
                 run(self._target, passing, LAP)
@@ -73,6 +83,7 @@ class Customers(threading.Thread):
                 with self._changed:
                     self._laps += 1
                     self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._enough, PAUSE_S)
         except BaseException as failure:
             self.failure = failure
 
@@ -84,7 +95,9 @@ class Customers(threading.Thread):
 
     def end(self) -> None:
         """No more; and all was well."""
-        self._enough = True
+        with self._changed:
+            self._enough = True
+            self._changed.notify_all()
         self.join(PATIENCE_S)
         assert self.failure is None, self.failure
 
