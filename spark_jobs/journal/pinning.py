@@ -59,7 +59,7 @@ class _Stretch:
 
     `low` is None before the first, `high` None behind the last.  `bad` are segments that cannot be read, `absent` the
     numbers without any.  `end` is the position behind the last record of `low`, `stop` the first one of what follows;
-    None if it cannot be known.
+    None if it cannot be known.  `whole`: `end` is where `low` really ends; else damage may have swallowed more there.
     """
 
     low: Copy | None
@@ -68,6 +68,7 @@ class _Stretch:
     absent: list[int]
     stop: int | None
     end: int | None = 0
+    whole: bool = True
 
     @property
     def start(self) -> int:
@@ -136,7 +137,7 @@ class _Pinning:
                 for missing, gap in judge.gaps(run):
                     (pinned.missing if missing else pinned.trimmed).append(gap)
             if stretch.low is not None:
-                pinned.segments.append(self._sound(stretch.low, stretch.end))
+                pinned.segments.append(self._sound(stretch.low, stretch.end if stretch.whole else None))
             pinned.segments += stretch.unreadable(self.newest)
             pinned.next_position = max(pinned.next_position, stretch.start)
         pinned.open_below = self._open_below()
@@ -196,7 +197,7 @@ class _Pinning:
         """The stretches, with the positions at which they begin.  Raises Vanished, OSError."""
         stretches = self._stretches()
         for stretch, end in zip(stretches, self.pool.map(self._end, stretches), strict=True):
-            stretch.end = end
+            stretch.end, stretch.whole = end
         return stretches
 
     def _stretches(self) -> list[_Stretch]:
@@ -217,19 +218,19 @@ class _Pinning:
             stretches.append(_Stretch(low, high, bad, absent, stop))
         return stretches
 
-    def _end(self, stretch: _Stretch) -> int | None:
-        """The position behind the last record of a stretch's first segment.  Raises Vanished, OSError."""
+    def _end(self, stretch: _Stretch) -> tuple[int | None, bool]:
+        """`end` and `whole` of a stretch.  Raises Vanished, OSError."""
         low, kept = stretch.low, self.listing.manifest.kept
         if low is None:
-            return 0
+            return 0, True
         if low is self.newest and self.tail is not None:
-            return self.tail.next_position
+            return self.tail.next_position, self.tail.whole
         if not stretch.bad and not stretch.absent and stretch.stop is not None:
-            return stretch.stop
+            return stretch.stop, True
         if low.next_position is not None:
-            return low.next_position
+            return low.next_position, True
         if low.number + 1 in kept:
-            return kept[low.number + 1].first_position
+            return kept[low.number + 1].first_position, True
         return _end_of(low)
 
     def _sound(self, copy: Copy, end: int | None) -> SegmentRef:
@@ -239,7 +240,7 @@ class _Pinning:
             return _ref(copy, copy.first_position, end, newest=False)
         self.pinned.torn_bytes = tail.torn_bytes
         return replace(
-            _ref(copy, copy.first_position, tail.next_position if tail.whole else None, newest=True),
+            _ref(copy, copy.first_position, end, newest=True),
             limit=tail.limit,
             first_time=tail.first_time,
             last_time=tail.last_time,
@@ -279,18 +280,24 @@ def _read_tail(newest: Copy) -> _Tail | None:
         walked = walk(data, number=newest.number, newest=True)
         times += walked.times.tolist()
         limit, position, torn = walked.end, walked.next_position, walked.torn_bytes
-        if walked.holes and walked.holes[-1].offset >= walked.end:  # at the very end: readers must see it too
+        if walked.open_end:  # readers must see it too
             limit, whole = len(data), False
     return _Tail(data, limit, position, whole, torn, min(times, default=0), max(times, default=0))
 
 
-def _end_of(copy: Copy) -> int | None:
-    """The position behind the last record of a segment, None if it cannot be read.  Raises Vanished, OSError."""
+def _end_of(copy: Copy) -> tuple[int | None, bool]:
+    """The position behind the last record of a segment, None if it cannot be read, and whether it ends there.
+
+    Raises Vanished, OSError.
+    """
     data = _read(copy)
     if data is None:
-        return None
+        return None, False
     found = scan(data, decode_header(data))
-    return walk(data, number=copy.number, newest=False).next_position if found.damage else found.position
+    if not found.damage:
+        return found.position, True
+    walked = walk(data, number=copy.number, newest=False)
+    return walked.next_position, not walked.open_end
 
 
 def _read(copy: Copy) -> bytes | None:

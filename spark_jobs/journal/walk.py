@@ -123,6 +123,11 @@ class Walk:
     definitions: list[Definition] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
 
+    @property
+    def open_end(self) -> bool:
+        """Whether there is damage behind the last entry: only what follows can say how much is lost there."""
+        return bool(self.holes) and self.holes[-1].offset >= self.end
+
 
 def walk(
     data: bytes,

@@ -216,6 +216,24 @@ def test_a_segment_behind_a_hole_that_does_not_tell_its_ids(tmp_path: Path) -> N
     assert snapshot.open_below == next_id_at(next(ref for ref in snapshot.segments if ref.uri == str(following)))
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_is_lost_at_the_end_of_a_segment_before_a_trimmed_one_cannot_be_counted(tmp_path: Path, cut: bool) -> None:
+    """Nothing says where it ended; what can be read of it counts, and that is no zero."""
+    data = write(tmp_path / "data", keep=False).data
+    gap = pinned(data).trimmed[-1]
+    path = path_of(data, gap.first_segment - 1)
+    content = bytearray(path.read_bytes())
+    content[-8:] = b"" if cut else b"\xff" * 8
+    path.write_bytes(content)
+    ref = next(ref for ref in pinned(data).segments if ref.uri == str(path))
+    found = walk(read_segment(ref), number=ref.number, newest=False, next_first=ref.next_first)
+    (hole,) = found.holes
+    assert (hole.first_position, hole.records) == (found.next_position, UNKNOWN)
+    assert found.next_position < gap.first_position
+    after = pinned(data).trimmed[-1]
+    assert (after.first_segment, after.first_position) == (gap.first_segment, found.next_position)
+
+
 def test_what_a_manifest_says_was_let_go_is_trimmed(data: Path) -> None:
     """Between older ones that are kept; the missing ones beside are told apart, and counted apart."""
     whole = truth(data)
