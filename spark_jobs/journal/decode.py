@@ -70,15 +70,8 @@ class Selection:
 
     def holes(self, found: Walk) -> list[Hole]:
         """The damage that may concern what is wanted."""
-        return [hole for hole in found.holes if not self._beyond(hole)]
-
-    def _beyond(self, hole: Hole) -> bool:
-        if hole.first_position == UNKNOWN:
-            return False
-        if self.to_position is not None and hole.first_position >= self.to_position:
-            return True
-        known = hole.records != UNKNOWN
-        return known and self.from_position is not None and hole.first_position + hole.records <= self.from_position
+        parts = (hole.within(self.from_position, self.to_position) for hole in found.holes)
+        return [part for part in parts if part is not None]
 
 
 def decode_segment(

@@ -80,12 +80,40 @@ _KNOWN: Final = _known_types()
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Something that could not be read, at byte `offset`: `records` of them, the first at `first_position`."""
+    """Something that could not be read, at byte `offset`: `records` of them, the first at `first_position`.
+
+    Their positions follow each other, unless `scattered` has the offset and the position of each.
+    """
 
     offset: int
     first_position: int
     records: int
     what: str
+    scattered: tuple[Int64s, Int64s] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, offsets: Int64s, positions: Int64s, what: str) -> Hole:
+        """One for records that need not be neighbours."""
+        return cls(int(offsets[0]), int(positions[0]), len(positions), what, (offsets, positions))
+
+    def within(self, low: int | None, high: int | None) -> Hole | None:
+        """What of it may concern positions from `low` on and below `high` (None: open), None if nothing does.
+
+        Where positions follow each other it stays whole.
+        """
+        if self.scattered is not None:
+            offsets, positions = self.scattered
+            inside = np.ones(len(positions), np.bool_)
+            if low is not None:
+                inside &= positions >= low
+            if high is not None:
+                inside &= positions < high
+            return Hole.of(offsets[inside], positions[inside], self.what) if inside.any() else None
+        if self.first_position == UNKNOWN:
+            return self
+        before = low is not None and self.records != UNKNOWN and self.first_position + self.records <= low
+        behind = high is not None and self.first_position >= high
+        return None if before or behind else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +357,7 @@ def _read_definitions(source: Source, found: Walk) -> None:
 
 
 def _note_records(found: Walk, indices: Int64s, what: str) -> None:
-    first = indices[0]
-    found.holes.append(Hole(int(found.offsets[first]), int(found.positions[first]), len(indices), what))
+    found.holes.append(Hole.of(found.offsets[indices], found.positions[indices], what))
 
 
 def _keep(found: Walk, mask: Bools) -> None:

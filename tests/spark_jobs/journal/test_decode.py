@@ -215,6 +215,37 @@ def test_a_torn_tail_is_no_damage() -> None:
     assert batch["position"].to_pylist() == [11, 12]
 
 
+NEWER = record.closed()[:4] + bytes([99]) + record.closed()[5:]
+SCATTERED = segment([[message(1), NEWER], [message(2), message(3), NEWER], [NEWER, message(4)]])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "told"),
+    [(None, None, (2, 3)), (2, 7, (2, 3)), (3, None, (5, 2)), (3, 6, (5, 1)), (None, 5, (2, 1)), (6, 7, (6, 1))],
+)
+def test_records_that_cannot_be_read_are_told_where_they_are(
+    start: int | None, end: int | None, told: tuple[int, int]
+) -> None:
+    """They are one hole, however far apart, and each counts only within the bounds."""
+    selection = Selection(("position", "offset", "count", "record_type"), from_position=start, to_position=end)
+    (damage,) = (
+        row
+        for batch in batches(SCATTERED, selection, strict=False)
+        for row in batch.to_pylist()
+        if row["record_type"] == "damage"
+    )
+    assert (damage["position"], damage["count"]) == told
+    assert SCATTERED[damage["offset"] :].startswith(NEWER)
+    with pytest.raises(CorruptSegment, match=f"at byte {damage['offset']} of"):
+        batches(SCATTERED, selection)
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 5), (7, None), (None, 2)])
+def test_records_that_cannot_be_read_elsewhere_are_no_obstacle(start: int | None, end: int | None) -> None:
+    found = positions(SCATTERED, from_position=start, to_position=end)
+    assert found == [position for position in (1, 3, 4, 7) if (start or 0) <= position < (end or 99)]
+
+
 # -- a segment as a row ------------------------------------------------------------------------------------------------
 
 GOOD = segment([[message(1), message(2)], [message(3)]], first=11, times=[CREATED + 7, CREATED + 5])
