@@ -20,9 +20,10 @@ from spark_jobs.journal.names import Lookup, QueueName, learn_names, learn_sessi
 from spark_jobs.journal.walk import Walk
 from store.record import RecordType
 
-#: The last millisecond of the year 9999 and the first of the year 1: what every calendar can show.
-LATEST_MS: Final = 253_402_300_799_999
-EARLIEST_MS: Final = -62_135_596_800_000
+#: The last millisecond of 9999-12-30 and the first of 0001-01-03: what every calendar can show in every time zone.
+#: Python's, in which Spark's `collect` shows times in the local zone, looks a day beyond.
+LATEST_MS: Final = 253_402_214_399_999
+EARLIEST_MS: Final = -62_135_424_000_000
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 

@@ -1,9 +1,9 @@
 """The columns of the three views of a journal: `records`, `segments`, `movements`.
 
 All columns can be null.  Times have microseconds in UTC as Spark wants them; the journal knows milliseconds.  A time of
-0 is null, and one that no calendar shows (before the year 1 or behind 9999, an expiration can be that) is its first or
-last millisecond, so that nothing breaks that converts it.  Ids are unsigned in the journal and signed here: they count
-up from 1, so the difference does not come up.
+0 is null, and one that not every calendar shows in every time zone (before 0001-01-03 or behind 9999-12-30, an
+expiration can be that) is the first or last millisecond that does, so that nothing breaks that converts it.  Ids are
+unsigned in the journal and signed here: they count up from 1, so the difference does not come up.
 An empty string of a record (no user, no client ...) is null.  A code that this software has no word for is `reason-N`,
 `source-N` or `format-N`.
 """

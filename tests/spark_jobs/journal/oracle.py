@@ -197,11 +197,11 @@ def _source(code: int) -> str:
 def _time(milliseconds: int) -> datetime | None:
     if milliseconds == 0:
         return None
+    first, last = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, 59, 999_000, tzinfo=UTC)
     try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
+        return min(max(_EPOCH + timedelta(milliseconds=milliseconds), first), last)
     except OverflowError:
-        last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
-        return last if milliseconds > 0 else datetime(1, 1, 1, tzinfo=UTC)
+        return last if milliseconds > 0 else first
 
 
 def _origin(annotations: bytes) -> int | None:

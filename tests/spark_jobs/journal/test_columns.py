@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +110,19 @@ def test_times_beyond_the_calendar_are_its_ends() -> None:
     data = segment([[message(1, expiration=(1 << 63) - 1), message(2, expiration=-(1 << 63)), message(3)]])
     years = [row["expiration"].year if "expiration" in row else None for row in rows(data)]
     assert years == [9999, 1, None]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+def test_times_can_be_shown_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark's `collect` does it, in the local one."""
+    data = segment([[message(1, expiration=(1 << 63) - 1), message(2, expiration=-(1 << 63))]])
+    moments = [row["expiration"].timestamp() for row in rows(data)]
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        shown = [datetime.fromtimestamp(moment).year for moment in moments]
+    time.tzset()
+    assert shown == [9999, 1]
 
 
 def test_strings_that_are_not_utf8_are_shown() -> None:
