@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import click
 
 from spark_jobs.audits.options import TOP, TOP_MAX, Options
+from spark_jobs.moment import parse_moment
 from spark_jobs.report.delivery import FORMATS, TO_A_PATH, Delivery
 from spark_jobs.report.text import clean
 from spark_jobs.results import ExitStatus, Result
@@ -38,8 +38,6 @@ Exit status:
 """
 
 _MORE: Final = "--spark-log shows what Spark says about it"
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Audit = Callable[["SparkSession", "Snapshot"], Result]
@@ -67,19 +65,18 @@ class Bound(NamedTuple):
 
 
 def parse_bound(text: str) -> Bound:
-    """`pos:N`, or ISO 8601 (UTC unless it says otherwise; a date is its first moment).  Raises ValueError."""
+    """`pos:N`, or a time (see parse_moment).  Raises ValueError."""
     if text.startswith("pos:"):
         digits = text.removeprefix("pos:")
         if not (digits.isascii() and digits.isdigit()):
             raise ValueError(f"{text!r} is no position: write pos:4711")
         return Bound(position=int(digits))
     try:
-        when = datetime.fromisoformat(text)
+        return Bound(time=parse_moment(text))
     except ValueError:
         raise ValueError(
             f"{text!r} is neither a time (2026-03-01, 2026-03-01T12:00:00Z) nor a position (pos:4711)"
         ) from None
-    return Bound(time=(when.replace(tzinfo=when.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1))
 
 
 def parse_message_id(text: str) -> int:

@@ -6,16 +6,17 @@ nothing.  Names are not case-sensitive, as in all of Spark.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from spark_jobs.journal.decode import Selection
-from spark_jobs.journal.files import locations
+from spark_jobs.journal.files import location, locations
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, MOVEMENTS, RECORDS, SEGMENTS, Column
 from spark_jobs.journal.snapshot import PARTITION_BYTES, Snapshot, take
+from spark_jobs.moment import parse_moment
 from store.record import RecordType
 
 VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
@@ -28,7 +29,7 @@ LATEST: Final = "latest"
 
 _TYPES: Final = {type.name.lower().replace("_", "-"): int(type) for type in RecordType}
 _BOUNDS: Final = ("fromposition", "toposition", "fromtime", "totime")
-_EVERYWHERE: Final = ("path", "snapshot", "view", "columns", "targetbytes", "gaps")
+_EVERYWHERE: Final = ("path", "paths", "snapshot", "view", "columns", "targetbytes", "gaps")
 _BATCH: Final[dict[str, tuple[str, ...]]] = {
     "records": (*_EVERYWHERE, *_BOUNDS, "mode", "types"),
     "movements": (*_EVERYWHERE, *_BOUNDS, "mode", "keepbelow"),
@@ -36,7 +37,6 @@ _BATCH: Final[dict[str, tuple[str, ...]]] = {
 }
 _STREAM: Final = ("path", "view", "columns", "types", "fromposition", "fromtime", "mode", "targetbytes", "maxsegments")
 _SIZE: Final = re.compile(r"(\d+)([kmg]?)")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BadOption(ValueError):
@@ -98,7 +98,8 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
     for name in options:
         if name not in possible:
             raise BadOption(f"{name}: not an option of {'a stream' if stream else f'view={view}'}: {_list(possible)}")
-    if not options.get("path") and not options.get("snapshot"):
+    paths = _paths(options)
+    if not paths and not options.get("snapshot"):
         raise BadOption("path: name a data directory or a journal, as in .load('/var/lib/bartleby')")
     latest = stream and options.get("fromposition") == LATEST
     if latest:
@@ -115,11 +116,17 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
         gaps=_choice("gaps", options.get("gaps", "true").lower(), ("true", "false")) == "true",
         target_bytes=_optional(options, "targetbytes", parse_size) or PARTITION_BYTES,
         keep_below=_optional(options, "keepbelow", _number) or 0,
-        paths=tuple(locations(options.get("path", ""))),
+        paths=paths,
         snapshot=options.get("snapshot", ""),
         latest=latest,
         segments_max=_optional(options, "maxsegments", _positive),
     )
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The locations of `path`, and of what Spark makes of `.load([...])`: a JSON list.  Raises files.BadLocation."""
+    listed = json.loads(options.get("paths", "[]"))
+    return (*locations(options.get("path", "")), *map(location, listed))
 
 
 def parse_columns(view: str, text: str | None) -> tuple[str, ...]:
@@ -150,14 +157,13 @@ def parse_types(text: str | None) -> frozenset[int] | None:
 
 
 def parse_time(name: str, text: str) -> int:
-    """ISO 8601 (UTC unless it says otherwise) or milliseconds since the epoch, as the latter.  Raises BadOption."""
+    """A time as parse_moment reads it, or milliseconds since the epoch, as the latter.  Raises BadOption."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        when = datetime.fromisoformat(text)
+        return parse_moment(text)
     except ValueError:
         raise BadOption(f"{name}={text}: neither a time like 2026-03-01T12:00:00Z nor milliseconds") from None
-    return (when.replace(tzinfo=when.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_size(name: str, text: str) -> int:

@@ -182,6 +182,8 @@ def test_the_journal_in_the_paths_of_several_kinds(spark: SparkSession, growing:
     paths.append(f"{growing.journal / 'retention'},{growing.journal}")
     for path in paths:
         assert _load(spark, path).count() == expected
+    both = [str(growing.journal / "retention"), str(growing.journal)]
+    assert spark.read.format("bartleby-journal").load(both).count() == expected
 
 
 def test_register_twice_is_harmless(spark: SparkSession, growing: Growing) -> None:

@@ -37,6 +37,11 @@ def test_lists() -> None:
     assert found.types == frozenset({int(RecordType.MESSAGE), int(RecordType.DEAD_LETTERED)})
 
 
+def test_several_paths_as_spark_lists_them() -> None:
+    assert parse({"paths": '["/data","/a, b"]'}).paths == ("/data", "/a, b")
+    assert _parse(paths='["/archive"]').paths == ("/data", "/archive")
+
+
 def test_damage_alone_is_no_record_type_at_all() -> None:
     assert _parse(types="damage").types == frozenset()
     assert _parse(types="damage,removed").types == frozenset({int(RecordType.REMOVED)})
@@ -51,6 +56,7 @@ def test_damage_alone_is_no_record_type_at_all() -> None:
         ("2026-03-01T12:00:00", 1772366400000),
         ("2026-03-01T13:00:00+01:00", 1772366400000),
         ("2026-03-01T12:00:00.250", 1772366400250),
+        ("2026-03-01T12:00:00.250001", 1772366400251),
         ("2026-03-01", 1772323200000),
     ],
 )

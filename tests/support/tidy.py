@@ -41,6 +41,7 @@ FILE_LINES_MAX: Final = 500
 SPARK_SESSION: Final = ("spark_jobs.java", "spark_jobs.jvm", "spark_jobs.priority", "spark_jobs.progress")
 SPARK_SOURCE: Final = (
     "spark_jobs.journal",
+    "spark_jobs.moment",
     "spark_jobs.partition",
     "spark_jobs.pyfiles",
     "spark_jobs.reading",
@@ -158,6 +159,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "broker": (),
     # the decoder of segments knows no Spark; what audits find is apart from how it is shown
     "spark_jobs.journal": ("spark_jobs.journal", "spark_jobs.priority", "spark_jobs.results", "store"),
+    "spark_jobs.moment": (),
     "spark_jobs.priority": (),
     "spark_jobs.results": (),
     "spark_jobs.report": ("spark_jobs.report", "spark_jobs.results"),
