@@ -41,6 +41,7 @@ class Address:
         "handling",
         "id",
         "name",
+        "owned",
         "paged_bytes",
         "paged_messages",
         "paused",
@@ -82,6 +83,7 @@ class Address:
         self.sendable = False  # clients may send to it, which need not be checked again
         self.auto_created = auto_created
         self.configured = configured
+        self.owned = False  # a temporary destination, and its owner is there
         self.paused = paused  # and with it all its queues
         self.queues: list[Queue] = []
         self.targets: tuple[list[Queue], list[Queue]] = ([], [])  # anycast, multicast; with wildcard bindings

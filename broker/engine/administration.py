@@ -14,6 +14,7 @@ from broker.engine.definitions import address_record, queue_record
 from broker.engine.errors import AlreadyInUse, NotFound
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView, RoutingType
+from broker.engine.names import TEMPORARY
 from broker.engine.paging import upkeep
 from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
@@ -98,7 +99,7 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
 
     What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
     """
-    name = router.fresh_name()
+    name = TEMPORARY + router.fresh_name()
     needed = [use, Permission.CREATE_ADDRESS]
     if routing_type is RoutingType.ANYCAST or use is Permission.CONSUME:
         needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
@@ -107,6 +108,7 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
     if len(needed) > 2:
         router.allotments.check(access.user)
     address = router.create_address(name, {routing_type}, auto_created=True)
+    address.owned = True
     if routing_type is RoutingType.ANYCAST:
         router.create_queue(address, name, routing_type, durable=False, creator=access.user)
     return address

@@ -6,6 +6,7 @@
 | `a.*`, `a.#`    | wildcards: a queue may be on such an address, nothing may be sent to it                        |
 | `a\\.b`, `\\*`    | an escaped character is part of its word and means itself; the name keeps its backslash        |
 | `address::queue`| FQQN, one queue of one address; neither part may be empty or contain another `::`              |
+| `temporary-UUID`| a temporary destination: made by the broker for one owner, and never again once it is gone       |
 
 Names are case-sensitive. Spaces and `& , ? >` are allowed although other brokers advise against them. (Artemis
 semantics 1.3, 2.4, 5.3.)
@@ -13,14 +14,19 @@ semantics 1.3, 2.4, 5.3.)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.errors import InvalidName
+from broker.engine.errors import InvalidName, NotFound
 
 FQQN_SEPARATOR: Final = "::"
 #: The address, and the queue on it, on which the broker keeps retained messages.
 RETAINED: Final = "$sys.mqtt.retained"
+
+#: What the names of temporary destinations begin with; a UUID follows, so that nobody else's name is like them.
+TEMPORARY: Final = "temporary-"
+_TEMPORARY: Final = re.compile(TEMPORARY + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 ESCAPE: Final = "\\"
 
@@ -107,6 +113,17 @@ def split_fqqn(name: str) -> tuple[str, str | None]:
     if FQQN_SEPARATOR in queue:
         raise InvalidName(f"more than one {FQQN_SEPARATOR} in {_shown(name)}")
     return address, queue
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the broker has given this name to a temporary destination."""
+    return name.startswith(TEMPORARY) and _TEMPORARY(name) is not None
+
+
+def check_not_temporary(name: str) -> None:
+    """The rule for what is made when somebody asks for it. Raises NotFound."""
+    if is_temporary(name):
+        raise NotFound(f"the temporary destination {name} is gone")
 
 
 def check_name(name: str) -> None:

@@ -1,7 +1,8 @@
 """Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
 
 Each scan looks at everything once (`address-queue-scan-period`); what is eligible in two scans running is deleted, so
-"delay 0" means between one and two periods, as in ActiveMQ Artemis.  Resources of the configuration are never touched.
+"delay 0" means between one and two periods, as in ActiveMQ Artemis.  Resources of the configuration are never touched,
+nor are temporary destinations of somebody who is there; what is left of the others goes whatever the settings say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 from broker.engine.address import Address
 from broker.engine.core import Core
+from broker.engine.names import is_temporary
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
@@ -51,8 +53,12 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
 
 def _address_eligible(address: Address, now: int) -> bool:
     settings = address.settings
-    if address.configured or not (address.auto_created and settings.auto_delete_addresses) or address.queues:
+    if address.configured or address.owned or address.queues or address.blocked:
         return False
-    if address.blocked or now - address.unbound_since < settings.auto_delete_addresses_delay:
+    if is_temporary(address.name):
+        return True  # its owner is gone
+    if not (address.auto_created and settings.auto_delete_addresses):
+        return False
+    if now - address.unbound_since < settings.auto_delete_addresses_delay:
         return False
     return address.bound_once or settings.auto_delete_addresses_skip_usage_check

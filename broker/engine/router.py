@@ -126,6 +126,7 @@ class Router:
     ) -> tuple[Address, Queue | None]:
         """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
 
+        For a temporary destination that is gone no queue is made: it would keep the replies to one who has left.
         Of a queue that is there and given by its full name `routing_type` says nothing.  `asked` are attributes that
         its anycast queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
         """
@@ -140,6 +141,8 @@ class Router:
                 queue = self._qualified(address_name, queue_name, routing_type, access, asked)
                 return queue.address, queue
         access.require(Permission.SEND, address_name)
+        if (address is None or not address.owned) and names.is_temporary(address_name):
+            return address or self.create_address(address_name, {RoutingType.MULTICAST}, auto_created=True), None
         if address is None:
             address = self._auto_create_address(address_name, routing_type, access, and_queue=True)
         elif routing_type is not None:
@@ -259,6 +262,7 @@ class Router:
         """
         settings = self.settings(name)
         access.require(Permission.CREATE_ADDRESS, name)
+        names.check_not_temporary(name)
         if not settings.auto_create_addresses:
             raise NotFound(f"address {name} does not exist and auto-create-addresses is off")
         wanted = settings.default_address_routing_type if routing_type is None else routing_type
@@ -274,6 +278,7 @@ class Router:
         self, address: Address, name: str, routing_type: RoutingType, access: Access, asked: Asked
     ) -> Queue:
         access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
+        names.check_not_temporary(address.name)
         if not address.settings.auto_create_queues:
             raise NotFound(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
         self.allotments.check(access.user)

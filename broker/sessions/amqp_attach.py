@@ -100,8 +100,7 @@ class Attacher:
         elif target.address:
             name, stated = self._owner.options.split(target.address)
             name, query = split_query(name)
-            if temporary:
-                check_temporary(engine, name)
+            check_temporary(engine, name, stated=temporary)
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
             found, _ = engine.router.destination(name, wanted, access=self._owner.access, asked=query.asked)
             link.order = found.name

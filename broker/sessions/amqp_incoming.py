@@ -18,6 +18,7 @@ from broker.engine.address import Address, Producer
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, NotFound
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
+from broker.engine.names import is_temporary
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
 from broker.engine.send import Send
@@ -195,8 +196,7 @@ class IncomingLink:
         plain, query = split_query(plain)
         noted = None if special is None else special.routing_type
         asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
-        if goal.temporary:
-            check_temporary(owner.engine, plain)
+        check_temporary(owner.engine, plain, stated=goal.temporary)
         address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
         facts = make_facts(
             header,
@@ -383,9 +383,13 @@ def rejects(link: Receiver) -> bool:
     return not outcomes or REJECTED in outcomes
 
 
-def check_temporary(engine: Engine, name: str) -> None:
-    """That a peer's own node is still there: one made anew would keep the replies to who is gone.  Raises NotFound."""
-    if name not in engine.router.addresses:
+def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
+    """That a peer's own node is still there: nobody else would get the replies to who is gone.  Raises NotFound.
+
+    `stated`: whether a client calls it that, whatever its name.
+    """
+    address = engine.router.addresses.get(name)
+    if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):
         raise NotFound(f"the temporary destination {name} is gone")
 
 

@@ -75,6 +75,19 @@ def test_an_escaped_wildcard_is_part_of_a_name(address: str) -> None:
     assert not names.is_wildcard(address)
 
 
+@pytest.mark.parametrize(
+    ("name", "temporary"),
+    [
+        ("temporary-0f8fad5b-d9cb-469f-a165-70867728950e", True),
+        ("temporary-0f8fad5b-d9cb-469f-a165-70867728950e.x", False),
+        ("temporary-orders", False),
+        ("0f8fad5b-d9cb-469f-a165-70867728950e", False),
+    ],
+)
+def test_names_of_temporary_destinations(name: str, temporary: bool) -> None:
+    assert names.is_temporary(name) is temporary
+
+
 def test_nothing_is_sent_to_no_address() -> None:
     with pytest.raises(InvalidName, match="is empty"):
         names.check_sendable("")

@@ -9,7 +9,7 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from tests.broker.sessions.test_amqp import started
 from tests.simulation.world import held
-from tests.support.sim_amqp import message
+from tests.support.sim_amqp import AmqpSim, message
 
 
 def test_the_anonymous_relay_goes_where_each_message_says() -> None:
@@ -73,6 +73,30 @@ def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(kind: 
     assert source.address is not None
     client.send(client.sender(None), jms(source.address, kind, "in time"))
     assert client.bodies() == ["in time"]
+
+
+def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations() -> None:
+    """Not every client says what it replies to."""
+    broker, client = started()
+    asking = AmqpSim(broker)
+    source = asking.answer(asking.receiver(None, "temporary-queue", dynamic=True)).source
+    assert isinstance(source, Source)
+    assert source.address is not None
+    relay, reply = client.sender(None), message("x", properties=Properties(to=source.address))
+    assert isinstance(client.send(relay, reply)[0].state, Accepted)
+    for after in ("its owner left", "a crash"):
+        if after == "a crash":
+            broker = broker.restart()
+            client = AmqpSim(broker)
+            relay = client.sender(None)
+        else:
+            asking.drop()
+        [outcome] = client.send(relay, reply)
+        assert isinstance(outcome.state, Rejected), after
+        assert outcome.state.error is not None
+        assert outcome.state.error.condition == "amqp:not-found"
+        assert client.refused(client.sender(source.address)).condition == "amqp:not-found"
+        assert source.address not in broker.engine.router.queues
 
 
 @pytest.mark.parametrize("kind", [-1, 4, "queue", None])

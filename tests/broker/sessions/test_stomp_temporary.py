@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine.permissions import Permission
 from broker.sessions.stomp_temporary import TEMPORARY_MAX
+from tests.broker.security.verbs import NAME, PASSWORD, permissions, restrict, stomp
 from tests.broker.sessions.test_stomp_consume import error, started
-from tests.simulation.world import small
+from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 
 
@@ -133,3 +135,94 @@ def test_they_need_permission() -> None:
     client.subscribe("/temp-queue/mine", ack="auto")
     client.send("/temp-queue/mine", b"1")
     assert client.bodies() == [b"1"]
+
+
+# -- replies to one who has gone ---------------------------------------------------------------------------------------
+
+
+def asked(broker: SimBroker, service: SimClient, kind: str = "queue") -> tuple[SimClient, str]:
+    """Somebody who has asked the service for something, and where he wants the answer."""
+    client = broker.connect()
+    client.send("/queue/service", b"1", **{"reply-to": f"/temp-{kind}/mine"})
+    (request,) = service.messages()
+    return client, request.headers["reply-to"]
+
+
+def nothing_is_kept(broker: SimBroker) -> bool:
+    """Whether all that there was for replies goes by itself."""
+    broker.advance(120_000)
+    router = broker.engine.router
+    return not [name for name in [*router.queues, *router.addresses] if name.startswith("temporary-")]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_late_reply_is_unroutable(kind: str, size: int) -> None:
+    broker = SimBroker(small())
+    service = replier(broker)
+    client, where = asked(broker, service, kind)
+    client.drop()
+    for n in range(2):
+        service.send(where, bytes(size), persistent="true", receipt=str(n))
+    assert [receipt.headers["receipt-id"] for receipt in service.take("RECEIPT")] == ["0", "1"]
+    assert not service.closed
+    assert broker.engine.router.addresses[where.removeprefix(f"/{kind}/")].unrouted == 2
+    assert nothing_is_kept(broker)
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_nobody_is_waited_for_after_a_restart(crash: bool) -> None:
+    broker = SimBroker(small())
+    _, where = asked(broker, replier(broker))
+    broker = broker.restart(crash=crash)
+    broker.connect().confirmed(where, b"late")
+    assert where.removeprefix("/queue/") not in broker.engine.router.queues
+    assert nothing_is_kept(broker)
+
+
+def test_a_late_reply_in_a_transaction_does_not_keep_back_the_rest() -> None:
+    broker = SimBroker(small())
+    service = replier(broker)
+    client, where = asked(broker, service)
+    service.do("BEGIN", {"transaction": "t"})
+    for destination in (where, "/queue/done"):
+        service.send(destination, b"x", transaction="t", persistent="true")
+    client.drop()
+    service.do("COMMIT", {"transaction": "t", "receipt": "r"})
+    assert service.take("RECEIPT")
+    assert held(broker, "done") == [b"x"]
+    assert nothing_is_kept(broker)
+
+
+def test_who_may_not_make_addresses_may_reply_all_the_same() -> None:
+    """An ERROR would end the service's connection, and bring the request again."""
+    broker = SimBroker(permissions(), users={NAME: PASSWORD})
+    service, client = stomp(broker), stomp(broker)
+    service.subscribe("/queue/service", ack="auto")
+    client.send("/queue/service", b"1", **{"reply-to": "/temp-queue/mine"})
+    client.drop()
+    restrict(broker, permissions(Permission.CREATE_ADDRESS, Permission.CREATE_DURABLE_QUEUE))
+    answer(service)
+    service.send("/queue/service", b"", receipt="r")
+    assert service.take("RECEIPT")
+    assert not service.closed
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_nobody_subscribes_to_what_is_gone(kind: str) -> None:
+    broker = SimBroker(small())
+    service = replier(broker)
+    client, where = asked(broker, service, kind)
+    client.drop()
+    service.subscribe(where, id="late")
+    assert b"is gone" in service.take("ERROR")[0].body
+
+
+def test_a_destination_whose_owner_is_there_stays() -> None:
+    """Also while nobody subscribes."""
+    broker, client = started()
+    client.subscribe("/temp-topic/mine", id="mine")
+    client.do("UNSUBSCRIBE", {"id": "mine"})
+    made = set(broker.engine.router.addresses)
+    broker.advance(120_000)
+    assert set(broker.engine.router.addresses) == made
