@@ -15,10 +15,10 @@ from rich.table import Table
 from broker.cli.main import cli
 from spark_jobs.session import spark_session
 
-#: For a journal of some ten kilobytes: a small heap, no optimising compiler, one task where things are grouped.
+#: For a journal of some ten kilobytes: a small heap, a collector without threads, one task where things are grouped.
 SETTINGS: Final = {
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
 }
 
@@ -38,7 +38,7 @@ class Audits:
     @contextmanager
     def started(self) -> Iterator[None]:
         """With Spark running: what takes longest is done once."""
-        with spark_session("bartleby demo", master="local[2]", conf=SETTINGS):
+        with spark_session("bartleby demo", master="local[2]", conf=SETTINGS, brief=True):
             yield
 
     def run(self, *arguments: str) -> Json:

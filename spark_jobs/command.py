@@ -39,6 +39,9 @@ Exit status:
 
 _MORE: Final = "--spark-log shows what Spark says about it"
 
+#: In bytes: a journal up to this size is read before Spark would have got ready to be quick (docs/performance.md).
+BRIEF_BYTES: Final = 256 << 20
+
 Command = TypeVar("Command", bound=Callable[..., object])
 Audit = Callable[["SparkSession", "Snapshot"], Result]
 
@@ -368,6 +371,7 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
             master=request.master,
             conf=request.conf,
             quiet=not request.spark_log,
+            brief=snapshot.bytes <= BRIEF_BYTES,
             progress=Progress(),
         ) as spark:
             return audit(spark, snapshot)

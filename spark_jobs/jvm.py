@@ -27,6 +27,10 @@ LOCAL_MASTER: Final = "local[*]"
 #: The heap of a local Spark: a partition is decoded outside it; it is for sorting and grouping, and spills to disk.
 LOCAL_HEAP: Final = "2g"
 
+#: For a brief session of a local Spark: much code that runs a few times.  The quick compiler alone is done sooner than
+#: both, with as much room for what it makes as Java gives to both.
+BRIEF_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
 #: Where this code lies.  Python workers on this machine import it from there too, wherever the audit is started.
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -88,7 +92,7 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> None:
+def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool, brief: bool) -> None:
     """Start Java with these settings, unless it runs.  Raises NoJava, OSError, and what pyspark raises."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -102,26 +106,30 @@ def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> None:
     conf = SparkConf(loadDefaults=False).setAll(list(asked.items()))
     end = log.open()
     try:
-        with environment(_launch_environment(asked, temporary, quiet=quiet)):
+        with environment(_launch_environment(asked, temporary, quiet=quiet, brief=brief)):
             gateway = launch_gateway(conf, {"stderr": end, "start_new_session": gives_way()})  # type: ignore[no-untyped-call]
     finally:
         os.close(end)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _launch_environment(asked: Mapping[str, str], temporary: Path, *, quiet: bool) -> dict[str, str]:
+def _launch_environment(asked: Mapping[str, str], temporary: Path, *, quiet: bool, brief: bool) -> dict[str, str]:
+    local = _will_be_local(asked)
     python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         "PYTHONPATH": os.pathsep.join(python_path),
         "JAVA_HOME": str(spark_home_of(find_java(os.environ), temporary / "java", gives_way=gives_way())),
         "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", LOCAL_HEAP),
     }
+    options = [BRIEF_OPTIONS] if brief and local else []
+    options += filter(None, [os.environ.get("SPARK_SUBMIT_OPTS")])
     if quiet:
         log_settings = temporary / _LOG_SETTINGS
         log_settings.write_text((resources.files("spark_jobs") / _LOG_SETTINGS).read_text())
-        options = f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"'
-        variables["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options}".strip()
-    if _will_be_local(asked):
+        options.append(f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"')
+    if options:
+        variables["SPARK_SUBMIT_OPTS"] = " ".join(options)
+    if local:
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 

@@ -60,6 +60,14 @@ PATIENT_DEFAULTS: Final[dict[str, str]] = {
 #: The same for this process: seconds until Java answers whom it has told to call.
 _PATIENCE: Final = {"SPARK_AUTH_SOCKET_TIMEOUT": "3600"}
 
+#: For a local master and a brief session: queries are interpreted as they were planned.  To generate and compile code
+#: for one, and to plan it anew after each of its stages, takes longer than to run it over little data.
+BRIEF_DEFAULTS: Final[dict[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
 #: Set unless asked for otherwise here: hours are UTC's wherever the audit runs; the progress line is ours.
 FIXED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -78,11 +86,13 @@ def spark_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     quiet: bool = True,
+    brief: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[SparkSession]:
     """A session, stopped at the end.  A session that is there already (a notebook's) is used, and left running.
 
-    `quiet`: of Spark's log only errors that nothing else tells.  Raises NoJava, NoSpark, OSError.
+    `quiet`: of Spark's log only errors that nothing else tells.  `brief`: for little data, where the start is what
+    takes time.  Raises NoJava, NoSpark, OSError.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -98,7 +108,7 @@ def spark_session(
             if gives_way():
                 stack.enter_context(jvm.environment(_PATIENCE))
             with _told():
-                spark = _start(app, master, dict(conf or {}), directory, quiet=quiet)
+                spark = _start(app, master, dict(conf or {}), directory, quiet=quiet, brief=brief)
             stack.callback(spark.stop)
         if progress is not None:
             progress.say("Working")
@@ -107,7 +117,9 @@ def spark_session(
         yield spark
 
 
-def _start(app: str, master: str | None, conf: dict[str, str], temporary: Path, *, quiet: bool) -> SparkSession:
+def _start(
+    app: str, master: str | None, conf: dict[str, str], temporary: Path, *, quiet: bool, brief: bool
+) -> SparkSession:
     from pyspark.sql import SparkSession
 
     asked = FIXED | conf
@@ -115,8 +127,8 @@ def _start(app: str, master: str | None, conf: dict[str, str], temporary: Path, 
         asked["spark.master"] = master
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     with jvm.environment({"PYSPARK_PYTHON": python}):
-        jvm.start(asked, temporary, quiet=quiet)
-        settings = _settings(asked, temporary).setAppName(app)
+        jvm.start(asked, temporary, quiet=quiet, brief=brief)
+        settings = _settings(asked, temporary, brief=brief).setAppName(app)
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     if jvm.submitted() and quiet:
         spark.sparkContext.setLogLevel("ERROR")
@@ -126,7 +138,7 @@ def _start(app: str, master: str | None, conf: dict[str, str], temporary: Path, 
     return spark
 
 
-def _settings(asked: Mapping[str, str], temporary: Path) -> SparkConf:
+def _settings(asked: Mapping[str, str], temporary: Path, *, brief: bool) -> SparkConf:
     """What is asked for, what Spark has read when Java started, and the defaults."""
     from pyspark import SparkConf
 
@@ -136,6 +148,8 @@ def _settings(asked: Mapping[str, str], temporary: Path) -> SparkConf:
         defaults |= LOCAL_DEFAULTS | {"spark.local.dir": str(temporary / "spark")}
         if gives_way():
             defaults |= PATIENT_DEFAULTS
+        if brief:
+            defaults |= BRIEF_DEFAULTS
     for key, value in defaults.items():
         settings.setIfMissing(key, value)
     return settings

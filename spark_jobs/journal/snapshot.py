@@ -92,6 +92,11 @@ class Snapshot:
     leftovers: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def bytes(self) -> int:
+        """How much there is to read."""
+        return sum(ref.limit for ref in self.segments)
+
     def to_json(self) -> str:
         """For the option of a data source; `from_json` makes the same snapshot of it."""
         parents: dict[str, int] = {}

@@ -20,17 +20,22 @@ from typing import Final, Self
 import pyspark
 
 from spark_jobs.java import find_java, spark_home_of
-from tests.spark_jobs import conftest
+from spark_jobs.jvm import BRIEF_OPTIONS
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 
 #: How long a process may take to say what is waited for, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
-#: The settings of applications: as little as the data needs, and something to do for both workers.
-CONF: Final = conftest.CONF | {
+#: For what lives for seconds: the quick compiler only, and a collector without threads.
+QUICK: Final = f"{BRIEF_OPTIONS} -XX:+UseSerialGC"
+
+#: The settings of applications: as little as the data needs.
+CONF: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": conftest.JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "2",
 }
 
@@ -100,7 +105,7 @@ class Cluster:
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": conftest.JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
         }

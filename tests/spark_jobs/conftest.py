@@ -10,20 +10,12 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Small journals on two cores: little heap, the quick compiler only, with room for all that it makes, and a collector
-#: without threads.
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
-
-#: Queries that run once over a few rows: one partition of what is sorted or grouped, planned once and for all, and
-#: interpreted, because to compile a query takes longer than to run it.  As shipped they are run by the demo's test.
-QUERIES: Final = {
+#: Small journals on two cores: little heap, a collector without threads, one partition of what is sorted or grouped.
+CONF: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
 }
-
-CONF: Final = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": JAVA_OPTIONS} | QUERIES
 
 #: What whoever reads an object store has in the environment; Java's processes have it from when they are started.
 CREDENTIALS: Final = {
@@ -42,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
     from spark_jobs.source import register
 
     try:
-        with environment(CREDENTIALS), spark_session("tests", master="local[2]", conf=CONF) as session:
+        with environment(CREDENTIALS), spark_session("tests", master="local[2]", conf=CONF, brief=True) as session:
             register(session)
             yield session
     except NoJava as error:

@@ -18,7 +18,7 @@ from spark_jobs.audits.opening import BadBalance
 from spark_jobs.audits.options import Options
 from spark_jobs.command import Bound, audit, parse_bound, parse_message_id
 from spark_jobs.java import NoJava
-from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import ExitStatus
 from spark_jobs.results import Result as AuditResult
 from spark_jobs.session import NoSpark
@@ -249,6 +249,22 @@ def test_what_stops_an_audit_is_a_sentence(
     result = invoke("dlq", lived)
     assert (result.exit_code, result.stdout) == (status, "")
     assert result.stderr.splitlines()[0] == says
+
+
+@pytest.mark.parametrize(("more", "brief"), [(0, True), (1, False)])
+def test_a_large_journal_is_worth_to_get_ready_for(
+    more: int, brief: bool, lived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def start(*arguments: object, **options: object) -> NoReturn:
+        asked.append(options["brief"])
+        raise NoSpark("it is enough to know")
+
+    monkeypatch.setattr("spark_jobs.session.spark_session", start)
+    monkeypatch.setattr(command, "BRIEF_BYTES", take([str(lived)]).bytes - more)
+    invoke("dlq", lived)
+    assert asked == [brief]
 
 
 # -- what it does ------------------------------------------------------------------------------------------------------

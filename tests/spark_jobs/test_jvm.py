@@ -77,8 +77,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _environment(temporary: Path, master: str | None = None, *, quiet: bool = True) -> dict[str, str]:
-    return jvm._launch_environment({} if master is None else {"spark.master": master}, temporary, quiet=quiet)
+def _environment(
+    temporary: Path, master: str | None = None, *, quiet: bool = True, brief: bool = False
+) -> dict[str, str]:
+    settings = {} if master is None else {"spark.master": master}
+    return jvm._launch_environment(settings, temporary, quiet=quiet, brief=brief)
 
 
 def test_what_java_is_started_with(asked: Path) -> None:
@@ -99,16 +102,24 @@ def test_a_log_that_is_asked_for_is_sparks_own(asked: Path) -> None:
     assert "SPARK_SUBMIT_OPTS" not in _environment(asked, quiet=False)
 
 
+def test_a_brief_session_of_a_local_spark_has_the_quick_compiler_only(asked: Path) -> None:
+    assert _environment(asked, quiet=False, brief=True)["SPARK_SUBMIT_OPTS"] == jvm.BRIEF_OPTIONS
+
+
+def test_but_not_that_of_a_cluster(asked: Path) -> None:
+    assert "SPARK_SUBMIT_OPTS" not in _environment(asked, "spark://h:7077", quiet=False, brief=True)
+
+
 def test_what_is_set_already_stays(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "9g")
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.7")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dx=y")
-    found = _environment(asked)
+    found = _environment(asked, brief=True)
     assert found["PYTHONPATH"] == f"{jvm.ROOT}:/mine"
     assert found["SPARK_DRIVER_MEMORY"] == "9g"
     assert found["SPARK_LOCAL_IP"] == "10.0.0.7"
-    assert found["SPARK_SUBMIT_OPTS"].startswith('-Dx=y "-Dlog4j2')
+    assert found["SPARK_SUBMIT_OPTS"].startswith(f'{jvm.BRIEF_OPTIONS} -Dx=y "-Dlog4j2'), "the last one counts"
 
 
 @pytest.mark.parametrize(

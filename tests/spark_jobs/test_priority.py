@@ -105,6 +105,6 @@ def test_java_gets_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(jvm, "gives_way", lambda: gives_way)
     monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 17, has_vector=True))
     monkeypatch.setattr(jvm, "log", jvm.Log())
-    jvm.start({}, tmp_path, quiet=True)
+    jvm.start({}, tmp_path, quiet=True, brief=False)
     assert started == [gives_way]
     assert ("autogroup" in (tmp_path / "java" / "bin" / "java").read_text()) == gives_way

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from spark_jobs import session
-from spark_jobs.jvm import ROOT
+from spark_jobs.jvm import BRIEF_OPTIONS, ROOT
 from spark_jobs.progress import Progress
 from spark_jobs.session import spark_session
 from tests.spark_jobs.conftest import CONF
@@ -93,12 +93,31 @@ def test_who_gives_way_to_others_has_patience_with_itself(tmp_path: Path, monkey
     patient = {}
     for gives_way, master in ((True, "local[2]"), (False, "local[2]"), (True, "spark://h:7077")):
         monkeypatch.setattr(session, "gives_way", lambda answer=gives_way: answer)
-        conf = session._settings({"spark.master": master, "spark.sql.broadcastTimeout": "7"}, tmp_path)
+        conf = session._settings({"spark.master": master, "spark.sql.broadcastTimeout": "7"}, tmp_path, brief=False)
         patient[gives_way, master] = {name: conf.get(name, None) for name in session.PATIENT_DEFAULTS}
     expected = session.PATIENT_DEFAULTS | {"spark.sql.broadcastTimeout": "7"}
     assert patient.pop((True, "local[2]")) == expected
     for others in patient.values():
         assert {name for name, value in others.items() if value is not None} == {"spark.sql.broadcastTimeout"}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_brief_session_does_not_compile_its_queries(tmp_path: Path) -> None:
+    """But on a cluster, and unless asked for."""
+    interpreted = {}
+    for brief, master in ((True, "local[2]"), (False, "local[2]"), (True, "spark://h:7077")):
+        conf = session._settings({"spark.master": master, "spark.sql.adaptive.enabled": "true"}, tmp_path, brief=brief)
+        interpreted[brief, master] = {name: conf.get(name, None) for name in session.BRIEF_DEFAULTS}
+    expected = session.BRIEF_DEFAULTS | {"spark.sql.adaptive.enabled": "true"}
+    assert interpreted.pop((True, "local[2]")) == expected
+    for others in interpreted.values():
+        assert {name for name, value in others.items() if value is not None} == {"spark.sql.adaptive.enabled"}
+
+
+def test_nor_what_plans_them_for_long(spark: SparkSession) -> None:
+    management = spark.sparkContext._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
+    arguments = list(management.getRuntimeMXBean().getInputArguments())
+    assert set(BRIEF_OPTIONS.split()) <= set(arguments)
 
 
 def test_a_session_that_is_there_is_used_and_left_running(spark: SparkSession) -> None:
