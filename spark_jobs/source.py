@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark import SparkFiles
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -46,16 +48,31 @@ _registered: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source known to a session, and its code to the executors of a cluster.  Harmless if it is."""
+    """Make the data source known to a session, and its code to whoever runs it elsewhere.  Harmless if it is."""
     if spark in _registered:
         return
-    context = spark.sparkContext
-    if not str(context.master).startswith("local") and not pyfiles.shipped():
-        code = Path(SparkFiles.getRootDirectory()) / "code" / "bartleby-audit.zip"
-        pyfiles.write(code)
-        context.addPyFile(str(code))
+    if not pyfiles.shipped():
+        _ship(spark)
     spark.dataSource.register(JournalSource)
     _registered.add(spark)
+
+
+def _ship(spark: SparkSession) -> None:
+    """Send the code to the executors of a cluster, or to the server of Spark Connect."""
+    try:
+        context = spark.sparkContext
+    except PySparkAttributeError:  # Spark Connect has none: Spark is another process, perhaps on another machine
+        with TemporaryDirectory() as directory:
+            spark.addArtifacts(str(_packed(Path(directory))), pyfile=True)
+        return
+    if not str(context.master).startswith("local"):
+        context.addPyFile(str(_packed(Path(SparkFiles.getRootDirectory()) / "code")))
+
+
+def _packed(directory: Path) -> Path:
+    code = directory / "bartleby-audit.zip"
+    pyfiles.write(code)
+    return code
 
 
 def open_journal(

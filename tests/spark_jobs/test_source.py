@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 
 from spark_jobs.journal.schema import MOVEMENTS, RECORDS, SEGMENTS
 from spark_jobs.journal.snapshot import take
@@ -195,3 +197,29 @@ def test_register_twice_is_harmless(spark: SparkSession, growing: Growing) -> No
 def test_executors_import_the_code_by_its_name() -> None:
     """What is sent with each task is a name, not the code."""
     assert len(pickle.dumps(JournalSource)) < 100
+
+
+class ConnectSession:
+    """What there is of a session of Spark Connect; `code` are the files in what it was sent."""
+
+    def __init__(self) -> None:
+        self.code: list[str] = []
+        self.registered: list[object] = []
+        self.dataSource = SimpleNamespace(register=self.registered.append)
+
+    @property
+    def sparkContext(self) -> None:
+        raise PySparkAttributeError("not supported in Spark Connect")
+
+    def addArtifacts(self, path: str, *, pyfile: bool) -> None:
+        assert pyfile
+        with zipfile.ZipFile(path) as archive:
+            self.code += archive.namelist()
+
+
+def test_a_session_of_spark_connect_gets_the_code() -> None:
+    session: Any = ConnectSession()
+    register(session)
+    register(session)
+    assert session.registered == [JournalSource]
+    assert session.code.count("spark_jobs/source.py") == 1
