@@ -23,7 +23,8 @@ from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
 from broker.management.crowd import Crowd
 from broker.management.ports import Broker
-from broker.net.tls import SHUTDOWN_SECONDS, SecureServer
+from broker.net.handshake import shake
+from broker.net.tls import SecureServer
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 
@@ -225,18 +226,12 @@ class HttpServer:
             secured.handshake = handshake
             return secured
 
+        def failed(reason: str) -> None:
+            report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=reason)
+
         handshake.begun = True
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                connection,
-                handshake.client,
-                ssl=context(),
-                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-            )
-        except (OSError, TimeoutError) as error:
-            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-            report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=str(reason))
+            await shake(handshake.client, context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
         finally:
             self._crowd.went(handshake)
 

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.net.connection import Connection
+from broker.net.handshake import Context, shake
 from broker.sessions.turn import Turn
 
 if TYPE_CHECKING:
     from broker.net.listener import Listener
-
-#: How long the goodbye of TLS may take, in seconds.
-SHUTDOWN_SECONDS: Final = 2.0
 
 #: Suites of TLS 1.2 unless others are asked for: forward secrecy and authenticated encryption, nothing else.
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -66,7 +64,7 @@ class TlsSettings:
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """The context that new connections use.  Raises TlsUnusable."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = min(_VERSIONS[version] for version in settings.versions)
     context.maximum_version = max(_VERSIONS[version] for version in settings.versions)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -198,21 +196,21 @@ class Handshake:
     async def _shake(self, context: ssl.SSLContext) -> None:
         listener = self._listener
         started_at = listener.monotonic_ms()
-
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: SecuredConnection(self, listener, self._turn, started_at),
+            await shake(
                 self._socket,
-                ssl=context,
-                ssl_handshake_timeout=max(listener.handshake_timeout, 1) / 1000,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+                context,
+                lambda: SecuredConnection(self, listener, self._turn, started_at),
+                seconds=max(listener.handshake_timeout, 1) / 1000,
+                failed=self._failed,
             )
-        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            listener.handshakes_failed += 1
-            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-            listener.report("tls.failed", acceptor=listener.name, remote=self.remote, reason=str(reason))
         finally:
             listener.forget_handshake(self)
+
+    def _failed(self, reason: str) -> None:
+        listener = self._listener
+        listener.handshakes_failed += 1
+        listener.report("tls.failed", acceptor=listener.name, remote=self.remote, reason=reason)
 
 
 class SecureServer:

@@ -39,8 +39,10 @@ class Authority:
         self.path = directory / "ca.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, age: timedelta = timedelta()
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC) - age
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -51,11 +53,20 @@ class Authority:
             .not_valid_after(now + _DAY)
         )
 
-    def issue(self, name: str, *attributes: tuple[x509.ObjectIdentifier, str], file: str = "") -> tuple[Path, Path]:
-        """Certificate and key of somebody: a server by its address, a client by its name and more attributes."""
+    def issue(
+        self,
+        name: str,
+        *attributes: tuple[x509.ObjectIdentifier, str],
+        file: str = "",
+        age: timedelta = timedelta(),
+    ) -> tuple[Path, Path]:
+        """Certificate and key of somebody: a server by its address, a client by its name and more attributes.
+
+        They are good for a day, and of this `age`.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(*attributes, (NameOID.COMMON_NAME, name))
-        builder = self._builder(subject, key.public_key())
+        builder = self._builder(subject, key.public_key(), age)
         names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
         certificate = (
             builder.add_extension(x509.SubjectAlternativeName(names), critical=False)

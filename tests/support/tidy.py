@@ -83,6 +83,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.clock",
         "broker.__version__",
         "broker.build",
+        "broker.net.handshake",
         "broker.net.tls",
         "broker.security.certificates",
         "broker.security.throttle",
