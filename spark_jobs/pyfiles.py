@@ -11,11 +11,17 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 #: The packages that the audits consist of.
 PACKAGES: Final = ("spark_jobs", "store")
+
+#: The file's name where nobody chooses another.
+NAME: Final = "bartleby-audit.zip"
 
 #: Where packages lie: this one's parent directory, or the zip that it was loaded from.
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -42,6 +48,15 @@ def write(target: Path) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def packed() -> Iterator[Path]:
+    """The zip, for as long as it takes to send it."""
+    with TemporaryDirectory() as directory:
+        code = Path(directory) / NAME
+        write(code)
+        yield code
 
 
 def _sources() -> list[Path]:

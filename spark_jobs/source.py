@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
@@ -62,17 +61,13 @@ def _ship(spark: SparkSession) -> None:
     try:
         context = spark.sparkContext
     except PySparkAttributeError:  # Spark Connect has none: Spark is another process, perhaps on another machine
-        with TemporaryDirectory() as directory:
-            spark.addArtifacts(str(_packed(Path(directory))), pyfile=True)
+        with pyfiles.packed() as code:
+            spark.addArtifacts(str(code), pyfile=True)
         return
     if not str(context.master).startswith("local"):
-        context.addPyFile(str(_packed(Path(SparkFiles.getRootDirectory()) / "code")))
-
-
-def _packed(directory: Path) -> Path:
-    code = directory / "bartleby-audit.zip"
-    pyfiles.write(code)
-    return code
+        code = Path(SparkFiles.getRootDirectory()) / "code" / pyfiles.NAME
+        pyfiles.write(code)
+        context.addPyFile(str(code))
 
 
 def open_journal(

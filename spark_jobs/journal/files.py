@@ -69,14 +69,18 @@ def location(path: str) -> str:
         if not local.startswith("/"):
             raise BadLocation(f"{path}: a file: URI has an absolute path, as in file:///var/lib/bartleby")
         return os.path.abspath(local)
-    scheme, is_uri, _ = path.partition("://")
+    scheme, is_uri, rest = path.partition("://")
     if not is_uri or not _SCHEME.fullmatch(scheme):
         return os.path.abspath(path)
     parts = urlsplit(path)
     if _tells_secrets(parts):
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
         raise BadLocation(f"{shown}: a URI must not carry credentials; put them into the environment")
-    return parts._replace(scheme=_HADOOP_NAMES.get(scheme, scheme), path=parts.path.rstrip("/")).geturl()
+    below, mark, settings = rest.partition("?")
+    store, _, names = below.partition("/")
+    name = scheme.lower()
+    whole = "/".join((store, *filter(None, names.split("/"))))
+    return f"{_HADOOP_NAMES.get(name, name)}://{whole}{mark}{settings}"
 
 
 def _tells_secrets(parts: SplitResult) -> bool:

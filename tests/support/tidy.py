@@ -212,7 +212,7 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "signal": ("broker.__main__", "broker.daemon"),
     "socket": ("broker.net", "broker.management", "broker.starting", "broker.systemd"),
     "subprocess": ("spark_jobs.java",),
-    "tempfile": ("spark_jobs.session",),
+    "tempfile": ("spark_jobs.pyfiles", "spark_jobs.session"),
     "threading": ("store.writer", "broker.log", "spark_jobs.jvm"),
     "time": ("broker.clock",),
     "uvloop": ("broker.daemon",),

@@ -30,6 +30,10 @@ from spark_jobs.journal.files import BadLocation, Found
         ("s3a://bucket/j/?region=eu-west-1", "s3://bucket/j?region=eu-west-1"),
         ("abfss://container@account.dfs.core.windows.net/j", "abfss://container@account.dfs.core.windows.net/j"),
         ("hdfs://name:8020/j", "hdfs://name:8020/j"),
+        ("hdfs:///j/", "hdfs:///j"),
+        ("memory:///a/j", "memory:///a/j"),
+        ("S3A://Bucket//a//J/", "s3://Bucket/a/J"),
+        ("s3://bucket/a%2Cb/c d?region=r", "s3://bucket/a%2Cb/c d?region=r"),
     ],
 )
 def test_a_path_or_uri_becomes_a_location(path: str, place: str) -> None:
