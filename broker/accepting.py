@@ -68,13 +68,37 @@ class Accepting:
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
             make = self._stomp(acceptor)
-            return _stomp_over_websocket(make) if acceptor.websocket else make
+            return self._stomp_over_websocket(make, acceptor) if acceptor.websocket else make
         if isinstance(acceptor, MqttAcceptor):
             make = self._mqtt(acceptor)
-            return _over_websocket(make, "mqtt") if acceptor.websocket else make
+            return self._over_websocket(make, acceptor) if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
         make = self._amqp(acceptor)
-        return _over_websocket(make, "amqp") if acceptor.websocket else make
+        return self._over_websocket(make, acceptor) if acceptor.websocket else make
+
+    def _over_websocket(self, make: MakeSession, acceptor: MqttAcceptor | AmqpAcceptor) -> MakeSession:
+        # Imported here, as for STOMP: brokers without WebSocket start faster.
+        from broker.sessions.websocket import WebSocketSession
+
+        def wrapping(outlet: Outlet, number: int, peer: Peer) -> Session:
+            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: _bound(make, outlet, number, peer)}
+            return WebSocketSession(offered, origins=acceptor.websocket_origins, refused=self._refused(peer))
+
+        return wrapping
+
+    def _stomp_over_websocket(self, make: MakeSession, acceptor: StompAcceptor) -> MakeSession:
+        from broker.sessions.stomp_websocket import StompWebSocketSession
+
+        def wrapping(outlet: Outlet, number: int, peer: Peer) -> Session:
+            bound = _bound(make, outlet, number, peer)
+            return StompWebSocketSession(bound, origins=acceptor.websocket_origins, refused=self._refused(peer))
+
+        return wrapping
+
+    def _refused(self, peer: Peer) -> Callable[[str], None]:
+        """Tells of the site whose page may not connect."""
+        report = self._turn.engine.core.report
+        return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
 
     def _connection_id(self, number: int) -> str:
         return f"{self._turn.engine.core.random.getrandbits(32):08x}-{number}"
@@ -205,16 +229,3 @@ def _expiry(ms: int) -> int:
 
 def _bound(make: MakeSession, outlet: Outlet, number: int, peer: Peer) -> Callable[[], Session]:
     return lambda: make(outlet, number, peer)
-
-
-def _over_websocket(make: MakeSession, subprotocol: str) -> MakeSession:
-    # Imported here, as for STOMP: brokers without WebSocket start faster.
-    from broker.sessions.websocket import WebSocketSession
-
-    return lambda *place: WebSocketSession({subprotocol: _bound(make, *place)})
-
-
-def _stomp_over_websocket(make: MakeSession) -> MakeSession:
-    from broker.sessions.stomp_websocket import StompWebSocketSession
-
-    return lambda *place: StompWebSocketSession(_bound(make, *place))

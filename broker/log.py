@@ -166,6 +166,7 @@ CODES: Final[dict[str, Code]] = {
     "stopping": Code("info", "The broker was told to stop, or has to."),
     "tls.failed": Code("info", "A peer and the broker did not agree on TLS, or the peer took too long.", True),
     "transaction.timed_out": Code("warning", "A transaction was open for too long and was rolled back.", True),
+    "websocket.refused": Code("warning", "A page of a site that is not in websocket-origins wanted to connect.", True),
 }
 
 #: How a code outside the table is logged, rather than losing what it says; a test keeps this from happening.

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 
 #: Protocols of Artemis's acceptors that this version does not have.
 PROTOCOLS_NOT_YET: Final = ("openwire", "core", "hornetq")
+
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
+
+
+def origin(value: str) -> str:
+    """An origin as browsers send it. Raises ValueError with the fix."""
+    default_port = {"http": ":80", "https": ":443"}.get(value.partition(":")[0])
+    if _ORIGIN.fullmatch(value) is None or value != value.lower() or (default_port and value.endswith(default_port)):
+        raise ValueError(
+            'give a scheme and a host as browsers send them, "https://app.example.org": in lower case, with no path,'
+            " and with a port only if it is not the scheme's own"
+        )
+    return value
 
 
 class TlsSection(Section):
@@ -68,6 +83,8 @@ class MessagingAcceptor(_Acceptor):
     """Connections of this acceptor at once; -1: only limits.connections-max."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """How long a client may take to log in: one that never does must not hold a connection."""
+    websocket_origins: Annotated[tuple[Annotated[str, AfterValidator(origin)], ...], Field(strict=False)] = ()
+    """Of which sites pages may connect by WebSocket, https://app.example.org; empty: any.  Only browsers name one."""
 
     @property
     def others(self) -> tuple[str, ...]:

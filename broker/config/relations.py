@@ -137,6 +137,13 @@ def _others(config: Config) -> Iterator[Clash]:
                 yield Clash((key,), shown(other), fix)
 
 
+def _origins(config: Config) -> Iterator[Clash]:
+    for name, acceptor in _messaging(config):
+        if acceptor.websocket_origins and not _over_websocket(acceptor):
+            keys = (f"acceptors.{name}.websocket-origins", f"acceptors.{name}.websocket")
+            yield Clash(keys, shown(acceptor.websocket_origins[0]), f"only browsers have origins: set {keys[1]} too")
+
+
 def _over_websocket(acceptor: MessagingAcceptor) -> bool:
     return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
 
@@ -316,6 +323,7 @@ _RULES: Final = (
     _connections,
     _prefixes,
     _others,
+    _origins,
     _credits,
     _one_listener_a_port,
     _tls,

@@ -7,7 +7,7 @@ a client sends may be cut anywhere; what it gets is a message a frame, since man
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.sessions.session import Session
@@ -23,8 +23,14 @@ class StompWebSocketSession(WebSocketSession):
     takes_text = True
     bare = True
 
-    def __init__(self, make: Callable[[], Session]) -> None:
-        super().__init__(dict.fromkeys(SUBPROTOCOLS, make))
+    def __init__(
+        self,
+        make: Callable[[], Session],
+        *,
+        origins: Sequence[str] = (),
+        refused: Callable[[str], None] = lambda origin: None,
+    ) -> None:
+        super().__init__(dict.fromkeys(SUBPROTOCOLS, make), origins=origins, refused=refused)
         self._open = False  # a message has begun whose last part has not been sent
 
     def _send_from(self, inner: Session) -> None:

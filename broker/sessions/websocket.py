@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
+from websockets.exceptions import InvalidOrigin
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
-from websockets.typing import Subprotocol
+from websockets.typing import Origin, Subprotocol
 
 from broker.sessions.session import Session
 from broker.sessions.websocket_pieces import Pieces
@@ -35,16 +36,26 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 class WebSocketSession(WrappingSession):
     """A session that answers the handshake and then carries another.
 
-    `offered` gives what to make for each subprotocol, best first.
+    `offered` gives what to make for each subprotocol, best first.  With `origins` the pages of all other sites are
+    refused, and `refused` is told whose: a browser lets any page connect, with what it has to prove who its user is.
+    Who names no origin is no browser.
     """
 
     takes_text = False  # whether text messages are bytes too
     bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
 
-    def __init__(self, offered: Mapping[str, MakeSession]) -> None:
+    def __init__(
+        self,
+        offered: Mapping[str, MakeSession],
+        *,
+        origins: Sequence[str] = (),
+        refused: Callable[[str], None] = lambda origin: None,
+    ) -> None:
         super().__init__()
         self._offered = offered
+        self._refused = refused
         self._ws = ServerProtocol(
+            origins=[None, *map(Origin, origins)] if origins else None,
             subprotocols=[Subprotocol(name) for name in offered],
             select_subprotocol=_one_or_none if self.bare else None,
             max_size=None,
@@ -95,6 +106,9 @@ class WebSocketSession(WrappingSession):
         """Accept the handshake, or say why not."""
         response = self._ws.accept(request)
         self._ws.send_response(response)
+        wrong = self._ws.handshake_exc
+        if isinstance(wrong, InvalidOrigin):
+            self._refused(str(wrong.value))
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             chosen = self._ws.subprotocol
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"

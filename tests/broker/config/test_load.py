@@ -231,6 +231,30 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
             "give a finite number",
         ),
         (
+            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["app.example.org"]\n',
+            "acceptors.a.websocket-origins[0]",
+            '"app.example.org"',
+            "give a scheme and a host as browsers send them",
+        ),
+        (
+            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://app.example.org/"]\n',
+            "acceptors.a.websocket-origins[0]",
+            '"https://app.example.org/"',
+            "give a scheme and a host as browsers send them",
+        ),
+        (
+            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://App.example.org"]\n',
+            "acceptors.a.websocket-origins[0]",
+            '"https://App.example.org"',
+            "give a scheme and a host as browsers send them",
+        ),
+        (
+            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://app.example.org:443"]\n',
+            "acceptors.a.websocket-origins[0]",
+            '"https://app.example.org:443"',
+            "give a scheme and a host as browsers send them",
+        ),
+        (
             '[acceptors.a]\nprotocol = "http"\nhandshake-timeout = 5\n',
             "acceptors.a.handshake-timeout",
             "5",

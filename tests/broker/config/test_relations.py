@@ -72,6 +72,12 @@ def read(directory: Path, text: str) -> Config:
             "a WebSocket has a port of its own",
         ),
         (
+            STOMP + 'websocket-origins = ["https://app.example.org"]\n',
+            "acceptors.a.websocket-origins",
+            '"https://app.example.org"',
+            "set acceptors.a.websocket too",
+        ),
+        (
             '[acceptors.b]\nprotocol = "amqp"\namqp-credits = 10\namqp-low-credits = 10\n',
             "acceptors.b.amqp-low-credits",
             "10",

@@ -9,7 +9,7 @@ from websockets.client import ClientProtocol
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import Event
-from websockets.typing import Subprotocol
+from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from broker.sessions.websocket import REQUEST_BYTES_MAX, WebSocketSession
@@ -20,11 +20,19 @@ from tests.broker.sessions.inner import EVERYTHING, Inner, tell_everything
 class Peer:
     """A client and the session that it speaks to."""
 
-    def __init__(self, *offers: str, accepts: tuple[str, ...] = ("amqp",)) -> None:
+    def __init__(
+        self,
+        *offers: str,
+        accepts: tuple[str, ...] = ("amqp",),
+        origin: str | None = None,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         self.inners: list[Inner] = []
-        self.session = WebSocketSession({name: self._make for name in accepts})
-        uri = parse_uri("ws://here/")
-        self.client = ClientProtocol(uri, subprotocols=[Subprotocol(o) for o in offers] or None)
+        self.refused: list[str] = []
+        made = {name: self._make for name in accepts}
+        self.session = WebSocketSession(made, origins=origins, refused=self.refused.append)
+        uri, own = parse_uri("ws://here/"), None if origin is None else Origin(origin)
+        self.client = ClientProtocol(uri, origin=own, subprotocols=[Subprotocol(o) for o in offers] or None)
         self.client.send_request(self.client.connect())
 
     def _make(self) -> Inner:
@@ -91,6 +99,33 @@ def test_without_the_subprotocol_the_handshake_is_refused_and_says_why(offers: t
     assert said in answer
     assert peer.session.close_expected
     assert peer.inners == []
+
+
+APP = "https://app.example.org"
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "status"),
+    [
+        ((), "https://elsewhere.example.org", 101),
+        ((APP,), None, 101),
+        ((APP,), APP, 101),
+        (("http://localhost:3000", APP), APP, 101),
+        ((APP,), "https://elsewhere.example.org", 403),
+        ((APP,), "http://app.example.org", 403),
+        ((APP,), APP + ":8443", 403),
+        ((APP,), APP + ".example.com", 403),
+        ((APP,), "null", 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(origins: tuple[str, ...], origin: str | None, status: int) -> None:
+    peer = Peer("amqp", origin=origin, origins=origins)
+    (response,) = peer.exchange()
+    assert isinstance(response, Response)
+    assert response.status_code == status
+    assert peer.refused == ([origin] if status == 403 else [])
+    assert peer.session.close_expected is (status == 403)
+    assert len(peer.inners) == (status == 101)
 
 
 @pytest.mark.parametrize(
