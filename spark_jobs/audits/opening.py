@@ -110,7 +110,7 @@ class BalanceSource(DataSource):
 
     def schema(self) -> str:
         """As Spark writes it."""
-        return "queue_id bigint, message_id bigint, position bigint, time timestamp"
+        return "queue_id bigint, message_id bigint, position bigint, time timestamp_ltz"
 
     def reader(self, schema: StructType) -> BalanceReader:
         """For `spark.read`."""

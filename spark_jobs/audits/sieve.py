@@ -52,7 +52,7 @@ LEDGER: Final[dict[str, pa.DataType]] = {
     "highest": pa.int64(),
     "position": pa.int64(),
 }
-_DDL: Final = {pa.string(): "string", pa.int64(): "bigint", pa.timestamp("us", tz="UTC"): "timestamp"}
+_DDL: Final = {pa.string(): "string", pa.int64(): "bigint", pa.timestamp("us", tz="UTC"): "timestamp_ltz"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,9 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
+#: What a session's settings may take for another type, by the name that none does.
+_FIRMLY: Final = {"timestamp": "timestamp_ltz"}
+
 #: The `record_type` of a row that stands for damage.
 DAMAGE: Final = "damage"
 
@@ -148,4 +151,5 @@ def arrow_schema(view: Mapping[str, Column], names: Sequence[str] | None = None)
 
 def ddl(view: Mapping[str, Column], names: Sequence[str] | None = None) -> str:
     """The same schema as Spark reads it.  Raises KeyError for an unknown name."""
-    return ", ".join(f"`{name}` {view[name].ddl}" for name in (view if names is None else names))
+    types = {name: view[name].ddl for name in (view if names is None else names)}
+    return ", ".join(f"`{name}` {_FIRMLY.get(type, type)}" for name, type in types.items())

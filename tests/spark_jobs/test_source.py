@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkAttributeError, PySparkException
 
-from spark_jobs.journal.schema import MOVEMENTS, RECORDS, SEGMENTS
+from spark_jobs.journal.schema import MOVEMENTS, RECORDS, SEGMENTS, arrow_schema
 from spark_jobs.journal.snapshot import take
 from spark_jobs.reading import plan, read
 from spark_jobs.source import NAME, JournalSource, open_journal, register
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEWS = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+
+#: Settings of somebody else's session.
+OTHERS = {
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +52,24 @@ def _load(spark: SparkSession, data: Path, **options: str) -> DataFrame:
 
 def _sorted(table: pa.Table) -> list[str]:
     return sorted(str(row) for row in table.to_pylist())
+
+
+def test_a_session_with_settings_of_its_own(spark: SparkSession, growing: Growing) -> None:
+    """What a type's name means, which zone it is, how Arrow is used: the rows are the same."""
+    usual = [_sorted(_view(spark, growing.data, view)) for view in VIEWS]
+    before = {name: spark.conf.get(name) for name in OTHERS}
+    try:
+        for name, value in OTHERS.items():
+            spark.conf.set(name, value)
+        assert [_sorted(_view(spark, growing.data, view)) for view in VIEWS] == usual
+    finally:
+        for name in OTHERS:
+            spark.conf.set(name, str(before[name]))
+
+
+def _view(spark: SparkSession, data: Path, view: str) -> pa.Table:
+    found = _load(spark, data, view=view, columns=",".join(VIEWS[view])).toArrow()
+    return found.cast(arrow_schema(VIEWS[view]))
 
 
 @pytest.mark.parametrize("view", VIEWS)
