@@ -67,6 +67,14 @@ class LedgerOptions(Options):
             raise ValueError("save-balance: a balance ends at a position, not at a time")
 
 
+@dataclass(frozen=True, slots=True)
+class _Within(Options):
+    """Options with the bounds that a balance and the broker set.  They meet if nothing happened in between."""
+
+    def __post_init__(self) -> None:
+        """What was asked has been checked, and an empty range is none that anybody asked for."""
+
+
 def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> Result:
     """The audit.  Raises BadBalance, BadComparison, OSError."""
     opened = None if options.opening is None else _open(options.opening, snapshot)
@@ -87,8 +95,8 @@ def _open(directory: str, snapshot: Snapshot) -> Balance:
     return balance
 
 
-def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> LedgerOptions:
-    """The options with the bounds that a balance and the broker set."""
+def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> _Within:
+    """The range to read, and what is asked of it.  Raises BadBalance, BadComparison."""
     expected = options.expected
     if expected is not None:
         if expected.broker_id != snapshot.broker_id:
@@ -98,13 +106,19 @@ def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot)
                 f"the broker was asked after the journal was looked at: it is at position {expected.position}, "
                 f"the snapshot ends at {snapshot.next_position}"
             )
-    return replace(
-        options,
+    end = expected.position if expected else options.to_position
+    if opened is not None and end is not None and end < opened.position:
+        raise BadBalance(
+            f"{options.opening}: the balance ends at position {opened.position}, the range already at {end}"
+        )
+    return _Within(
         from_position=opened.position if opened else options.from_position,
-        to_position=expected.position if expected else options.to_position,
-        opening=None,
-        expected=None,
-        save_balance=None,
+        to_position=end,
+        from_time=options.from_time,
+        to_time=options.to_time,
+        addresses=options.addresses,
+        top=options.top,
+        fail_over=options.fail_over,
     )
 
 

@@ -1,10 +1,12 @@
 """Balances on disk: what was on each queue at a position, so that a later ledger needs nothing from before it.
 
     DIR/present-POSITION.parquet   queue_id, message_id, position, time: one row for each message on each queue
-    DIR/balance.json               broker id, position, time, the queues with their names and counts, the file above
+    DIR/balance.json               broker id, position, time, the queues with their names and counts, a checksum of both
 
 The head takes the place of the old one in one step, when its messages are all there, and names their file: a reader
-finds the old balance or the new one.  DIR is a local path or the URI of anything that pyarrow opens.
+finds the old balance or the new one.  The checksum is CRC32C of the file of messages, continued over the head without
+it: a balance lies there for a day or a year, and the next ledger stands on every byte of it.  DIR is a local path or
+the URI of anything that pyarrow opens.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from crc32c import crc32c
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_jobs.audits.tables import UTC
@@ -30,6 +33,8 @@ HEAD: Final = "balance.json"
 _PRESENT: Final = "present-"
 _TEMPORARY: Final = ".part"
 _VERSION: Final = 1
+_CHECKSUM: Final = "crc32c"
+_PIECE_BYTES: Final = 1 << 20
 
 SCHEMA: Final = pa.schema(
     [("queue_id", pa.int64()), ("message_id", pa.int64()), ("position", pa.int64()), ("time", UTC)]
@@ -82,6 +87,9 @@ def read(directory: str) -> Balance:
         queues = tuple(QueuePresent(**queue) for queue in head["queues"])
         fields = ("broker_id", "position", "time", "messages", "below", "verdict")
         balance = Balance(**{name: head[name] for name in fields}, queues=queues)
+        told = head.pop(_CHECKSUM)
+        if told != _checksum(filesystem, f"{path}/{balance.file}", head):
+            raise ValueError("its checksum is wrong")
         rows = pq.ParquetFile(filesystem.open_input_file(f"{path}/{balance.file}")).metadata.num_rows
     except FileNotFoundError as gone:
         raise BadBalance(f"{directory}: no balance there; --save-balance writes one ({gone})") from gone
@@ -153,14 +161,16 @@ def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None
             writer.write_table(batch.cast(SCHEMA))
     filesystem.move(present + _TEMPORARY, present)
     with filesystem.open_output_stream(head + _TEMPORARY) as stream:
-        stream.write(_encode(balance))
+        written = _head(balance)
+        written[_CHECKSUM] = _checksum(filesystem, present, written)
+        stream.write(json.dumps(written, indent=1).encode())
     filesystem.move(head + _TEMPORARY, head)
     for gone in set(old) - {present}:
         filesystem.delete_file(gone)
 
 
-def _encode(balance: Balance) -> bytes:
-    head = {
+def _head(balance: Balance) -> dict[str, Any]:
+    return {
         "version": _VERSION,
         "broker_id": balance.broker_id,
         "position": balance.position,
@@ -173,7 +183,15 @@ def _encode(balance: Balance) -> bytes:
             for q in balance.queues
         ],
     }
-    return json.dumps(head, indent=1).encode()
+
+
+def _checksum(filesystem: pafs.FileSystem, messages: str, head: dict[str, Any]) -> int:
+    """Of the file of messages and the head.  Raises OSError."""
+    crc = 0
+    with filesystem.open_input_stream(messages) as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            crc = crc32c(piece, crc)
+    return crc32c(json.dumps(head).encode(), crc)
 
 
 def _open(directory: str) -> tuple[pafs.FileSystem, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_jobs.audits import opening, rules
+from spark_jobs.audits.compare import Expected, ExpectedQueue
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.opening import BadBalance
 from spark_jobs.journal.snapshot import take
@@ -72,6 +74,39 @@ def test_a_ledger_goes_on_where_another_ended(
     assert (again.position, again.verdict) == (lines[-1].position + 1, "balanced")
     assert again.messages == sum(len(account.present) for account in closing.values())
     assert len(list(next_one.iterdir())) == 2, "the old balance is gone"
+
+
+def test_nothing_has_happened_since_the_balance(spark: SparkSession, generated: Path, saved: Path) -> None:
+    """The range is empty: what was open is present, for the broker as for the ledger."""
+    snapshot, head = take([str(generated)]), opening.read(str(saved))
+    queues = tuple(ExpectedQueue(queue.queue_id, queue.name, queue.address, queue.messages) for queue in head.queues)
+    expected = Expected(snapshot.broker_id, head.position, queues)
+    for options in (LedgerOptions(expected=expected), LedgerOptions(to_position=head.position)):
+        result = ledger(spark, snapshot, replace(options, opening=str(saved)))
+        assert (result.verdict, result.problems) == (Verdict.BALANCED, ())
+        assert (result.coverage.first_position, result.coverage.next_position) == (head.position, head.position)
+        assert result.summary["opening"] == result.summary["present"] == head.messages
+
+
+def test_a_balance_of_later_than_the_range(spark: SparkSession, generated: Path, saved: Path) -> None:
+    snapshot, head = take([str(generated)]), opening.read(str(saved))
+    earlier = Expected(snapshot.broker_id, head.position - 1, ())
+    for options in (LedgerOptions(expected=earlier), LedgerOptions(to_position=head.position - 1)):
+        with pytest.raises(BadBalance, match=f"the balance ends at position {head.position}, the range already at"):
+            ledger(spark, snapshot, replace(options, opening=str(saved)))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_byte_of_a_balance_is_checked(saved: Path, tmp_path: Path, which: int) -> None:
+    directory = tmp_path / "balance"
+    tamper.copy(saved, directory)
+    file = directory / (opening.HEAD, opening.read(str(saved)).file)[which]
+    good = file.read_bytes()
+    for offset in range(0, len(good), max(1, len(good) // 200)):
+        if not good[offset : offset + 1].isspace():
+            file.write_bytes(good[:offset] + bytes([good[offset] ^ 1]) + good[offset + 1 :])
+            with pytest.raises(BadBalance):
+                opening.read(str(directory))
 
 
 def test_a_balance_that_does_not_fit(spark: SparkSession, generated: Path, lived: Path, tmp_path: Path) -> None:
