@@ -42,6 +42,9 @@ _MORE: Final = "--spark-log shows what Spark says about it"
 #: In bytes: a journal up to this size is read before Spark would have got ready to be quick (docs/performance.md).
 BRIEF_BYTES: Final = 256 << 20
 
+#: Ids are counted up from 1: one that Spark has no number for was never given out.
+_ID_MAX: Final = (1 << 63) - 1
+
 Command = TypeVar("Command", bound=Callable[..., object])
 Audit = Callable[["SparkSession", "Snapshot"], Result]
 
@@ -85,7 +88,7 @@ def parse_bound(text: str) -> Bound:
 def parse_message_id(text: str) -> int:
     """An id, or a `message-id` header that ends with it, as STOMP clients see it.  Raises ValueError."""
     digits = text.rpartition(",")[2]
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit() and int(digits) <= _ID_MAX):
         raise ValueError(f"{text!r} is no message id: give the number, or a message-id header that ends with it")
     return int(digits)
 

@@ -39,12 +39,14 @@ class Options:
     def __post_init__(self) -> None:
         if not 1 <= self.top <= TOP_MAX:
             raise ValueError(f"top: {self.top} rows; 1 to {TOP_MAX} are possible")
-        for low, high, what in (
-            (self.from_position, self.to_position, "position"),
-            (self.from_time, self.to_time, "time"),
+        for low, high, what, said in (
+            (self.from_position, self.to_position, "position", str),
+            (self.from_time, self.to_time, "time", _said),
         ):
             if low is not None and high is not None and low >= high:
-                raise ValueError(f"the range of {what}s is empty: it begins at {low} and ends before {high}")
+                raise ValueError(
+                    f"the range of {what}s is empty: it begins at {said(low)} and ends before {said(high)}"
+                )
         if self.fail_over is not None and self.fail_over < 0:
             raise ValueError("fail-over: a threshold is not negative")
         for pattern in self.addresses:

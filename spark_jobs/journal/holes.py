@@ -35,7 +35,7 @@ from store.segment import segment_name
 #: Why what is absent should be there; `it` is one segment or several.
 _NEEDED: Final = "a broker needs {it}"
 _KEPT: Final = "retention keeps {it}, by its manifest"
-_UNEXPLAINED: Final = "older ones are kept, and no manifest says that {it} had to go"
+_UNEXPLAINED: Final = "older ones are kept, and no manifest says that the broker let {it} go"
 _OVERLAP: Final = "what is behind {it} begins before what is in front ends"
 _UNREADABLE: Final = "a segment beside {it} cannot be read, so nobody knows whose the lost records are"
 

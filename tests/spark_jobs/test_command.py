@@ -86,7 +86,7 @@ def test_message_ids(text: str) -> None:
     assert parse_message_id(text) == 4711
 
 
-@pytest.mark.parametrize("text", ["", "x", "4711,", "-1", "4711x"])
+@pytest.mark.parametrize("text", ["", "x", "4711,", "-1", "4711x", "9223372036854775808"])
 def test_what_is_no_message_id(text: str) -> None:
     with pytest.raises(ValueError, match="message id"):
         parse_message_id(text)

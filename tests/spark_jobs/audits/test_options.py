@@ -55,7 +55,7 @@ def test_wanted_addresses(patterns: tuple[str, ...], address: str | None, wanted
         ({"top": 0}, "top"),
         ({"top": TOP_MAX + 1}, "top"),
         ({"from_position": 5, "to_position": 5}, "position"),
-        ({"from_time": 6, "to_time": 5}, "time"),
+        ({"from_time": 6, "to_time": 5}, "it begins at 1970-01-01T00:00:00.006"),
         ({"fail_over": -1}, "fail-over"),
         ({"addresses": ("a.b*",)}, "wildcard"),
         ({"addresses": ("a..b",)}, "wildcard"),
