@@ -17,7 +17,7 @@ from spark_jobs.journal.files import Found
 from spark_jobs.journal.segments import Vanished
 from store.manifest import MANIFEST, Manifest
 from store.retention import DAY_PREFIX, DIRECTORY
-from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, segment_number
+from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, scan, segment_number
 
 #: The journal in a broker's data directory.
 _JOURNAL: Final = "journal"
@@ -96,6 +96,7 @@ def look(places: Sequence[str], pool: Executor) -> Listing:
     listing = Listing([*directories.values()])
     _read_manifests(listing, pool)
     _read_headers(listing, pool)
+    _put_the_longest_first(listing, pool)
     return listing
 
 
@@ -188,6 +189,27 @@ def _read_headers(listing: Listing, pool: Executor) -> None:
     for copy in gone:
         if copy.number not in there:
             raise Vanished(f"{copy.uri}: the segment is no longer there")
+
+
+def _put_the_longest_first(listing: Listing, pool: Executor) -> None:
+    """Of live journals that end with the same segment, prefer the one that has the most of it.
+
+    Their sizes do not tell: a segment is allocated as a whole when it is begun.
+    """
+    live = [directory for directory in listing.directories if directory.live and directory.copies]
+    last = [copy for directory in live for copy in directory.copies if copy.number == max(d.newest for d in live)]
+    if len(last) > 1:
+        ends = {files.parent_of(copy.uri): end for copy, end in zip(last, pool.map(_read_end, last), strict=True)}
+        listing.directories.sort(key=lambda directory: -ends.get(directory.uri, 0))
+
+
+def _read_end(copy: Copy) -> int:
+    """The position behind a copy's last entry, 0 if it cannot be read."""
+    try:
+        data = files.read(copy.uri)
+        return scan(data, decode_header(data)).position
+    except (OSError, BadHeader):
+        return 0
 
 
 def _read_header(copy: Copy) -> SegmentHeader | str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,19 @@ def test_of_two_live_journals_the_one_that_goes_on_longest_is_the_journal(growin
         }
         (newest,) = [ref for ref in snapshot.segments if ref.newest]
         assert newest.uri == str(path_of(growing.data, max(whole)))
+
+
+def test_of_two_journals_that_end_with_the_same_segment_it_is_the_one_with_more_in_it(tmp_path: Path) -> None:
+    """A backup of a moment ago has files of the same names and sizes."""
+    entries = [[making.message(number)] for number in range(1, 6)]
+    for name, known in (("backup", 3), ("data", 5), ("older", 1)):
+        content = making.segment(entries[:known])
+        (tmp_path / name / "journal").mkdir(parents=True)
+        (tmp_path / name / "journal" / segment_name(1)).write_bytes(content + bytes(4096 - len(content)))
+    for names in permutations(("backup", "data", "older")):
+        snapshot = take([str(tmp_path / name) for name in names])
+        assert [ref.uri for ref in snapshot.segments] == [str(path_of(tmp_path / "data", 1))]
+        assert snapshot.next_position == 6
 
 
 def test_a_copy_that_differs_is_told(data: Path, tmp_path: Path) -> None:
