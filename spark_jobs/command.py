@@ -339,7 +339,7 @@ def _run(name: str, request: Request, audit: Audit) -> NoReturn:
     try:
         request.delivery.deliver(result)
     except OSError as error:
-        raise Stop(1, f"the result cannot be written: {error.filename}: {error.strerror}") from None
+        raise Stop(1, f"the result cannot be written: {_complaint(error)}") from None
     click.get_current_context().exit(int(result.status))
 
 
@@ -385,7 +385,13 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
     except (PySparkException, Py4JError) as error:
         raise Stop(1, f"Spark failed: {_reason(str(error))}", _MORE) from None
     except OSError as error:
-        raise Stop(1, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+        raise Stop(1, _complaint(error)) from None
+
+
+def _complaint(error: OSError) -> str:
+    """What the system says, and of which file if of one."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename else said
 
 
 def _reason(said: str) -> str:

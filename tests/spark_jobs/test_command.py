@@ -19,6 +19,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.command import Bound, audit, parse_bound, parse_message_id
 from spark_jobs.java import NoJava
 from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.report.delivery import Delivery
 from spark_jobs.results import ExitStatus
 from spark_jobs.results import Result as AuditResult
 from spark_jobs.session import NoSpark
@@ -221,6 +222,19 @@ def test_a_directory_that_cannot_be_written_in_the_end_is_1(
     assert result.exit_code == 1
     assert "the result cannot be written" in result.stderr
     assert not (tmp_path / "manifest.json").exists()
+
+
+def test_standard_output_that_is_full_is_1(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream has no name to be told."""
+
+    def deliver(self: Delivery, result: AuditResult) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command, "_audited", lambda *more: samples.trace())
+    monkeypatch.setattr(Delivery, "deliver", deliver)
+    result = invoke("trace", "8", lived)
+    assert result.exit_code == 1
+    assert result.stderr == "bartleby-audit: the result cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize(
