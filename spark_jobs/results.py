@@ -7,6 +7,7 @@ every result (promise P7): it is at the head of each report and in the exit stat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, IntEnum
 from typing import Literal
 
@@ -30,6 +31,10 @@ class Verdict(Enum):
     BALANCED = "balanced"
     VIOLATED = "violated"
     NOT_PROVABLE = "not provable"
+
+
+#: A figure at the head of a result: a number, a word, or a time.
+Figure = int | str | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Result:
 
     audit: str
     coverage: Coverage
-    summary: dict[str, int | str]
+    summary: dict[str, Figure]
     sections: tuple[Section, ...]
     verdict: Verdict | None = None
     problems: tuple[str, ...] = ()

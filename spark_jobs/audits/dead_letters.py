@@ -24,7 +24,7 @@ from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, m
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import many, section
-from spark_jobs.results import Chart, Coverage, Result, Section
+from spark_jobs.results import Chart, Coverage, Figure, Result, Section
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -202,9 +202,9 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
         poison.section_of(journal, deaths),
     )
     exceeded = options.exceeded(row[_SUMMARY[DEATHS]])
-    summary: dict[str, int | str] = {**row}
+    summary: dict[str, Figure] = {**row}
     for oldest in found["all"].table["oldest waiting"].drop_null().to_pylist():
-        summary["oldest waiting since"] = oldest.isoformat(timespec="milliseconds")
+        summary["oldest waiting since"] = oldest
         summary["oldest waiting for (s)"] = (coverage.last_time - round(oldest.timestamp() * 1000)) // 1000
     return Result("dlq", coverage, summary, sections, None, _problems(row), exceeded, options.described())
 

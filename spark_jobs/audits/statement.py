@@ -14,7 +14,7 @@ from spark_jobs.audits.compare import Difference
 from spark_jobs.audits.options import TOP_MAX
 from spark_jobs.audits.rules import Fault, QueueBook
 from spark_jobs.audits.tables import UTC, many, section
-from spark_jobs.results import Chart, Coverage, Section, Verdict
+from spark_jobs.results import Chart, Coverage, Figure, Section, Verdict
 
 _COUNTS: Final = ("opening", "from before", "enqueued", *rules.WAYS, "with its queue", "present", "difference")
 
@@ -178,7 +178,7 @@ def problems(verdict: Verdict, figures: Figures, total: QueueBook, coverage: Cov
     return tuple(said)
 
 
-def summary(figures: Figures, total: QueueBook) -> dict[str, int | str]:
+def summary(figures: Figures, total: QueueBook) -> dict[str, Figure]:
     """The ledger of all queues together."""
     return {
         "queues": len(figures.books),

@@ -17,7 +17,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.schema import DAMAGE
-from spark_jobs.results import Result, Section
+from spark_jobs.results import Figure, Result, Section
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ def trace(spark: SparkSession, snapshot: Snapshot, message_id: int, options: Opt
         problems.append(f"message {message_id} is not in what was read")
     if more:
         problems.append(f"more than {IDS_MAX} ids belong to this message; the others are left out")
-    summary: dict[str, int | str] = {"message": message_id, "ids": len(ids), "records": len(life) + told.beyond}
+    summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(life) + told.beyond}
     if life:
         summary["now"] = _end(life, names)
     lived = section("life", "What happened to it", told.table(names), beyond=told.beyond)

@@ -99,7 +99,7 @@ def _without_sections(result: Result) -> dict[str, Any]:
         "problems": list(result.problems),
         "coverage": _coverage(result.coverage),
         "options": dict(result.options),
-        "summary": dict(result.summary),
+        "summary": _value(result.summary),
     }
 
 

@@ -15,7 +15,7 @@ from spark_jobs.report.charts import draw
 from spark_jobs.report.markup import Child, add, element, page
 from spark_jobs.report.style import STYLE
 from spark_jobs.report.tables import Column, columns
-from spark_jobs.results import Coverage, Result, Section
+from spark_jobs.results import Coverage, Figure, Result, Section
 
 #: Nothing is loaded and nothing runs, whatever a client got into a text.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -101,8 +101,8 @@ def _figures(result: Result) -> ET.Element | None:
     return element("section", element("dl", *tiles, class_="tiles"), aria_label="Figures") if tiles else None
 
 
-def _size(value: int | str) -> str:
-    if isinstance(value, str):
+def _size(value: Figure) -> str:
+    if not isinstance(value, int):
         return "words"
     return "figure" if value else "figure zero"
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from spark_jobs.report import text
 from spark_jobs.report.tables import Column, columns
-from spark_jobs.results import Coverage, Result, Section
+from spark_jobs.results import Coverage, Figure, Result, Section
 
 #: Columns of what does not go to a terminal: nothing is cut or wrapped for a program that reads it.
 WIDE: Final = 100_000
@@ -72,7 +72,7 @@ def print_head(result: Result, console: Console) -> None:
         _print_facts(_figures(result.summary), console)
 
 
-def _figures(summary: Mapping[str, int | str]) -> dict[str, str]:
+def _figures(summary: Mapping[str, Figure]) -> dict[str, str]:
     """The figures; if they are many, those that are 0 in one line."""
     zero = [text.heading(name) for name, value in summary.items() if value == 0]
     shown = summary if len(summary) <= FIGURES_MAX else {name: value for name, value in summary.items() if value != 0}

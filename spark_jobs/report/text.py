@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
-from spark_jobs.results import Coverage, Damage, ExitStatus, Result, Verdict
+from spark_jobs.results import Coverage, Damage, ExitStatus, Figure, Result, Verdict
 
 #: Characters of one value that are shown: the longest text that the broker itself writes into a record, with room.
 CELL_CHARS_MAX: Final = 1_200
@@ -78,9 +78,9 @@ def number(name: str, value: float, decimals: int = 0) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def figure(name: str, value: int | str) -> str:
+def figure(name: str, value: Figure) -> str:
     """A figure of the head."""
-    return clean(value) if isinstance(value, str) else number(name, value)
+    return number(name, value) if isinstance(value, int) else plain(value)
 
 
 def size(nbytes: float) -> str:

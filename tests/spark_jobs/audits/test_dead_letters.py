@@ -14,7 +14,7 @@ from spark_jobs.audits import dead_letters as audit
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.options import Options
 from spark_jobs.journal.snapshot import take
-from spark_jobs.results import ExitStatus
+from spark_jobs.results import ExitStatus, Figure
 from store.record import DeadLetterReason
 from tests.spark_jobs.audits.results import counted, ms, rows
 from tests.support import books as oracle
@@ -69,10 +69,10 @@ def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> No
     assert [row["age (s)"] for row in rows(result, "oldest")] == [(last - time) / 1000 for time, _ in waiting]
 
 
-def oldest(deaths: list[oracle.Death], end: int) -> dict[str, int | str]:
+def oldest(deaths: list[oracle.Death], end: int) -> dict[str, Figure]:
     """Since when the oldest waits."""
     since = min(death.line.time for death in deaths if death.fate == "waiting")
-    said = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds")
+    said = datetime.fromtimestamp(since / 1000, UTC)
     return {"oldest waiting since": said, "oldest waiting for (s)": (end - since) // 1000}
 
 
@@ -137,7 +137,7 @@ def test_a_story(spark: SparkSession, lived: Path) -> None:
         "brought back and consumed": 1,
         "brought back and died again": 1,
         "with unknown fate": 0,
-        "oldest waiting since": "2026-05-28T20:26:40.000+00:00",
+        "oldest waiting since": datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC),
         "oldest waiting for (s)": 3640,
     }
     assert counted(result, "afterlives", "afterlife", DEATHS) == {"consumed": 1, "dead-lettered": 1, "waiting": 1}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from spark_jobs.report import text
 from spark_jobs.report.machine import MANIFEST, document, to_json, write_csv, write_parquet
 from spark_jobs.results import Damage, Result, Section
 from tests.spark_jobs.report.samples import ALL, HOSTILE, MOMENT, START, WHOLE, dlq, empty, ledger
@@ -212,3 +214,11 @@ def test_where_writing_ends_early_there_is_no_manifest(tmp_path: Path) -> None:
         write_csv(dlq(), tmp_path)
     assert not (tmp_path / MANIFEST).exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_time_of_the_head_is_written_as_those_of_tables() -> None:
+    since = datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
+    result = replace(of(died=[since]), summary={"oldest waiting since": since})
+    assert read(result)["summary"]["oldest waiting since"] == "2026-05-28T20:26:40.000Z"
+    assert read(result)["sections"]["some"]["rows"] == [{"died": "2026-05-28T20:26:40.000Z"}]
+    assert text.figure("oldest waiting since", since) == "2026-05-28 20:26:40"
