@@ -26,7 +26,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.errors import PySparkAttributeError
+from pyspark.errors import AnalysisException, PySparkAttributeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -52,7 +52,14 @@ def register(spark: SparkSession) -> None:
         return
     if not pyfiles.shipped():
         _ship(spark)
-    spark.dataSource.register(JournalSource)
+    try:
+        spark.dataSource.register(JournalSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # Spark looks for the name in the active session, which is another one; who makes a data frame becomes it.
+        spark.createDataFrame([], "nothing int")
+        spark.dataSource.register(JournalSource)
     _registered.add(spark)
 
 

@@ -228,6 +228,13 @@ def test_executors_import_the_code_by_its_name() -> None:
     assert len(pickle.dumps(JournalSource)) < 100
 
 
+def test_a_second_session_beside_one_that_knows_the_source(spark: SparkSession, growing: Growing) -> None:
+    other = spark.newSession()
+    register(other)
+    assert _load(other, growing.data).count() == _load(spark, growing.data).count()
+    spark.createDataFrame([], "nothing int")  # the active session is again that of the other tests
+
+
 class ConnectSession:
     """What there is of a session of Spark Connect; `code` are the files in what it was sent."""
 
