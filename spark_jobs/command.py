@@ -7,6 +7,7 @@ only thing on standard output; whatever else is said goes to standard error.  Th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -368,6 +369,8 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
     from spark_jobs.progress import Progress
     from spark_jobs.session import NoSpark, spark_session
 
+    if not request.spark_log:
+        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs there what it raises as well
     try:
         with spark_session(
             f"bartleby audit {name}",
@@ -395,7 +398,10 @@ def _complaint(error: OSError) -> str:
 
 
 def _reason(said: str) -> str:
-    """The line of Spark's many that says what is wrong: the last error of a Python worker, else the first line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    """The line of Spark's many that says what is wrong: the last error of a Python worker, else the first line.
+
+    Behind `An error occurred while calling`, which is py4j's and says nothing, that is Java's.
+    """
+    lines = [line.strip().removeprefix(": ") for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " in line]
     return errors[-1] if errors else lines[0] if lines else "it did not say why"

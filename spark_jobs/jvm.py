@@ -11,6 +11,7 @@ that takes minutes would show several of them, although all is well.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -153,3 +154,14 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def interrupts_left_alone() -> Iterator[None]:
+    """PySpark answers Ctrl-C by calling Java in the midst of a call.  It is to end the audit, and Spark with it."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

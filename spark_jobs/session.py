@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -107,9 +108,9 @@ def spark_session(
             directory = Path(stack.enter_context(temporary))
             if gives_way():
                 stack.enter_context(jvm.environment(_PATIENCE))
-            with _told():
+            with _told(), jvm.interrupts_left_alone():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet, brief=brief)
-            stack.callback(spark.stop)
+            stack.callback(_stop, spark)
         if progress is not None:
             progress.say("Working")
             progress.watch(spark.sparkContext.statusTracker())
@@ -157,6 +158,12 @@ def _settings(asked: Mapping[str, str], temporary: Path, *, brief: bool) -> Spar
 
 def _is_local(settings: SparkConf) -> bool:
     return settings.get("spark.master", jvm.LOCAL_MASTER).startswith("local")
+
+
+def _stop(spark: SparkSession) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that Java has gone already, as after Ctrl-C
+        spark.stop()
 
 
 @contextmanager

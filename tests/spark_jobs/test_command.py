@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 import pytest
@@ -19,6 +22,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.command import Bound, audit, parse_bound, parse_message_id
 from spark_jobs.java import NoJava
 from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.jvm import ROOT
 from spark_jobs.report.delivery import Delivery
 from spark_jobs.results import ExitStatus
 from spark_jobs.results import Result as AuditResult
@@ -155,6 +159,10 @@ def test_every_status_is_documented_in_help() -> None:
     [
         ("", "it did not say why"),
         ("Job aborted\n\tat org.apache", "Job aborted"),
+        (
+            "An error occurred while calling o7.count.\n: java.io.IOException: No space left\n\tat java.base",
+            "java.io.IOException: No space left",
+        ),
         ("An exception\n  File x\nspark_jobs.errors.SomeError: segment 3 is gone\n\nDriver stacktrace", None),
     ],
 )
@@ -356,3 +364,39 @@ def test_the_ledger_agrees_with_the_running_broker_and_finds_what_does_not(tmp_p
     found = json.loads((tmp_path / "ledger.json").read_text())
     rows = found["sections"]["comparison"]["rows"]
     assert [(row["queue"], row["in the journal"], row["in the broker"]) for row in rows] == [("orders", 3, 4)]
+
+
+#: An audit during which somebody presses Ctrl-C, while Java is at work for it.
+_INTERRUPTED: Final = """\
+import os, signal, sys
+from spark_jobs import command
+from spark_jobs.audits import dead_letters
+driver = os.getpid()
+
+def interrupt(row):
+    os.kill(driver, signal.SIGINT)
+    signal.pause()
+
+def audit(spark, snapshot, options):
+    spark.sparkContext.parallelize([0], 1).foreach(interrupt)
+
+dead_letters.dead_letters = audit
+signal.signal(signal.SIGINT, signal.default_int_handler)
+command.audit(["dlq", sys.argv[1]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_an_audit_without_a_page_of_traces(lived: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, str(lived)],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "Aborted!")
+    assert [*tmp_path.iterdir()] == []

@@ -209,7 +209,7 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "select": (),
     "selectors": (),
     "shutil": ("broker.management", "spark_jobs.java"),
-    "signal": ("broker.__main__", "broker.daemon"),
+    "signal": ("broker.__main__", "broker.daemon", "spark_jobs.jvm"),
     "socket": ("broker.net", "broker.management", "broker.starting", "broker.systemd"),
     "subprocess": ("spark_jobs.java",),
     "tempfile": ("spark_jobs.pyfiles", "spark_jobs.session"),
