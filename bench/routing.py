@@ -151,6 +151,8 @@ def _fail(error: Exception) -> None:
 class _Producer:
     """A producer that is never stopped."""
 
+    outlet = None
+
     def unblock(self) -> None:
         """See Producer."""
 

@@ -11,8 +11,10 @@ from broker.sessions.amqp import AmqpSession
 from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
-from broker.sessions.login import Gate, Peer
+from broker.sessions.login import Door, Gate, Peer
 from broker.sessions.mqtt import MqttSession
+from broker.sessions.mqtt_mount import MountPoint
+from broker.sessions.mqtt_render import Heads
 from broker.sessions.mqtt_session import Common, MqttSessions
 from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
@@ -66,6 +68,18 @@ class Accepting:
         return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
 
     def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
+        make = self._spoken(acceptor)
+        door = Door(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
+        if not (door.users or door.roles):
+            return make
+
+        def restricted(outlet: Outlet, number: int, peer: Peer) -> Session:
+            self._gate.restrict(peer, door)
+            return make(outlet, number, peer)
+
+        return restricted
+
+    def _spoken(self, acceptor: MessagingAcceptor) -> MakeSession:
         if isinstance(acceptor, StompAcceptor):
             make = self._stomp(acceptor)
             return self._stomp_over_websocket(make, acceptor) if acceptor.websocket else make
@@ -192,7 +206,12 @@ class Accepting:
             topic_alias_max=acceptor.topic_alias_maximum,
         )
         options = MqttOptions(
-            keep_alive_max=min(_seconds(acceptor.server_keep_alive), KEEP_ALIVE_MAX),
+            keep_alive_max=_keep_alive(acceptor.server_keep_alive, acceptor.max_keepalive),
+            early_keep_alive_max=_keep_alive(acceptor.max_keepalive),
+            nameless=acceptor.allow_zero_length_clientid,
+            qos_max=acceptor.maximum_qos,
+            retain=acceptor.retain_available,
+            payload_bytes_max=acceptor.message_size_limit,
             expiry_default=_expiry(acceptor.default_mqtt_session_expiry_interval),
             expiry_max=_expiry(acceptor.max_session_expiry_interval),
             receive_maximum=acceptor.receive_maximum,
@@ -203,7 +222,9 @@ class Accepting:
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             sessions_max=config.limits.sessions_max,
         )
-        common = Common(self._turn, options, Shared(Role.SERVER, limits), self._mqtt_sessions, self._gate)
+        sessions, mount = self._mqtt_sessions, acceptor.mount_point
+        heads = Heads(sessions.syntax, MountPoint(mount)) if mount else sessions.heads
+        common = Common(self._turn, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
 
         def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return MqttSession(common, outlet, connection_id=self._connection_id(number), peer=peer)
@@ -215,6 +236,12 @@ def _sys_interval(config: Config) -> int:
     """How often the topics of `$SYS` are published, in ms; they are the same on all acceptors."""
     acceptors = [one for one in config.acceptors.values() if isinstance(one, MqttAcceptor) and one.enabled]
     return min((one.sys_interval for one in acceptors if one.sys_interval > 0), default=0)
+
+
+def _keep_alive(*limits: int) -> int:
+    """The smallest of some limits in ms, as a keep alive in seconds; 0: there is none."""
+    given = [_seconds(ms) for ms in limits if ms > 0]
+    return min(*given, KEEP_ALIVE_MAX) if given else 0
 
 
 def _seconds(ms: int) -> int:

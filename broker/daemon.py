@@ -3,9 +3,12 @@
     start   lock the data directory, recover the journal, make what the configuration declares, open the acceptors,
             then say READY
     stop    accept no more, let what is in flight become durable, say goodbye to each client, close the journal
-    fail    a journal that cannot write ends the process at once: nothing is confirmed any more
+    fail    a journal that cannot write ends the process: clients are told why, nothing is confirmed any more
+    fault   an exception for which no client can be blamed ends it at once (see `sessions.turn`): nothing more is
+            written, and the service manager starts it again
 
-Everything runs on one event loop; only the journal's writer has a thread of its own.
+Everything runs on one event loop; only the journal's writer has a thread of its own.  Whatever nobody caught, in a
+callback or in a task, comes to one place (`_on_uncaught`).
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 
@@ -37,11 +41,13 @@ from broker.machine import this_machine
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.management.runtime import Listening, create_token, remove_runtime_file, write_runtime_file
+from broker.memory import FreeMemory, system_trim
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
+from broker.net.tasks import ESSENTIAL, supervised
 from broker.security.users_file import UnusableFile
 from broker.sessions.login import Gate
-from broker.sessions.turn import Turn
+from broker.sessions.turn import Turn, described, told
 from broker.starting import cannot_listen, cannot_open
 from broker.systemd import Notifier
 from broker.wiring import Parts, assemble, declare, recover, settings_table
@@ -52,8 +58,12 @@ from store.writer import WriterThread
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2
+EXIT_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker's own
 EXIT_JOURNAL: Final = 74  # EX_IOERR: the disk failed, or the journal is damaged
 EXIT_IN_USE: Final = 75  # EX_TEMPFAIL: another broker owns the data directory
+
+#: How long clients that were told why the broker ends may take to read it, in seconds.
+FAREWELL_SECONDS_MAX: Final = 2.0
 
 #: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
 TIMER_SECONDS_MAX: Final = 1.0
@@ -81,7 +91,11 @@ class Daemon:
         self._status = EXIT_OK
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        outside = this_machine(log)
+        self._memory = FreeMemory(system_trim())
+        self._cause = ""  # why the process ends, if it is not because it was told to
+        self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
+        self._loop.set_exception_handler(self._on_uncaught)
+        outside = replace(this_machine(log), fatal=self._end_at_once)
         self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
 
     def _make_writer(self, journal_log: FileLog) -> WriterThread:
@@ -156,10 +170,37 @@ class Daemon:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        self._loop.call_soon(self._end_tick)
+        self._loop.call_soon(self._must, self._end_tick)
+
+    def _must(self, call: Callable[[], None]) -> None:
+        """What the broker cannot go on without, and no client can be blamed for."""
+        try:
+            call()
+        except BaseException as error:
+            self.turn.end_process(error)
+
+    def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in a callback or a task that nobody caught."""
+        error, message = context.get("exception"), str(context["message"])
+        if error is None or (isinstance(error, OSError) and not context.get(ESSENTIAL)):
+            # Of sockets: no more files, a peer that has gone.
+            self._log("broker.error", error=message if error is None else f"{message}: {described(error)}")
+        elif context.get(ESSENTIAL):
+            self._log("task.died", error=f"{message}: {described(error)}")
+            self.turn.end_process(error)
+        else:
+            self.turn.failed(None, error)
+
+    def _end_at_once(self, error: BaseException) -> None:
+        """See Surroundings.  Nothing else of the process runs any more, not even what would end it in good order."""
+        self._log("broker.failed", error=described(error), traceback=told(error))
+        self._log.tell_suppressed(now=True)
+        self._notifier.status(f"failed: {described(error)}")
+        os._exit(EXIT_FAULT)
 
     def _end_tick(self) -> None:
         self.parts.turn.end()
+        self._memory.look(self.parts.engine.core.usage.bytes)
         journal = self.parts.journal
         if self._stop.is_set():
             return
@@ -189,7 +230,7 @@ class Daemon:
                 return
             self._timer.cancel()
         self._timer_at = at  # a handle does not always know: what is due at once has no time in uvloop
-        self._timer = self._loop.call_at(at, self._on_timer)
+        self._timer = self._loop.call_at(at, self._must, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -201,21 +242,23 @@ class Daemon:
 
     def _durable(self, ticket: int) -> None:
         if self._status == EXIT_OK:
-            self.parts.turn.enter()
-            self.parts.journal.on_durable(ticket)
-            self.parts.engine.durable(ticket)
+            self.parts.turn.durable(ticket)
             if not self.parts.journal.pending_bytes:
                 self._all_durable.set()
 
     def _journal_failed(self, error: Exception) -> None:
-        """The disk failed: nobody is told anything more, and the process ends."""
-        self._log("journal.failed", error=str(error))
+        """The disk failed: nothing is confirmed any more, clients are told why, and the process ends."""
         self._status = EXIT_JOURNAL
-        self._stop.set()
-        self._all_durable.set()
+        self._cause = str(error) if isinstance(error, JournalError) else described(error)
+        self.parts.journal.abandon()
         for listener in self.listeners.values():
             listener.close()
-            listener.abort()
+            for connection in list(listener.connections):
+                self.turn.give_up(connection, "the broker's disk has failed; what was not confirmed may be lost")
+        traceback = "" if isinstance(error, JournalError) else told(error)
+        self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
+        self._stop.set()
+        self._all_durable.set()
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -235,14 +278,14 @@ class Daemon:
             status = self._set_guard()
         if status == EXIT_OK and await self._open_acceptors():
             self._announce()
-            checks = asyncio.create_task(self._check_connections())
+            checks = supervised("checks of connections and files", self._check_connections(), essential=True)
             await self._stop.wait()
             status = await self._shut_down()
             checks.cancel()
         elif status == EXIT_OK:
             self.parts.journal.close()
             status = EXIT_FAILED
-        self._log("stopped", status=status)
+        self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
         return status
 
     def _recover(self) -> int:
@@ -337,7 +380,14 @@ class Daemon:
             token = create_token(self.data_directory) if config.http_acceptors else ""
             for name, http_acceptor in config.http_acceptors.items():
                 context = self._guard.context(name)
-                server = HttpServer(self, token, name=name, context=context, open_metrics=http_acceptor.open_metrics)
+                server = HttpServer(
+                    self,
+                    token,
+                    name=name,
+                    context=context,
+                    open_metrics=http_acceptor.open_metrics,
+                    allowed_hosts=http_acceptor.allowed_hosts,
+                )
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
@@ -380,22 +430,32 @@ class Daemon:
         self._set_timer()
 
     def _beat(self, interval: float) -> None:
-        """Tell systemd that the loop turns, as long as the writer lives."""
-        if self._status == EXIT_OK:
+        """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""
+        if self._status != EXIT_OK:
+            return
+        if self.turn.ended != self._beaten:
+            self._beaten = self.turn.ended
             self._notifier.watchdog()
-            self._loop.call_later(interval, self._beat, interval)
+        self.turn.enter()
+        self._loop.call_later(interval, self._beat, interval)
 
     async def _check_connections(self) -> None:
         period = CHECK_PERIOD_MS / 1000
         while True:
             await asyncio.sleep(period)
-            for listener in self.listeners.values():
-                listener.check()
-            if self._guard.look(self.turn.enter) or self._guard.gate.any_expired(clock.wall_ms()):
-                self._expel()
+            for check in (*[listener.check for listener in self.listeners.values()], self._check_rights):
+                try:
+                    check()
+                except BaseException as error:
+                    self.turn.failed(None, error)
+
+    def _check_rights(self) -> None:
+        gate = self._guard.gate
+        if self._guard.look(self.turn.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+            self._expel()
 
     def _expel(self) -> None:
-        """Cut off those whose user is gone, or whose token."""
+        """Cut off those whose user, certificate's rule or token is gone."""
         gate, now = self._guard.gate, clock.wall_ms()
         for listener in self.listeners.values():
             for connection in list(listener.connections):
@@ -414,13 +474,22 @@ class Daemon:
         if self._reload is None:
             return
         self._notifier.reloading()
+        self.turn.enter()
         try:
-            config = self._reload()
+            self._do_reload(self._reload)
+        except BaseException as error:
+            self._log("reload.failed", error=described(error))
+            self.turn.failed(None, error)
+        finally:
+            self._notifier.ready()
+
+    def _do_reload(self, reload: Reload) -> None:
+        try:
+            config = reload()
             settings = settings_table(self.config.with_reloaded(config))
             security = self._guard.prepare(self.config.with_reloaded(config))
-        except (ConfigError, UnusableFile, ValueError) as error:
+        except (ConfigError, UnusableFile, ValueError, OSError) as error:
             self._log("reload.refused", error=str(error))
-            self._notifier.ready()
             return
         changed = self.config.changed_sections(config)
         self.turn.enter()
@@ -435,19 +504,21 @@ class Daemon:
             self._log("reload.undeclared", error=str(error))
         needing = sorted(changed - RELOADED)
         self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
-        self._notifier.ready()
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> int:
         self._unready.append("the broker is stopping")
         self._notifier.stopping()
-        self._log("stopping")
+        if self._status == EXIT_OK:
+            self._log("stopping")
         deadline = self._loop.time() + self.config.broker.shutdown_timeout / 1000
         for listener in self.listeners.values():
             listener.close()
         if self._status == EXIT_OK:
             await self._drain(deadline)
+        else:
+            await self._say_goodbye()
         for server in self._http.values():
             await server.stop()
         for listener in self.listeners.values():
@@ -471,6 +542,13 @@ class Daemon:
                     await self._all_durable.wait()
                 for listener in self.listeners.values():
                     listener.shut_down()
+                for listener in self.listeners.values():
+                    await listener.idle()
+
+    async def _say_goodbye(self) -> None:
+        """Clients that were told why the broker ends get a moment to read it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
                 for listener in self.listeners.values():
                     await listener.idle()
 

@@ -71,7 +71,7 @@ class Guard:
         self._report = report
         self._now = now
         self._looked_at = now()
-        self._seen: Stamp = ()  # of files that could not be used: said once
+        self._told = ""  # why the files cannot be used: said once
         self._runner = runner
         self._fetched: FetchedKeys | None = None
         self._fetched_by: JwtSection | None = None
@@ -105,23 +105,27 @@ class Guard:
         self._report("security.changed", ended=ended)
 
     def look(self, enter: Callable[[], None]) -> bool:
-        """See whether the files have changed since they were read, and take over what they say; whether they had."""
+        """See whether the files have changed since they were read, and take over what they say; whether they had.
+
+        Files that cannot be used leave all as it was, and are tried again each time.
+        """
         if self._now() - self._looked_at < LOOK_PERIOD_MS:
             return False
         self._looked_at = self._now()
         if self._fetched is not None:
             self._fetched.look()
         config = self._prepared.config
-        stamp = _stamp(config)
-        if stamp in (self._prepared.stamp, self._seen):
+        if _stamp(config) == self._prepared.stamp:
+            self._told = ""
             return False
         try:
             prepared = self.prepare(config)
-        except UnusableFile as error:
-            self._seen = stamp
-            self._report("security.refused", error=str(error))
+        except (UnusableFile, OSError) as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                self._report("security.refused", error=self._told)
             return False
-        self._seen = ()
+        self._told = ""
         enter()
         self.apply(prepared)
         return True

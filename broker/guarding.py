@@ -24,7 +24,11 @@ def users_path(config: Config) -> Path:
 def load_policy(config: Config) -> Policy:
     """Who may come in, from the configuration and the users file.  Raises UnusableFile."""
     path = users_path(config)
-    found = path.exists()
+    try:
+        found = path.exists()
+    except OSError as error:  # its directory cannot be looked into
+        why = f"{error.strerror}: let the broker's user into its directory"
+        raise UnusableFile(f"{path}: the users file cannot be looked for: {why}") from None
     if not found and config.security.users_file is not None and not config.security.anonymous:
         raise UnusableFile(f"{path}: there is no users file: make one with `bartleby user add`")
     return policy(config, read_users(path) if found else {} if config.security.jwt.issuer else None)

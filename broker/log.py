@@ -55,15 +55,28 @@ CODES: Final[dict[str, Code]] = {
     "address.made": Code("info", "An operator made an address."),
     "address.paused": Code("info", "An operator stopped the deliveries of all queues on an address."),
     "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
+    "address.sent": Code("info", "An operator sent a message to an address.", True),
     "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
     "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
-    "body.unreadable": Code("error", "A large body cannot be read from its file; its receiver is cut off.", True),
+    "body.unreadable": Code(
+        "error",
+        "A large body cannot be read from its file: it comes again if the system refused that, or is damaged.",
+        True,
+    ),
+    "broker.error": Code("error", "A fault of the broker in what it did for no client; it goes on.", True),
+    "broker.failed": Code(
+        "critical",
+        "A fault of the broker for which no client can be blamed: it ends at once, to be started again.",
+    ),
     "clock.jumped": Code(
         "warning", "The system's clock was set; delays and timeouts last as long as they were meant to."
     ),
     "config.deleted": Code("warning", "What the configuration had and has no more was deleted, with its messages."),
     "connection.closed": Code("debug", "A connection ended, from whichever side."),
     "connection.dismissed": Code("warning", "An operator sent a client away."),
+    "connection.failed": Code(
+        "error", "A fault of the broker ended a connection; what its client held is back on its queues.", True
+    ),
     "connection.foreign": Code("info", "A client spoke another protocol than its acceptor does.", True),
     "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
     "connection.opened": Code("debug", "A peer connected."),
@@ -95,8 +108,14 @@ CODES: Final[dict[str, Code]] = {
     "log.suppressed": Code("warning", "So many lines of another code were not written, to keep the log readable."),
     "login.accepted": Code("debug", "Somebody logged in, or came in without having to."),
     "login.expired": Code("info", "A connection was cut because its token has expired.", True),
+    "login.failed": Code(
+        "error", "A fault of the broker kept it from checking a login; who waited for that is refused.", True
+    ),
     "login.refused": Code("warning", "Somebody may not come in; the reason is told here, never to him.", True),
-    "login.revoked": Code("warning", "A connection was cut because its user is gone."),
+    "login.revoked": Code(
+        "warning",
+        "A connection was cut because its user, its certificate's rule or its token's key is gone.",
+    ),
     "login.too_large": Code(
         "warning",
         "What a client sent to log in is more than connect-bytes-max: long tokens and wills need a larger one.",
@@ -110,6 +129,7 @@ CODES: Final[dict[str, Code]] = {
     "message.expired_unkept": Code("warning", "A message expired and its address has no expiry address: it is gone."),
     "message.killed": Code("warning", "A message died and its address has no dead-letter address: it is gone.", True),
     "message.no_route": Code("info", "A message that no queue took was moved to its dead-letter address.", True),
+    "message.unrendered": Code("error", "An error of the broker's own: a message cannot be sent and is dead.", True),
     "move.disk_full": Code("error", "A dead or expired message stays on its queue: the journal has no room.", True),
     "move.no_queue": Code("error", "A dead or expired message stays on its queue: no queue would take it.", True),
     "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
@@ -119,15 +139,21 @@ CODES: Final[dict[str, Code]] = {
     "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
     "mqtt.subscription_idle": Code("warning", "A subscription of an MQTT session has no consumer any more.", True),
     "mqtt.will_refused": Code("warning", "The will of an MQTT client could not be published.", True),
+    "paging.failed": Code(
+        "error", "Paged messages cannot be read for now, the system says why; they are tried again each second.", True
+    ),
     "paging.scratch_failed": Code(
         "error", "Paged messages that are not durable cannot be written to the disk, and stay in memory.", True
     ),
-    "paging.unreadable": Code("error", "Paged messages cannot be read back; they stay on their queue, undelivered."),
+    "paging.unreadable": Code("error", "Paged messages are damaged or gone; they stay on their queue, undelivered."),
     "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
     "queue.changed": Code("info", "An operator changed attributes of a queue."),
     "queue.deleted": Code("warning", "An operator deleted a queue, with its messages."),
     "queue.full.dropping": Code("warning", "As many messages wait on a queue as may: new ones are dropped.", True),
     "queue.full.evicting": Code("warning", "As many messages wait on a queue as may: the oldest leave.", True),
+    "queue.full.memory": Code(
+        "warning", "The memory is full: what is not durable does not wait for a client that does not keep up.", True
+    ),
     "queue.made": Code("info", "An operator made a queue."),
     "queue.moved": Code("info", "An operator moved messages of a queue to another address."),
     "queue.paused": Code("info", "An operator stopped the deliveries of a queue."),
@@ -137,6 +163,9 @@ CODES: Final[dict[str, Code]] = {
     "ready": Code("info", "The start is complete; clients may come."),
     "reload.done": Code(
         "info", "A changed configuration is in force; restart_needed_for names what was not taken over."
+    ),
+    "reload.failed": Code(
+        "error", "A fault of the broker stopped a reload; what of it is in force is not known: restart the broker."
     ),
     "reload.refused": Code("error", "A changed configuration has problems; the old one stays in force."),
     "reload.undeclared": Code(
@@ -164,6 +193,7 @@ CODES: Final[dict[str, Code]] = {
     "stomp.error": Code("info", "A STOMP connection was ended with an ERROR frame.", True),
     "stopped": Code("info", "The broker has ended."),
     "stopping": Code("info", "The broker was told to stop, or has to."),
+    "task.died": Code("critical", "A task that the broker cannot go on without has died: it ends at once."),
     "tls.failed": Code("info", "A peer and the broker did not agree on TLS, or the peer took too long.", True),
     "transaction.timed_out": Code("warning", "A transaction was open for too long and was rolled back.", True),
     "websocket.refused": Code("warning", "A page of a site that is not in websocket-origins wanted to connect.", True),
@@ -185,6 +215,12 @@ def printable(text: str) -> str:
 def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
     """The text, or its beginning and a mark."""
     return text if len(text) <= chars_max else text[:chars_max] + "…"
+
+
+def _cut_field(name: str, value: str | int, chars_max: int) -> str | int:
+    if not isinstance(value, str):
+        return value
+    return cut(value, TRACEBACK_CHARS_MAX if name == "traceback" else chars_max)
 
 
 def _console_value(value: str | int) -> str:
@@ -273,7 +309,7 @@ class Log:
         self, level: Level, code: str, fields: Mapping[str, str | int], *, chars_max: int = VALUE_CHARS_MAX
     ) -> None:
         """Log an event with a level of its own; text values are cut after `chars_max` characters."""
-        values = {name: cut(value, chars_max) if isinstance(value, str) else value for name, value in fields.items()}
+        values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
         with self._lock:
             self.tell_suppressed()
             self.counts[code] = self.counts.get(code, 0) + 1

@@ -20,7 +20,7 @@ from broker.engine.core import Report
 from broker.engine.disk import DiskWatch
 from broker.engine.engine import Engine
 from broker.engine.limits import Limits
-from broker.engine.message import Format
+from broker.engine.message import Format, RoutingType
 from broker.engine.restore import Restored, restore
 from broker.engine.settings_match import SettingsTable
 from broker.guarding import allot, permission_table
@@ -62,6 +62,7 @@ class Surroundings:
     random: Random
     report: Report
     memory_bytes: int
+    fatal: Callable[[BaseException], None] = lambda _: None
 
 
 def assemble(
@@ -105,6 +106,7 @@ def assemble(
         report=outside.report,
         formats=formats(config),
         limits=Limits(
+            addresses_max=config.limits.addresses_max,
             global_size_max=config.broker.global_size_max(outside.memory_bytes),
             expiry_scan_period=config.broker.message_expiry_scan_period,
             reaper_period=config.broker.address_queue_scan_period,
@@ -127,7 +129,7 @@ def assemble(
         free_min=config.broker.min_disk_free,
         period=config.broker.disk_scan_period,
     )
-    return Parts(log, writer, journal, engine, Turn(engine, wake), disk)
+    return Parts(log, writer, journal, engine, Turn(engine, wake, outside.fatal), disk)
 
 
 def formats(config: Config | None = None) -> list[Format]:
@@ -138,10 +140,13 @@ def formats(config: Config | None = None) -> list[Format]:
     return [StompFormat(stomp), AmqpFormat(amqp), MqttFormat()]
 
 
-def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[str, ...]:
-    """Those of all acceptors, the longest first, as one may begin with another."""
-    found = {prefix for each in acceptors for prefix in (*each.anycast_prefixes, *each.multicast_prefixes)}
-    return tuple(sorted(found, key=lambda prefix: (-len(prefix), prefix)))
+def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[tuple[str, RoutingType], ...]:
+    """Those of all acceptors with what they state, the longest first, as one may begin with another."""
+    found: dict[str, RoutingType] = {}
+    for each in acceptors:
+        found |= dict.fromkeys(each.multicast_prefixes, RoutingType.MULTICAST)
+        found |= dict.fromkeys(each.anycast_prefixes, RoutingType.ANYCAST)
+    return tuple(sorted(found.items(), key=lambda item: (-len(item[0]), item[0])))
 
 
 def settings_table(config: Config) -> SettingsTable:
@@ -183,7 +188,7 @@ def declare(engine: Engine, config: Config) -> None:
     delete_undeclared(
         engine.core,
         engine.router,
-        engine.delete_queue,
+        engine.delete_destination,
         addresses=sections,
         queues={name for section in sections.values() for name in section.queues},
         diverts=config.diverts,

@@ -19,7 +19,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -161,8 +161,12 @@ def _is_local(settings: SparkConf) -> bool:
 
 
 def _stop(spark: SparkSession) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that Java has gone already, as after Ctrl-C
+    """Stop Spark.  Java may have gone already, as after Ctrl-C: PySpark warns of that or raises it, as it happens to
+    notice, and neither may hide what ended the audit."""
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings(), suppress(Py4JError):
+        warnings.simplefilter("ignore", RuntimeWarning)
         spark.stop()
 
 

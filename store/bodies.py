@@ -167,7 +167,8 @@ class BodyFiles:
                     raise
                 data = self._files.read_range(self._find(body_name(id)), offset, nbytes)
         except OSError as error:
-            raise BodyUnreadable(self.path(id), error.strerror or str(error)) from error
+            passing = not isinstance(error, FileNotFoundError)
+            raise BodyUnreadable(self.path(id), error.strerror or str(error), passing=passing) from error
         if len(data) != nbytes:
             raise BodyUnreadable(self.path(id), f"it ends at byte {offset + len(data)}")
         return data

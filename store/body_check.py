@@ -14,9 +14,9 @@ from crc32c import crc32c
 from store import decode
 from store.bodies import DIRECTORY, body_id, body_name
 from store.body import BodyReference
+from store.decode import RawRecord
 from store.files import Files
 from store.record import LARGE_VERSION, RecordType
-from store.recovery import RawRecord
 
 #: Bytes of a file that are checked at a time.
 PIECE_BYTES: Final = 1 << 20

@@ -7,15 +7,18 @@ inside the record do not add up; the checksum of the entry around it makes that 
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import error as StructError
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from store import record
 from store.body import BodyReference, decode_reference
-from store.record import BIG_ENDIAN, HEAD, MESSAGE_FIXED, Json, RecordError, RecordType
+from store.record import COPIED_FIXED, FACTS_FIXED, HEAD, MESSAGE_FIXED, Json, RecordError, RecordType
+from store.record_tables import TABLES, unpack_numbers
+
+#: segment, position, timestamp (ms), record type, buffer, offset of the record in it
+RawRecord = tuple[int, int, int, int, bytes, int]
 
 
 @dataclass(slots=True)
@@ -69,11 +72,12 @@ class Removed:
 
 @dataclass(slots=True)
 class Counts:
-    """Messages that came back have this delivery count now."""
+    """Messages that came back have this delivery count now; `redelivered`: they had left, whatever the count."""
 
     queue_id: int
     count: int
     ids: tuple[int, ...]
+    redelivered: bool = False
 
 
 @dataclass(slots=True)
@@ -232,27 +236,6 @@ Record = (
 )
 
 
-def _unpack_ids(buffer: bytes, offset: int, n: int) -> tuple[int, ...]:
-    unpacked = array("Q")
-    unpacked.frombytes(buffer[offset : offset + 8 * n])
-    if BIG_ENDIAN:
-        unpacked.byteswap()
-    return tuple(unpacked)
-
-
-def _unpack_packet_ids(buffer: bytes, offset: int, n: int) -> tuple[int, ...]:
-    unpacked = array("H")
-    unpacked.frombytes(buffer[offset : offset + 2 * n])
-    if BIG_ENDIAN:
-        unpacked.byteswap()
-    return tuple(unpacked)
-
-
-def _check(length: int, expected: int, what: str) -> None:
-    if length != expected:
-        raise RecordError(f"{what} record of {length} bytes holds {expected}")
-
-
 class MessageDecoder:
     """Decodes MESSAGE and COPIED records.  Equal facts in a row, as a run has them, come back as the same object."""
 
@@ -273,10 +256,10 @@ class MessageDecoder:
 
     def decode_copied(self, buffer: bytes, offset: int) -> Copied:
         """The COPIED record at `offset`.  Raises RecordError."""
-        length, _, version, flags, id, head_bytes, body_bytes, before = record.COPIED_FIXED.unpack_from(buffer, offset)
+        length, _, version, flags, id, head_bytes, body_bytes, before = COPIED_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
-        facts = self._shared(buffer[offset + record.COPIED_FIXED.size : head_at])
+        facts = self._shared(buffer[offset + COPIED_FIXED.size : head_at])
         body = buffer[body_at : offset + length]
         stored = body if version == 1 else decode_reference(body)
         return Copied(id, flags, before, facts, buffer[head_at:body_at], stored)
@@ -290,14 +273,14 @@ class MessageDecoder:
 
 def decode_facts(facts: bytes) -> MessageFacts:
     """The inverse of `message_facts`.  Raises RecordError."""
-    if len(facts) < record.FACTS_FIXED.size:
+    if len(facts) < FACTS_FIXED.size:
         raise RecordError(f"MESSAGE record with {len(facts)} bytes of facts")
-    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = record.FACTS_FIXED.unpack_from(
-        facts
-    )
-    ids_end = record.FACTS_FIXED.size + 8 * n
-    _check(len(facts), ids_end + sum(sizes) + annotation_bytes, "MESSAGE")
-    address, user, origin = _strings(facts, ids_end, sizes)
+    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = FACTS_FIXED.unpack_from(facts)
+    ids_end = FACTS_FIXED.size + 8 * n
+    strings_end = ids_end + sum(sizes)
+    if len(facts) != strings_end + annotation_bytes:
+        raise RecordError(f"MESSAGE record of {len(facts)} bytes holds {strings_end + annotation_bytes}")
+    user_at, origin_at = ids_end + sizes[0], strings_end - sizes[2]
     return MessageFacts(
         timestamp=when,
         expiration=expiration,
@@ -305,20 +288,12 @@ def decode_facts(facts: bytes) -> MessageFacts:
         scheduled=due,
         priority=priority,
         format=format,
-        queue_ids=_unpack_ids(facts, record.FACTS_FIXED.size, n),
-        address=address,
-        user=user,
-        origin=origin,
-        annotations=facts[len(facts) - annotation_bytes :],
+        queue_ids=unpack_numbers("Q", facts, FACTS_FIXED.size, n),
+        address=str(facts[ids_end:user_at], "utf-8"),
+        user=str(facts[user_at:origin_at], "utf-8"),
+        origin=str(facts[origin_at:strings_end], "utf-8"),
+        annotations=facts[strings_end:],
     )
-
-
-def _strings(buffer: bytes, offset: int, sizes: Sequence[int]) -> list[str]:
-    strings = []
-    for size in sizes:
-        strings.append(str(buffer[offset : offset + size], "utf-8"))
-        offset += size
-    return strings
 
 
 def decode_message(buffer: bytes, offset: int) -> Message:
@@ -331,122 +306,48 @@ def decode_copied(buffer: bytes, offset: int) -> Copied:
     return MessageDecoder().decode_copied(buffer, offset)
 
 
-def decode_removed(buffer: bytes, offset: int) -> Removed:
-    """The inverse of `removed`."""
-    length, _, _, _, queue_id, reason, n = record.REMOVED_FIXED.unpack_from(buffer, offset)
-    _check(length, record.REMOVED_FIXED.size + 8 * n, "REMOVED")
-    return Removed(queue_id, reason, _unpack_ids(buffer, offset + record.REMOVED_FIXED.size, n))
+Value = TypeVar("Value")
 
 
-def decode_counts(buffer: bytes, offset: int) -> Counts:
-    """The inverse of `counts`."""
-    length, _, _, _, queue_id, count, n = record.COUNTS_FIXED.unpack_from(buffer, offset)
-    _check(length, record.COUNTS_FIXED.size + 8 * n, "COUNTS")
-    return Counts(queue_id, count, _unpack_ids(buffer, offset + record.COUNTS_FIXED.size, n))
+class Decoder(Generic[Value]):
+    """Reads records of a type, or of several that have the same table, into values.  Raises RecordError."""
+
+    __slots__ = ("_make", "_table")
+
+    def __init__(self, make: Callable[..., Value], type: RecordType) -> None:
+        self._make = make
+        self._table = TABLES[type]
+
+    def __call__(self, buffer: bytes, offset: int) -> Value:
+        return self._make(*self._table.decode(buffer, offset))
 
 
-def decode_delivering(buffer: bytes, offset: int) -> Delivering:
-    """The inverse of `delivering`."""
-    length, _, _, _, queue_id, consumer_id, n = record.DELIVERING_FIXED.unpack_from(buffer, offset)
-    _check(length, record.DELIVERING_FIXED.size + 8 * n, "DELIVERING")
-    return Delivering(queue_id, consumer_id, _unpack_ids(buffer, offset + record.DELIVERING_FIXED.size, n))
+def _counts(flags: int, queue_id: int, count: int, ids: tuple[int, ...]) -> Counts:
+    return Counts(queue_id, count, ids, bool(flags & record.COUNTS_REDELIVERED))
 
 
-def decode_scheduled(buffer: bytes, offset: int) -> Scheduled:
-    """The inverse of `scheduled`."""
-    length, _, _, _, queue_id, due, n = record.SCHEDULED_FIXED.unpack_from(buffer, offset)
-    _check(length, record.SCHEDULED_FIXED.size + 8 * n, "SCHEDULED")
-    return Scheduled(queue_id, due, _unpack_ids(buffer, offset + record.SCHEDULED_FIXED.size, n))
+def _definition(flags: int, id: int, definition: Json) -> Definition:
+    return Definition(id, flags, definition)
 
 
-def decode_dead_lettered(buffer: bytes, offset: int) -> DeadLettered:
-    """The inverse of `dead_lettered`."""
-    length, _, _, _, *fields = record.DEAD_LETTERED_FIXED.unpack_from(buffer, offset)
-    sizes = fields[7:]
-    _check(length, record.DEAD_LETTERED_FIXED.size + sum(sizes), "DEAD_LETTERED")
-    strings = _strings(buffer, offset + record.DEAD_LETTERED_FIXED.size, sizes)
-    return DeadLettered(*fields[:7], *strings)
+def _packets(session_id: int, sent: int, packet_ids: tuple[int, ...]) -> Packets:
+    return Packets(session_id, bool(sent), packet_ids)
 
 
-def decode_expired(buffer: bytes, offset: int) -> Expired:
-    """The inverse of `expired`."""
-    length, _, _, _, *fields, size = record.EXPIRED_FIXED.unpack_from(buffer, offset)
-    _check(length, record.EXPIRED_FIXED.size + size, "EXPIRED")
-    return Expired(*fields, *_strings(buffer, offset + record.EXPIRED_FIXED.size, (size,)))
-
-
-def decode_dropped(buffer: bytes, offset: int) -> Dropped:
-    """The inverse of `dropped`."""
-    length, _, _, _, reason, count, total, size = record.DROPPED_FIXED.unpack_from(buffer, offset)
-    _check(length, record.DROPPED_FIXED.size + size, "DROPPED")
-    return Dropped(reason, count, total, *_strings(buffer, offset + record.DROPPED_FIXED.size, (size,)))
-
-
-def decode_definition(buffer: bytes, offset: int) -> Definition:
-    """The inverse of `address`, `queue`, `session` ... and their deletions."""
-    length, _, _, flags, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
-    return Definition(id, flags, json.loads(buffer[offset + record.DEFINITION_FIXED.size : offset + length].decode()))
-
-
-def decode_opened(buffer: bytes, offset: int) -> Opened:
-    """The inverse of `opened`."""
-    length, _, _, _, next_id, n, about_bytes = record.OPENED_FIXED.unpack_from(buffer, offset)
-    about_at = offset + record.OPENED_FIXED.size + 8 * n
-    _check(length, about_at + about_bytes - offset, "OPENED")
-    about: Json = json.loads(buffer[about_at : offset + length])
-    return Opened(next_id, _unpack_ids(buffer, offset + record.OPENED_FIXED.size, n), about)
-
-
-def decode_closed(buffer: bytes, offset: int) -> Closed:
-    """The inverse of `closed`."""
-    length, _, _, _ = HEAD.unpack_from(buffer, offset)
-    _check(length, HEAD.size, "CLOSED")
-    return Closed()
-
-
-def decode_lost(buffer: bytes, offset: int) -> Lost:
-    """The inverse of `lost`."""
-    length, _, _, _ = HEAD.unpack_from(buffer, offset)
-    _check(length, HEAD.size, "LOST")
-    return Lost()
-
-
-def decode_ids(buffer: bytes, offset: int) -> Ids:
-    """The inverse of `ids`."""
-    length, _, _, _, next_id = record.IDS_FIXED.unpack_from(buffer, offset)
-    _check(length, record.IDS_FIXED.size, "IDS")
-    return Ids(next_id)
-
-
-def decode_trimmed(buffer: bytes, offset: int) -> Trimmed:
-    """The inverse of `trimmed`."""
-    length, _, _, _, n = record.TRIMMED_FIXED.unpack_from(buffer, offset)
-    _check(length, record.TRIMMED_FIXED.size + 8 * n, "TRIMMED")
-    return Trimmed(_unpack_ids(buffer, offset + record.TRIMMED_FIXED.size, n))
-
-
-def decode_inflight(buffer: bytes, offset: int) -> Inflight:
-    """The inverse of `inflight`."""
-    length, _, _, _, session_id, queue_id, n = record.INFLIGHT_FIXED.unpack_from(buffer, offset)
-    _check(length, record.INFLIGHT_FIXED.size + 10 * n, "INFLIGHT")
-    ids_at = offset + record.INFLIGHT_FIXED.size
-    packet_ids = _unpack_packet_ids(buffer, ids_at + 8 * n, n)
-    return Inflight(session_id, queue_id, _unpack_ids(buffer, ids_at, n), packet_ids)
-
-
-def decode_packets(buffer: bytes, offset: int) -> Packets:
-    """The inverse of `released`, `received` and `completed`."""
-    length, type, _, _, session_id, n, sent = record.PACKETS_FIXED.unpack_from(buffer, offset)
-    _check(length, record.PACKETS_FIXED.size + 2 * n, RecordType(type).name)
-    return Packets(session_id, bool(sent), _unpack_packet_ids(buffer, offset + record.PACKETS_FIXED.size, n))
-
-
-def decode_duplicate_id(buffer: bytes, offset: int) -> DuplicateId:
-    """The inverse of `duplicate_id`."""
-    length, _, _, _, address_id, message_id, n = record.DUPLICATE_ID_FIXED.unpack_from(buffer, offset)
-    _check(length, record.DUPLICATE_ID_FIXED.size + n, "DUPLICATE_ID")
-    return DuplicateId(address_id, message_id, buffer[offset + length - n : offset + length])
-
+decode_removed: Final = Decoder(Removed, RecordType.REMOVED)
+decode_counts: Final = Decoder(_counts, RecordType.COUNTS)
+decode_delivering: Final = Decoder(Delivering, RecordType.DELIVERING)
+decode_scheduled: Final = Decoder(Scheduled, RecordType.SCHEDULED)
+decode_dead_lettered: Final = Decoder(DeadLettered, RecordType.DEAD_LETTERED)
+decode_expired: Final = Decoder(Expired, RecordType.EXPIRED)
+decode_dropped: Final = Decoder(Dropped, RecordType.DROPPED)
+decode_definition: Final = Decoder(_definition, RecordType.ADDRESS)
+decode_opened: Final = Decoder(Opened, RecordType.OPENED)
+decode_ids: Final = Decoder(Ids, RecordType.IDS)
+decode_trimmed: Final = Decoder(Trimmed, RecordType.TRIMMED)
+decode_duplicate_id: Final = Decoder(DuplicateId, RecordType.DUPLICATE_ID)
+decode_inflight: Final = Decoder(Inflight, RecordType.INFLIGHT)
+decode_packets: Final = Decoder(_packets, RecordType.RELEASED)
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.MESSAGE: decode_message,
@@ -460,9 +361,9 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.DROPPED: decode_dropped,
     **dict.fromkeys(record.DEFINING | record.DELETING, decode_definition),
     RecordType.OPENED: decode_opened,
-    RecordType.CLOSED: decode_closed,
+    RecordType.CLOSED: Decoder(Closed, RecordType.CLOSED),
     RecordType.IDS: decode_ids,
-    RecordType.LOST: decode_lost,
+    RecordType.LOST: Decoder(Lost, RecordType.LOST),
     RecordType.TRIMMED: decode_trimmed,
     RecordType.DUPLICATE_ID: decode_duplicate_id,
     RecordType.INFLIGHT: decode_inflight,

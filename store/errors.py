@@ -56,12 +56,23 @@ class NewerFormat(Corrupt):
 
 
 class BodyUnreadable(JournalError):
-    """The file of a body, `path`, cannot be read, for the reason `what`."""
+    """The file of a body, `path`, cannot be read, for the reason `what`.
 
-    def __init__(self, path: str, what: str) -> None:
+    `passing`: the system refused it, and may not the next time; nothing is known to be damaged.
+    """
+
+    def __init__(self, path: str, what: str, *, passing: bool = False) -> None:
         super().__init__(f"{path}: {what}")
         self.path = path
         self.what = what
+        self.passing = passing
+
+
+class ReadFailed(JournalError):
+    """The system did not give what was to be read (no more files, an error of the disk): it may the next time.
+
+    Nothing is known to be damaged.
+    """
 
 
 class LogError(JournalError):

@@ -17,12 +17,14 @@ from store import decode
 from store.bodies import DIRECTORY, body_name
 from store.body import BodyReference
 from store.body_check import BodyReport, Needed, check_bodies, sizes
+from store.decode import RawRecord
 from store.errors import Corrupt
 from store.files import Files
 from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
-from store.recovery import RawRecord, Recovery, check_follows, raw_records, torn_bytes, unreadable
+from store.recovery import Recovery, check_follows, torn_bytes
 from store.retention import kept, read_manifests
-from store.segment import BadHeader, Scan, SegmentHeader, decode_header, scan, segment_name, segment_number
+from store.segment import segment_number
+from store.segment_directory import Segment, SegmentDirectory, open_segment, read_segment
 
 #: How often a journal is listed again when segments vanish while it is read.
 ATTEMPTS_MAX: Final = 5
@@ -128,30 +130,6 @@ class Stat:
     removals: Counter[str] = field(default_factory=Counter)
 
 
-class _Vanished(Exception):
-    """A segment was there and is gone."""
-
-
-class _Directory:
-    """A journal directory as a source of segments."""
-
-    def __init__(self, files: Files, directory: str) -> None:
-        self._files = files
-        self._directory = directory
-
-    def segments(self) -> list[int]:
-        return sorted(n for n in map(segment_number, self._files.list_dir(self._directory)) if n)
-
-    def path(self, segment: int) -> str:
-        return f"{self._directory}/{segment_name(segment)}"
-
-    def read(self, segment: int) -> bytes:
-        try:
-            return self._files.read(self.path(segment))
-        except FileNotFoundError as gone:
-            raise _Vanished from gone
-
-
 def verify(files: Files, directory: str) -> Report:
     """Check every segment, kept ones too, and whether all are there.  Raises OSError if the directory is not there."""
     files.list_dir(directory)
@@ -162,11 +140,11 @@ def verify(files: Files, directory: str) -> Report:
             report = _verify(files, directory)
             if not (report.missing or report.bodies.wrong) or attempt == ATTEMPTS_MAX:
                 break
-        except _Vanished:
+        except FileNotFoundError:
             if attempt == ATTEMPTS_MAX:
                 raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
     for path in kept(files, directory):
-        with suppress(_Vanished):  # a limit took it
+        with suppress(FileNotFoundError):  # a limit took it
             _add(report, _check_kept(files, path))
     _miss_kept(files, directory, report)
     return report
@@ -181,7 +159,7 @@ def _miss_kept(files: Files, directory: str, report: Report) -> None:
 
 
 def _verify(files: Files, directory: str) -> Report:
-    source = _Directory(files, directory)
+    source = SegmentDirectory(files, directory)
     report = Report()
     present = source.segments()
     wanted = _needed(source, report)
@@ -221,14 +199,14 @@ def _problem(report: Report, path: str, offset: int, what: str) -> None:
         report.problems.append(problem)
 
 
-def _needed(source: _Directory, report: Report) -> set[int]:
+def _needed(source: SegmentDirectory, report: Report) -> set[int]:
     """Which segments there must be; empty when the journal cannot say."""
     try:
         recovery = Recovery(source, strict=False)
     except Corrupt as corrupt:
         _problem(report, corrupt.path, corrupt.offset, corrupt.what)
         return set()
-    except OSError:  # reported with its segment
+    except OSError:  # reported with its segment, or looked at again if that is gone
         return set()
     report.broker_id = recovery.broker_id.hex()
     report.closed = recovery.verdict.closed
@@ -251,25 +229,23 @@ def _check(files: Files, path: str, number: int, *, newest: bool, needed: Needed
     report = SegmentReport(path, number)
     try:
         data = files.read(path)
-    except FileNotFoundError as gone:
-        raise _Vanished from gone
+    except FileNotFoundError:
+        raise
     except OSError as error:
         report.status, report.error = Status.UNREADABLE, error.strerror or str(error)
         return report
     report.size = len(data)
     try:
-        header = decode_header(data)
-        if header.number != number:
-            raise BadHeader(f"the header is that of segment {header.number}")
-    except BadHeader as bad:
-        report.status, report.error, report.unread_bytes = Status.CORRUPT, str(bad), len(data)
+        segment = open_segment(path, number, data)
+    except Corrupt as corrupt:
+        report.status, report.error, report.unread_bytes = Status.CORRUPT, corrupt.what, len(data)
         return report
-    _describe(report, data, header, newest=newest, needed=needed or Needed())
+    _describe(report, segment, newest=newest, needed=needed or Needed())
     return report
 
 
-def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newest: bool, needed: Needed) -> None:
-    found = scan(data, header)
+def _describe(report: SegmentReport, segment: Segment, *, newest: bool, needed: Needed) -> None:
+    header, found = segment.header, segment.found
     report.broker_id = header.broker_id.hex()
     report.created = header.created
     report.used = found.end
@@ -281,21 +257,21 @@ def _describe(report: SegmentReport, data: bytes, header: SegmentHeader, *, newe
         report.first_timestamp = found.entries[0].timestamp
         report.last_timestamp = found.entries[-1].timestamp
     try:
-        report.types = _count_types(report, data, found, needed)
+        report.types = _count_types(segment, needed)
         if found.damage:
             report.error, report.error_offset = found.damage, found.end
-            report.unread_bytes = len(data.rstrip(b"\0")) - found.end
+            report.unread_bytes = len(segment.data.rstrip(b"\0")) - found.end
             report.status = Status.TORN
             if not newest:
-                raise Corrupt(report.path, found.end, found.damage)
-            torn_bytes(report.path, data, header, found)
+                segment.check_undamaged()
+            torn_bytes(segment)
     except Corrupt as corrupt:
         report.status, report.error, report.error_offset = Status.CORRUPT, corrupt.what, corrupt.offset
 
 
-def _count_types(report: SegmentReport, data: bytes, found: Scan, needed: Needed) -> Counter[str]:
+def _count_types(segment: Segment, needed: Needed) -> Counter[str]:
     types: Counter[int] = Counter()
-    for raw in raw_records(report.path, report.number, data, found):
+    for raw in segment.records():
         types[raw[3]] += 1
         needed.note(raw)
     return Counter({RecordType(type).name: n for type, n in types.items()})
@@ -303,23 +279,17 @@ def _count_types(report: SegmentReport, data: bytes, found: Scan, needed: Needed
 
 def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Iterator[Line]:
     """Every record of the segments that are there, oldest first, torn tail left out.  Raises Corrupt at damage."""
-    source = _Directory(files, directory)
+    source = SegmentDirectory(files, directory)
     present = source.segments()
     for number in present:
         try:
-            data = source.read(number)
-        except _Vanished:
+            segment = read_segment(source, number)
+        except FileNotFoundError:
             continue
-        path = source.path(number)
-        try:
-            header = decode_header(data)
-        except BadHeader as bad:
-            raise unreadable(path, bad) from bad
-        found = scan(data, header)
-        for raw in raw_records(path, number, data, found):
-            yield _readable(path, raw, bodies)
-        if found.damage and number != present[-1]:
-            raise Corrupt(path, found.end, found.damage)
+        for raw in segment.records():
+            yield _readable(segment.path, raw, bodies)
+        if number != present[-1]:
+            segment.check_undamaged()
 
 
 def _readable(path: str, raw: RawRecord, bodies: bool) -> Line:
@@ -356,11 +326,11 @@ def _plain(record: object, bodies: bool) -> Json:
 def stat(files: Files, directory: str) -> Stat:
     """Sizes and counts.  Damaged parts are left out: ask `verify` for those.  Raises OSError."""
     result = Stat()
-    source = _Directory(files, directory)
+    source = SegmentDirectory(files, directory)
     for number in source.segments():
         try:
             data = source.read(number)
-        except _Vanished:
+        except FileNotFoundError:
             continue
         result.segments += 1
         result.bytes += len(data)
@@ -378,21 +348,22 @@ def stat(files: Files, directory: str) -> Stat:
 
 def _count(result: Stat, path: str, number: int, data: bytes) -> None:
     try:
-        header = decode_header(data)
-    except BadHeader:
+        segment = open_segment(path, number, data)
+    except Corrupt:
         return
-    found = scan(data, header)
+    found = segment.found
     result.used += found.end
     if not found.entries:
         return
+    first = segment.header.first_position
     if not result.records:
-        result.first_position = header.first_position
+        result.first_position = first
         result.first_timestamp = found.entries[0].timestamp
-    result.records += found.position - header.first_position
+    result.records += found.position - first
     result.last_position = found.position - 1
     result.last_timestamp = found.entries[-1].timestamp
     try:
-        for raw in raw_records(path, number, data, found):
+        for raw in segment.records():
             _count_record(result, raw[3], data, raw[5])
     except (Corrupt, RecordError):  # what comes behind is not known
         return

@@ -32,13 +32,14 @@ from dataclasses import dataclass
 from store import decode, record
 from store.bodies import Bodies
 from store.body import LargeBody
+from store.decode import RawRecord
 from store.errors import JournalFull
 from store.log import Log
 from store.record import Json, RecordType, StoredMessage
-from store.recovery import RawRecord, Recovery, recover
+from store.recovery import Recovery, recover
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry_length
 from store.space import Space
-from store.writer import Begin, Trim, Writer
+from store.writer import Begin, Trim, Work, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,13 @@ class Journal:
         about: Json | None = None,
     ) -> None:
         self.space = Space()
+        self.abandoned = False  # nothing is written any more
         self.ticket = 1
         self.durable = 0
         self.segment = 0
         self.broker_id = b""
         self.limits = limits = limits or JournalLimits()
-        self.bodies = Bodies(log.bodies, writer.submit, lambda: self.allocate_ids(1))
+        self.bodies = Bodies(log.bodies, self._submit, lambda: self.allocate_ids(1))
         self._log = log
         self._writer = writer
         self._now = now
@@ -184,8 +186,15 @@ class Journal:
         self._id_limit = self._next_id + self.limits.id_block
         self._roll()
         if recovery.leftovers:
-            self._writer.submit(Trim(recovery.leftovers))
+            self._submit(Trim(recovery.leftovers))
         self.commit()
+
+    def abandon(self) -> None:
+        """The open entry will never be whole, and memory is not what the journal says: nothing more is written.
+
+        What was sealed before becomes durable as ever; tickets given out from now on never do.
+        """
+        self.abandoned = True
 
     def close(self) -> None:
         """Write CLOSED, wait until everything is durable, give up the log."""
@@ -226,6 +235,11 @@ class Journal:
         return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
 
     # -- adding ----------------------------------------------------------------------------------------------------
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Room kept for removals and moves when the disk is full: what is moved at once needs no more than that."""
+        return self._reserve
 
     def reserve(self, nbytes: int, *, essential: bool = False) -> None:
         """Make sure that about `nbytes` more can be added.  Raises JournalFull, before anything changed.
@@ -346,7 +360,11 @@ class Journal:
         self._count = self._nbytes = 0
         self._submitted.append((entry.ticket, length))
         self._submitted_bytes += length
-        self._writer.submit(entry)
+        self._submit(entry)
+
+    def _submit(self, work: Work) -> None:
+        if not self.abandoned:
+            self._writer.submit(work)
 
     def on_durable(self, ticket: int) -> None:
         """The writer announced that everything up to `ticket` is on disk, or that parts of bodies are."""
@@ -370,7 +388,7 @@ class Journal:
         self._capacity = self._log.spare_bytes
         self._refused = False
         self._mentioned.clear()
-        self._writer.submit(Begin(self.segment, self.broker_id, self._position))
+        self._submit(Begin(self.segment, self.broker_id, self._position))
         opened = record.opened(self._id_limit, self.space.segments, self._about)
         self.space.opened(self.segment)
         self._parts.append(opened)
@@ -389,7 +407,7 @@ class Journal:
                 self.define(key, record.repeated(definition.record))
         self.add(record.trimmed(dead))
         self._seal()
-        self._writer.submit(Trim(dead))
+        self._submit(Trim(dead))
 
     # -- definitions -----------------------------------------------------------------------------------------------
 
@@ -461,6 +479,11 @@ class Journal:
         return len(keys)
 
     # -- ids -------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_id(self) -> int:
+        """Ids from this one on were never given out."""
+        return self._next_id
 
     def allocate_ids(self, n: int) -> int:
         """The first of `n` ids that were never given out and never will be again."""

@@ -38,9 +38,9 @@ from store.segment import (
     only_zeros,
     pack_entries,
     segment_name,
-    segment_number,
     spare_name,
 )
+from store.segment_directory import SegmentDirectory, Source
 
 #: A segment's size in bytes: large enough that rolling costs nothing and an audit's tasks are worth their start, small
 #: enough to be read into memory whole.
@@ -87,21 +87,8 @@ class Counters:
         self.segments_trimmed = 0
 
 
-class Source(Protocol):
-    """Where segments are read from."""
-
-    def segments(self) -> list[int]:
-        """The numbers of all segments, ascending."""
-
-    def path(self, segment: int) -> str:
-        """Where a segment is, for people."""
-
-    def read(self, segment: int) -> bytes:
-        """All bytes of a segment.  Raises LogFailed."""
-
-
 class Log(Source, Protocol):
-    """What the journal needs of a log.
+    """What the journal needs of a log.  Listing and reading segments raise LogFailed.
 
     `ready` is the highest segment that can be begun without asking for room, `spare_bytes` how much that segment takes
     (0: none is ready), `full` whether the last attempt to get room for a whole segment failed.  They are written by
@@ -178,6 +165,7 @@ class FileLog:
         self.spare_bytes = 0
         self.full = False
         self._files = files
+        self._directory = SegmentDirectory(files, directory)
         self._now = now
         self._monotonic = monotonic
         self._on_slow_sync = on_slow_sync
@@ -213,19 +201,18 @@ class FileLog:
     def segments(self) -> list[int]:
         """See Log."""
         try:
-            names = self._files.list_dir(self.directory)
+            return self._directory.segments()
         except OSError as error:
             raise self._fail(f"listing {self.directory}", error) from error
-        return sorted(n for n in map(segment_number, names) if n)
 
     def path(self, segment: int) -> str:
         """See Log."""
-        return f"{self.directory}/{segment_name(segment)}"
+        return self._directory.path(segment)
 
     def read(self, segment: int) -> bytes:
         """See Log."""
         try:
-            return self._files.read(self.path(segment))
+            return self._directory.read(segment)
         except OSError as error:
             raise self._fail(f"reading {self.path(segment)}", error) from error
 

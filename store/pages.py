@@ -5,7 +5,8 @@ messages lie in the journal's segments.  Others are written to scratch files bes
 MESSAGE records; their segments have numbers from SCRATCH_FIRST on.  A scratch file goes when nothing in it is needed,
 and the next run of the broker removes what is left.
 
-Nothing here changes the journal.  What cannot be read is told (None), and lies where it lay.
+Nothing here changes the journal.  What is not there, or not whole, is told (None), and lies where it lay.  When the
+system does not let it be read, nothing is known of it (ReadFailed).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from store.errors import ReadFailed
 from store.files import File, Files, write_all
 from store.segment import SCRATCH_SUFFIX
 
@@ -29,7 +31,7 @@ GAP_BYTES_MAX: Final = 32 << 10
 READ_BYTES_MAX: Final = 4 << 20
 
 #: Some of the records asked for, from one number of them to another: they lie in this buffer, which begins with the
-#: first of them; None: it cannot be read.
+#: first of them; None: it is not there.
 Found = tuple[bytes | None, int, int]
 
 
@@ -39,10 +41,10 @@ class Pages(Protocol):
     full: bool
 
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
-        """The records at these places, all of them in their order, each whole or not at all."""
+        """The records at these places, all of them in their order, each whole or not at all.  Raises ReadFailed."""
 
     def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
-        """The bytes of a segment in which records lie; None if they cannot be read, or not all."""
+        """The bytes of a segment in which records lie; None if they are not there, or not all.  Raises ReadFailed."""
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
         """Records in this part of a segment are read soon."""
@@ -110,10 +112,13 @@ class FilePages:
 
     def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
         """See Pages."""
+        path = self._where(segment)
         try:
-            data = self._files.read_range(self._where(segment), offset, nbytes)
-        except OSError:
+            data = self._files.read_range(path, offset, nbytes)
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise ReadFailed(f"{path}: {error.strerror or error}") from error
         return data if len(data) == nbytes else None
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from store.errors import Corrupt
+from store.decode import RawRecord
 from store.files import Files
-from store.recovery import RawRecord, raw_records, unreadable
 from store.retention import kept
-from store.segment import BadHeader, decode_header, scan, segment_name, segment_number
+from store.segment import segment_number
+from store.segment_directory import SegmentDirectory, open_segment
 
 
 class Segments:
@@ -20,6 +20,7 @@ class Segments:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
+        self._live = SegmentDirectory(files, directory)
         self._paths: dict[int, str] = {}
         self._newest = 0
         self._last: tuple[int, str, bytes] = (0, "", b"")
@@ -32,10 +33,10 @@ class Segments:
     def _look(self) -> None:
         """Kept ones first: what moves meanwhile is found where it was."""
         paths = kept(self._files, self._directory)
-        live = [n for n in map(segment_number, self._files.list_dir(self._directory)) if n]
+        live = self._live.segments()
         self._newest = max(live, default=0)
         self._paths = {segment_number(path.rpartition("/")[2]): path for path in paths}
-        self._paths |= {number: f"{self._directory}/{segment_name(number)}" for number in live}
+        self._paths |= {number: self._live.path(number) for number in live}
 
     def data(self, number: int) -> bytes:
         """All bytes of a segment; none if it has gone meanwhile.  Raises OSError."""
@@ -57,14 +58,9 @@ class Segments:
     def records(self, number: int) -> Iterator[RawRecord]:
         """The records of a segment; of the newest, without a torn tail.  Raises Corrupt, OSError."""
         data = self.data(number)
-        path = self._last[1]
         if not data:
             return
-        try:
-            header = decode_header(data)
-        except BadHeader as bad:
-            raise unreadable(path, bad) from bad
-        found = scan(data, header)
-        yield from raw_records(path, number, data, found)
-        if found.damage and number < self._newest:
-            raise Corrupt(path, found.end, found.damage)
+        segment = open_segment(self._last[1], number, data)
+        yield from segment.records()
+        if number < self._newest:
+            segment.check_undamaged()

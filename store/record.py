@@ -8,30 +8,35 @@ Everything is little-endian.  A record begins with the same eight bytes:
     +--------+------+---------+-------+------------------------------------
 
 `length` is that of the whole record.  Fixed fields stand at fixed offsets before all variable ones, so that a reader
-can gather a column without walking the fields.  docs/journal-format.md draws every type; `decode` is the way back.
+can gather a column without walking the fields.  docs/journal-format.md draws every type; `record_tables` has
+the fields of each, and `decode` is the way back.
 
 A record never changes its meaning: a new meaning is a new type or a new version.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 from typing import Any, Final, Protocol
 
 from store.body import BodyReference
+from store.record_tables import COPIED_FIXED as COPIED_FIXED
+from store.record_tables import FACTS_FIXED as FACTS_FIXED
+from store.record_tables import HEAD as HEAD
+from store.record_tables import MESSAGE_FIXED as MESSAGE_FIXED
+from store.record_tables import STRING_BYTES_MAX as STRING_BYTES_MAX
+from store.record_tables import TABLES, encode_string, pack_numbers
+from store.record_tables import VERSION as VERSION
+from store.record_tables import Json as Json
+from store.record_tables import RecordError as RecordError
+from store.record_tables import encode_json as encode_json
 from store.record_types import DEFINING as DEFINING
 from store.record_types import DELETING as DELETING
 from store.record_types import DeadLetterReason as DeadLetterReason
 from store.record_types import RecordType as RecordType
 from store.record_types import RemovalReason as RemovalReason
-
-Json = dict[str, object]
-
-VERSION: Final = 1
 
 #: The version of MESSAGE and COPIED records whose body is in a file: where it would be is a reference.
 LARGE_VERSION: Final = 2
@@ -45,34 +50,10 @@ VOLATILE: Final = 0x0010  # the message is not durable: never in the journal, on
 #: Flag of a record of a defining type that repeats a definition so that the segment can be read alone.
 REPEATED: Final = 0x8000
 
-#: The longest string with a 16-bit length field, in bytes of UTF-8.
-STRING_BYTES_MAX: Final = 0xFFFF
+#: Flag of COUNTS: the messages had left for a consumer, though none of their deliveries may have failed.
+COUNTS_REDELIVERED: Final = 1
 
-HEAD: Final = Struct("<IBBH")
-MESSAGE_FIXED: Final = Struct("<IBBHQII")
-COPIED_FIXED: Final = Struct("<IBBHQIII4x")
-FACTS_FIXED: Final = Struct("<qqqBBBxHHHxxII")
-REMOVED_FIXED: Final = Struct("<IBBHQB3xI")
-COUNTS_FIXED: Final = Struct("<IBBHQII")
-DELIVERING_FIXED: Final = Struct("<IBBHQQI4x")
-SCHEDULED_FIXED: Final = Struct("<IBBHQqI4x")
-DEAD_LETTERED_FIXED: Final = Struct("<IBBHQQQqqIBxHHHHH")
-EXPIRED_FIXED: Final = Struct("<IBBHQQQqqIBxHH")
-DROPPED_FIXED: Final = Struct("<IBBHB3xIQH")
-DEFINITION_FIXED: Final = Struct("<IBBHQ")
-OPENED_FIXED: Final = Struct("<IBBHQII")
-IDS_FIXED: Final = Struct("<IBBHQ")
-TRIMMED_FIXED: Final = Struct("<IBBHI4x")
-DUPLICATE_ID_FIXED: Final = Struct("<IBBHQQH6x")
-INFLIGHT_FIXED: Final = Struct("<IBBHQQI4x")
-PACKETS_FIXED: Final = Struct("<IBBHQIB3x")
 _FLAGS: Final = Struct("<H")
-
-BIG_ENDIAN: Final = sys.byteorder == "big"
-
-
-class RecordError(ValueError):
-    """A record's bytes contradict themselves, or a field does not fit into its record."""
 
 
 class StoredMessage(Protocol):
@@ -86,30 +67,7 @@ class StoredMessage(Protocol):
     def body(self) -> Any: ...
 
 
-def encode_json(value: Json | dict[str, str | int]) -> bytes:
-    """A JSON object as the journal writes it: compact, UTF-8, keys in their order."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _string(text: str, what: str) -> bytes:
-    data = text.encode()
-    if len(data) > STRING_BYTES_MAX:
-        raise RecordError(f"{what} of {len(data)} bytes exceeds {STRING_BYTES_MAX}")
-    return data
-
-
-def _pack_ids(ids: Sequence[int]) -> bytes:
-    packed = array("Q", ids)
-    if BIG_ENDIAN:
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def _pack_packet_ids(packet_ids: Sequence[int]) -> bytes:
-    packed = array("H", packet_ids)
-    if BIG_ENDIAN:
-        packed.byteswap()
-    return packed.tobytes()
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 def message_facts(
@@ -127,7 +85,7 @@ def message_facts(
     annotations: bytes = b"",
 ) -> bytes:
     """The part of a MESSAGE record that a run shares.  Raises RecordError when a string is longer than 65,535 bytes."""
-    where, who, source = _string(address, "address"), _string(user, "user"), _string(origin, "origin")
+    where, who, source = encode_string("address", address), encode_string("user", user), encode_string("origin", origin)
     fixed = FACTS_FIXED.pack(
         timestamp,
         expiration,
@@ -141,7 +99,7 @@ def message_facts(
         len(queue_ids),
         len(annotations),
     )
-    return b"".join((fixed, _pack_ids(queue_ids), where, who, source, annotations))
+    return b"".join((fixed, pack_numbers("Q", queue_ids), where, who, source, annotations))
 
 
 def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> int:
@@ -190,33 +148,35 @@ def encode_large(
     return length
 
 
+# -- what becomes of them ----------------------------------------------------------------------------------------------
+
+_removed: Final = TABLES[RecordType.REMOVED].encode
+_counts: Final = TABLES[RecordType.COUNTS].encode
+_delivering: Final = TABLES[RecordType.DELIVERING].encode
+_scheduled: Final = TABLES[RecordType.SCHEDULED].encode
+_dead_lettered: Final = TABLES[RecordType.DEAD_LETTERED].encode
+_expired: Final = TABLES[RecordType.EXPIRED].encode
+_dropped: Final = TABLES[RecordType.DROPPED].encode
+
+
 def removed(queue_id: int, reason: int, ids: Sequence[int]) -> bytes:
     """Messages have left a queue, for a RemovalReason."""
-    n = len(ids)
-    return REMOVED_FIXED.pack(REMOVED_FIXED.size + 8 * n, RecordType.REMOVED, 1, 0, queue_id, reason, n) + _pack_ids(
-        ids
-    )
+    return _removed(0, (queue_id, reason), ids)
 
 
-def counts(queue_id: int, count: int, ids: Sequence[int]) -> bytes:
-    """Messages that came back have this delivery count now."""
-    n = len(ids)
-    return COUNTS_FIXED.pack(COUNTS_FIXED.size + 8 * n, RecordType.COUNTS, 1, 0, queue_id, count, n) + _pack_ids(ids)
+def counts(queue_id: int, count: int, ids: Sequence[int], *, redelivered: bool = False) -> bytes:
+    """Messages that came back have this delivery count now; with 0 they may be `redelivered` all the same."""
+    return _counts(COUNTS_REDELIVERED if redelivered else 0, (queue_id, count), ids)
 
 
 def delivering(queue_id: int, consumer_id: int, ids: Sequence[int]) -> bytes:
     """Messages are about to leave for a consumer: each counts one delivery more."""
-    n = len(ids)
-    fixed = DELIVERING_FIXED.pack(DELIVERING_FIXED.size + 8 * n, RecordType.DELIVERING, 1, 0, queue_id, consumer_id, n)
-    return fixed + _pack_ids(ids)
+    return _delivering(0, (queue_id, consumer_id), ids)
 
 
 def scheduled(queue_id: int, due: int, ids: Sequence[int]) -> bytes:
     """Messages wait until `due` (ms since the epoch); 0: they no longer wait."""
-    n = len(ids)
-    return SCHEDULED_FIXED.pack(SCHEDULED_FIXED.size + 8 * n, RecordType.SCHEDULED, 1, 0, queue_id, due, n) + _pack_ids(
-        ids
-    )
+    return _scheduled(0, (queue_id, due), ids)
 
 
 def dead_lettered(
@@ -235,24 +195,8 @@ def dead_lettered(
     user: str,
 ) -> bytes:
     """A message died.  Raises RecordError when a string is longer than 65,535 bytes."""
-    named = (("address", address), ("text", text), ("client", client), ("remote", remote), ("user", user))
-    strings = [_string(value, name) for name, value in named]
-    sizes = [len(s) for s in strings]
-    fixed = DEAD_LETTERED_FIXED.pack(
-        DEAD_LETTERED_FIXED.size + sum(sizes),
-        RecordType.DEAD_LETTERED,
-        VERSION,
-        0,
-        queue_id,
-        old_id,
-        new_id,
-        enqueued,
-        first_failure,
-        attempts,
-        reason,
-        *sizes,
-    )
-    return fixed + b"".join(strings)
+    fields = (queue_id, old_id, new_id, enqueued, first_failure, attempts, reason)
+    return _dead_lettered(0, fields, address, text, client, remote, user)
 
 
 def expired(
@@ -271,65 +215,37 @@ def expired(
 
     Raises RecordError when the address is longer than 65,535 bytes.
     """
-    where = _string(address, "address")
-    fixed = EXPIRED_FIXED.pack(
-        EXPIRED_FIXED.size + len(where),
-        RecordType.EXPIRED,
-        VERSION,
-        0,
-        queue_id,
-        old_id,
-        new_id,
-        enqueued,
-        expiration,
-        attempts,
-        source,
-        min(consumers, 0xFFFF),
-        len(where),
-    )
-    return fixed + where
+    fields = (queue_id, old_id, new_id, enqueued, expiration, attempts, source, min(consumers, 0xFFFF))
+    return _expired(0, fields, address)
 
 
 def dropped(reason: int, count: int, size: int, address: str) -> bytes:
     """Messages were accepted but no queue got them.  Raises RecordError for an address longer than 65,535 bytes."""
-    where = _string(address, "address")
-    length = DROPPED_FIXED.size + len(where)
-    return DROPPED_FIXED.pack(length, RecordType.DROPPED, VERSION, 0, reason, count, size, len(where)) + where
+    return _dropped(0, (reason, count, size), address)
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+DEFINITION_FIXED: Final = TABLES[RecordType.ADDRESS].fixed
+
+#: The record of a definition under an id, or of its deletion, whose definition says the name for readers.
+Define = Callable[[int, Json], bytes]
 
 
 def _definition(type: int, id: int, definition: Json) -> bytes:
-    data = encode_json(definition)
-    return DEFINITION_FIXED.pack(DEFINITION_FIXED.size + len(data), type, VERSION, 0, id) + data
+    return TABLES[type].encode(0, (id,), definition)
 
 
-def address(id: int, definition: Json) -> bytes:
-    """An address was made or changed."""
-    return _definition(RecordType.ADDRESS, id, definition)
-
-
-def address_deleted(id: int, definition: Json) -> bytes:
-    """An address was deleted; the definition says its name for readers."""
-    return _definition(RecordType.ADDRESS_DELETED, id, definition)
-
-
-def queue(id: int, definition: Json) -> bytes:
-    """A queue was made or changed."""
-    return _definition(RecordType.QUEUE, id, definition)
-
-
-def queue_deleted(id: int, definition: Json) -> bytes:
-    """A queue was deleted; the definition says its name for readers."""
-    return _definition(RecordType.QUEUE_DELETED, id, definition)
-
-
-def divert(id: int, definition: Json) -> bytes:
-    """A divert was made or changed."""
-    return _definition(RecordType.DIVERT, id, definition)
-
-
-def divert_deleted(id: int, definition: Json) -> bytes:
-    """A divert was deleted; the definition says its name for readers."""
-    return _definition(RecordType.DIVERT_DELETED, id, definition)
+address: Final[Define] = partial(_definition, RecordType.ADDRESS)
+address_deleted: Final[Define] = partial(_definition, RecordType.ADDRESS_DELETED)
+queue: Final[Define] = partial(_definition, RecordType.QUEUE)
+queue_deleted: Final[Define] = partial(_definition, RecordType.QUEUE_DELETED)
+divert: Final[Define] = partial(_definition, RecordType.DIVERT)
+divert_deleted: Final[Define] = partial(_definition, RecordType.DIVERT_DELETED)
+session: Final[Define] = partial(_definition, RecordType.SESSION)  # its deletion ends all of its packet ids too
+session_deleted: Final[Define] = partial(_definition, RecordType.SESSION_DELETED)
+session_part: Final[Define] = partial(_definition, RecordType.SESSION_PART)  # the id is the part's own
+session_part_deleted: Final[Define] = partial(_definition, RecordType.SESSION_PART_DELETED)
 
 
 def repeated(record: bytes) -> bytes:
@@ -338,84 +254,64 @@ def repeated(record: bytes) -> bytes:
     return record[:6] + _FLAGS.pack(flags | REPEATED) + record[8:]
 
 
+# -- the journal itself ------------------------------------------------------------------------------------------------
+
+
 def opened(next_id: int, segments: Sequence[int], about: Json) -> bytes:
     """First record of a segment."""
-    data = encode_json(about)
-    length = OPENED_FIXED.size + 8 * len(segments) + len(data)
-    fixed = OPENED_FIXED.pack(length, RecordType.OPENED, VERSION, 0, next_id, len(segments), len(data))
-    return fixed + _pack_ids(segments) + data
+    return TABLES[RecordType.OPENED].encode(0, (next_id,), segments, about)
 
 
 def closed() -> bytes:
     """The broker stops in good order."""
-    return HEAD.pack(HEAD.size, RecordType.CLOSED, VERSION, 0)
+    return TABLES[RecordType.CLOSED].encode(0, ())
 
 
 def lost() -> bytes:
     """Stands where a record was that a repair could not save."""
-    return HEAD.pack(HEAD.size, RecordType.LOST, VERSION, 0)
+    return TABLES[RecordType.LOST].encode(0, ())
 
 
 def ids(next_id: int) -> bytes:
     """Ids from `next_id` on are unused."""
-    return IDS_FIXED.pack(IDS_FIXED.size, RecordType.IDS, VERSION, 0, next_id)
+    return TABLES[RecordType.IDS].encode(0, (next_id,))
 
 
 def trimmed(segments: Sequence[int]) -> bytes:
     """Segments are no longer needed."""
-    length = TRIMMED_FIXED.size + 8 * len(segments)
-    return TRIMMED_FIXED.pack(length, RecordType.TRIMMED, VERSION, 0, len(segments)) + _pack_ids(segments)
+    return TABLES[RecordType.TRIMMED].encode(0, (), segments)
 
 
-def session(id: int, definition: Json) -> bytes:
-    """A client's session was opened or changed."""
-    return _definition(RecordType.SESSION, id, definition)
+# -- sessions and duplicates -------------------------------------------------------------------------------------------
 
+DUPLICATE_ID_FIXED: Final = TABLES[RecordType.DUPLICATE_ID].fixed
 
-def session_deleted(id: int, definition: Json) -> bytes:
-    """A session ended, and with it all of its packet ids; the definition says its name for readers."""
-    return _definition(RecordType.SESSION_DELETED, id, definition)
-
-
-def session_part(id: int, definition: Json) -> bytes:
-    """A part of what the protocol keeps of a session was made or changed; `id` is its own."""
-    return _definition(RecordType.SESSION_PART, id, definition)
-
-
-def session_part_deleted(id: int, definition: Json) -> bytes:
-    """A part of a session is gone; the definition says its name for readers."""
-    return _definition(RecordType.SESSION_PART_DELETED, id, definition)
+_inflight: Final = TABLES[RecordType.INFLIGHT].encode
+_released: Final = TABLES[RecordType.RELEASED].encode
+_received: Final = TABLES[RecordType.RECEIVED].encode
+_completed: Final = TABLES[RecordType.COMPLETED].encode
+_duplicate_id: Final = TABLES[RecordType.DUPLICATE_ID].encode
 
 
 def inflight(session_id: int, queue_id: int, ids: Sequence[int], packet_ids: Sequence[int]) -> bytes:
     """Messages of a queue leave for a session's client, each under a packet id of its own."""
-    n = len(ids)
-    assert n == len(packet_ids), "a packet id for each message"
-    length = INFLIGHT_FIXED.size + 10 * n
-    fixed = INFLIGHT_FIXED.pack(length, RecordType.INFLIGHT, VERSION, 0, session_id, queue_id, n)
-    return fixed + _pack_ids(ids) + _pack_packet_ids(packet_ids)
+    assert len(ids) == len(packet_ids), "a packet id for each message"
+    return _inflight(0, (session_id, queue_id), ids, packet_ids)
 
 
 def released(session_id: int, packet_ids: Sequence[int]) -> bytes:
     """The client has these messages: their packet ids are to be released, and no message is sent for them again."""
-    return _packets(RecordType.RELEASED, session_id, packet_ids, sent=True)
+    return _released(0, (session_id, True), packet_ids)
 
 
 def received(session_id: int, packet_ids: Sequence[int]) -> bytes:
     """Messages came from the client under these packet ids: what comes under them again is a repetition."""
-    return _packets(RecordType.RECEIVED, session_id, packet_ids, sent=False)
+    return _received(0, (session_id, False), packet_ids)
 
 
 def completed(session_id: int, packet_ids: Sequence[int], *, sent: bool) -> bytes:
     """These packet ids are free again: ids that the broker gave (`sent`), or the client."""
-    return _packets(RecordType.COMPLETED, session_id, packet_ids, sent=sent)
-
-
-def _packets(type: int, session_id: int, packet_ids: Sequence[int], *, sent: bool) -> bytes:
-    n = len(packet_ids)
-    return PACKETS_FIXED.pack(PACKETS_FIXED.size + 2 * n, type, VERSION, 0, session_id, n, sent) + _pack_packet_ids(
-        packet_ids
-    )
+    return _completed(0, (session_id, sent), packet_ids)
 
 
 def duplicate_id(address_id: int, message_id: int, id: bytes, *, again: bool = False) -> bytes:
@@ -423,9 +319,4 @@ def duplicate_id(address_id: int, message_id: int, id: bytes, *, again: bool = F
 
     `again` marks a copy of an earlier record.  Raises RecordError for an id of more than 65,535 bytes.
     """
-    if len(id) > STRING_BYTES_MAX:
-        raise RecordError(f"duplicate id of {len(id)} bytes exceeds {STRING_BYTES_MAX}")
-    length = DUPLICATE_ID_FIXED.size + len(id)
-    flags = REPEATED if again else 0
-    fixed = DUPLICATE_ID_FIXED.pack(length, RecordType.DUPLICATE_ID, VERSION, flags, address_id, message_id, len(id))
-    return fixed + id
+    return _duplicate_id(REPEATED if again else 0, (address_id, message_id), id)

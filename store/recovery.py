@@ -27,28 +27,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from store import decode
-from store.errors import Corrupt, NewerFormat
-from store.log import Source
-from store.record import HEAD, LARGE_VERSION, RecordType
-from store.segment import (
-    ENTRY_HEADER_BYTES,
-    BadHeader,
-    EntryHead,
-    NewerHeader,
-    Scan,
-    SegmentHeader,
-    decode_header,
-    later_entries,
-    scan,
-)
-
-#: segment, position, timestamp (ms), record type, buffer, offset of the record in it
-RawRecord = tuple[int, int, int, int, bytes, int]
-
-_RECORD_HEAD_BYTES: Final = HEAD.size
+from store.decode import RawRecord
+from store.errors import Corrupt
+from store.record import HEAD, RecordType
+from store.segment import ENTRY_HEADER_BYTES, BadHeader, EntryHead, later_entries
+from store.segment_directory import Segment, Source, read_segment
 
 
 class State(Enum):
@@ -99,40 +84,35 @@ class Recovery:
 
     def _judge(self, present: list[int]) -> None:
         newest = present[-1]
-        data, header, found = self._read(newest)
-        self.broker_id = header.broker_id
-        torn = torn_bytes(self._source.path(newest), data, header, found)
-        closed = bool(found.entries) and _ends_closed(data, found.entries[-1])
+        segment = self._read(newest)
+        found = segment.found
+        self.broker_id = segment.header.broker_id
+        torn = torn_bytes(segment)
+        closed = bool(found.entries) and _ends_closed(segment.data, found.entries[-1])
         state = State.TORN if torn else State.CLEAN
         self.verdict = Verdict(state, closed, newest, found.end, torn, found.position)
-        needed = self._needed(present, data, found)
+        needed = self._needed(present, segment)
         missing = sorted(needed.difference(present))
         if missing and self._strict:
             raise Corrupt(self._source.path(missing[0]), 0, "the segment is missing")
         self.segments = sorted(needed)
         self.leftovers = [n for n in present if n not in needed]
 
-    def _read(self, segment: int) -> tuple[bytes, SegmentHeader, Scan]:
-        data = self._source.read(segment)
-        try:
-            header = decode_header(data)
-        except BadHeader as bad:
-            raise unreadable(self._source.path(segment), bad) from bad
-        if header.number != segment:
-            raise Corrupt(self._source.path(segment), 0, f"the header is that of segment {header.number}")
-        if self.broker_id and header.broker_id != self.broker_id:
-            raise Corrupt(self._source.path(segment), 0, "the segment is another broker's")
-        return data, header, scan(data, header)
+    def _read(self, number: int) -> Segment:
+        segment = read_segment(self._source, number)
+        if self.broker_id and segment.header.broker_id != self.broker_id:
+            raise Corrupt(segment.path, 0, "the segment is another broker's")
+        return segment
 
-    def _needed(self, present: list[int], data: bytes, found: Scan) -> set[int]:
+    def _needed(self, present: list[int], segment: Segment) -> set[int]:
         """The segments that must be there, by the newest one that says so, and those begun after it."""
         later: set[int] = set()
-        for segment in reversed(present):
-            if segment != present[-1]:
-                data, _, found = self._read(segment)
-            later.add(segment)
-            if found.entries:
-                return later | named_segments(self._source.path(segment), segment, data, found)
+        for number in reversed(present):
+            if number != segment.number:
+                segment = self._read(number)
+            later.add(number)
+            if segment.found.entries:
+                return later | named_segments(segment)
         return later
 
     def records(self) -> Iterator[RawRecord]:
@@ -141,30 +121,25 @@ class Recovery:
         A buffer is a whole segment: do not keep it, nor slices of it as memoryviews, longer than needed.
         """
         position = previous = 0
-        for segment in self.segments:
-            data, header, found = self._read(segment)
-            if found.damage and segment != self.verdict.segment:
-                raise Corrupt(self._source.path(segment), found.end, found.damage)
-            check_follows(self._source.path(segment), segment, header.first_position, previous, position)
-            yield from raw_records(self._source.path(segment), segment, data, found)
-            position, previous = found.position, segment
+        for number in self.segments:
+            segment = self._read(number)
+            if number != self.verdict.segment:
+                segment.check_undamaged()
+            check_follows(segment.path, number, segment.header.first_position, previous, position)
+            yield from segment.records()
+            position, previous = segment.found.position, number
 
 
-def unreadable(path: str, bad: BadHeader) -> Corrupt:
-    """What to raise for a segment without a header that this software reads."""
-    return (NewerFormat if isinstance(bad, NewerHeader) else Corrupt)(path, 0, str(bad))
-
-
-def named_segments(path: str, segment: int, data: bytes, found: Scan) -> set[int]:
-    """The older segments that a scanned one says are needed beside it.  Raises Corrupt."""
+def named_segments(segment: Segment) -> set[int]:
+    """The older segments that this one says are needed beside it.  Raises Corrupt."""
     named: set[int] = set()
-    for index, raw in enumerate(raw_records(path, segment, data, found)):
+    for index, raw in enumerate(segment.records()):
         if index == 0 and raw[3] == RecordType.OPENED:
-            named.update(decode.decode_opened(data, raw[5]).segments)
+            named.update(decode.decode_opened(segment.data, raw[5]).segments)
         elif index == 0:
-            raise Corrupt(path, raw[5], "the first record is not OPENED")
+            raise Corrupt(segment.path, raw[5], "the first record is not OPENED")
         elif raw[3] == RecordType.TRIMMED:
-            named.difference_update(decode.decode_trimmed(data, raw[5]).segments)
+            named.difference_update(decode.decode_trimmed(segment.data, raw[5]).segments)
     return named
 
 
@@ -174,37 +149,20 @@ def check_follows(path: str, segment: int, first: int, previous: int, position: 
         raise Corrupt(path, 0, f"the segment begins at position {first} where {position} must follow")
 
 
-def torn_bytes(path: str, data: bytes, header: SegmentHeader, found: Scan) -> int:
+def torn_bytes(segment: Segment) -> int:
     """Bytes of the newest segment's torn tail, 0 if there is none.  Raises Corrupt when it is more than that."""
+    path, data, found = segment.path, segment.data, segment.found
     if not found.damage:
         return 0
     if found.gap:
         raise Corrupt(path, found.end, found.damage)
     try:
-        for later in later_entries(data, header, found.end):
+        for later in later_entries(data, segment.header, found.end):
             if later.durable > found.position:
                 raise Corrupt(path, found.end, f"{found.damage}; the entry at byte {later.offset} knew it durable")
     except BadHeader as bad:
         raise Corrupt(path, found.end, str(bad)) from bad
     return len(data.rstrip(b"\0")) - found.end
-
-
-def raw_records(path: str, segment: int, data: bytes, found: Scan) -> Iterator[RawRecord]:
-    """The records of a scanned segment.  Raises Corrupt when one is not what this software can read."""
-    known = decode.KNOWN_TYPES
-    unpack = HEAD.unpack_from
-    for entry in found.entries:
-        timestamp = entry.timestamp
-        offset = entry.offset + ENTRY_HEADER_BYTES
-        for position in range(entry.first, entry.first + entry.count):
-            length, type, version, _ = unpack(data, offset)
-            if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
-                raise Corrupt(path, offset, "the records do not fill their entry")
-            if type not in known or (version != 1 and (version != LARGE_VERSION or type not in decode.LARGE_TYPES)):
-                what = f"record type {type} version {version} is unknown: a newer version wrote it"
-                raise NewerFormat(path, offset, what)
-            yield segment, position, timestamp, type, data, offset
-            offset += length
 
 
 def _ends_closed(data: bytes, entry: EntryHead) -> bool:

@@ -26,10 +26,10 @@ from typing import Final
 from store import decode, record
 from store.bodies import DIRECTORY, body_name
 from store.body_check import Needed, check_bodies, sizes
+from store.decode import RawRecord
 from store.files import Files, write_all
 from store.inspect import verify
 from store.record import RecordType, RemovalReason
-from store.recovery import RawRecord, unreadable
 from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
     BadHeader,
@@ -38,10 +38,11 @@ from store.segment import (
     SegmentHeader,
     decode_header,
     encode_header,
+    header_of,
     pack_entries,
     segment_name,
-    segment_number,
 )
+from store.segment_directory import SegmentDirectory, unreadable
 
 #: Ids left unused for each record that is lost: it may have announced a block of so many.
 IDS_PER_RECORD: Final = 1 << 22
@@ -86,13 +87,14 @@ class Plan:
 
 def plan(files: Files, directory: str, now: int) -> Plan:
     """What to do about a journal.  Raises CannotRepair, OSError, NewerFormat, Corrupt."""
-    present = sorted(n for n in map(segment_number, files.list_dir(directory)) if n)
+    source = SegmentDirectory(files, directory)
+    present = source.segments()
     if not present:
         raise CannotRepair(f"{directory}: there are no segments")
     if verify(files, directory).ok:
         raise CannotRepair(f"{directory}: a broker starts on this journal, there is nothing to repair")
     made = Plan()
-    saved = {number: _read(files, directory, number, made) for number in present}
+    saved = {number: _read(source, number, made) for number in present}
     known = [each for each in saved.values() if each is not None]
     if not known:
         raise CannotRepair(f"{directory}: no segment has a valid header, so that no entry of any can be trusted")
@@ -102,7 +104,7 @@ def plan(files: Files, directory: str, now: int) -> Plan:
             saved[each.number] = None
             made.losses.append(Loss(each.number, 0, -1, -1, "the segment is another broker's"))
     header = next(each.header for each in known if each.header.broker_id == like)
-    segments = [_segment(number, saved, header, made) for number in sorted(_needed(directory, saved))]
+    segments = [_segment(number, saved, header, made) for number in sorted(_needed(source, saved))]
     _join(segments, made)
     made.losses += [loss for each in segments for loss in each.losses]
     made.losses.sort(key=lambda loss: (loss.segment, loss.offset))
@@ -113,23 +115,20 @@ def plan(files: Files, directory: str, now: int) -> Plan:
     return made
 
 
-def _read(files: Files, directory: str, number: int, made: Plan) -> Salvage | None:
+def _read(source: SegmentDirectory, number: int, made: Plan) -> Salvage | None:
     """What can be saved of a segment, None if that is nothing.  Raises NewerFormat."""
-    path = f"{directory}/{segment_name(number)}"
-    data = files.read(path)
+    data = source.read(number)
     try:
-        header = decode_header(data)
-        if header.number != number:
-            raise BadHeader(f"the header is that of segment {header.number}")
+        header = header_of(number, data)
     except NewerHeader as newer:
-        raise unreadable(path, newer) from newer
+        raise unreadable(source.path(number), newer) from newer
     except BadHeader as bad:
         made.losses.append(Loss(number, 0, -1, -1, str(bad)))
         return None
-    return salvage(path, number, data, header)
+    return salvage(source.path(number), number, data, header)
 
 
-def _needed(directory: str, saved: dict[int, Salvage | None]) -> set[int]:
+def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> set[int]:
     """The segments that there must be: by the newest one that says so, those it names and all after it."""
     later: set[int] = set()
     for number in sorted(saved, reverse=True):
@@ -138,7 +137,7 @@ def _needed(directory: str, saved: dict[int, Salvage | None]) -> set[int]:
         if each is None:
             continue
         named: set[int] | None = None
-        for index, raw in enumerate(each.records(f"{directory}/{segment_name(number)}")):
+        for index, raw in enumerate(each.records(source.path(number))):
             if index == 0 and raw[3] == RecordType.OPENED and each.kept[0].first == each.header.first_position:
                 named = set(decode.decode_opened(raw[4], raw[5]).segments)
             elif raw[3] == RecordType.TRIMMED and named is not None:
@@ -269,7 +268,8 @@ def _bury(files: Files, directory: str, kept: _Kept, made: Plan) -> list[bytes]:
 
 
 def _conclude(files: Files, directory: str, segments: list[Salvage], made: Plan, number: int, now: int) -> None:
-    kept = _Kept(raw for each in segments for raw in each.records(f"{directory}/{segment_name(each.number)}"))
+    source = SegmentDirectory(files, directory)
+    kept = _Kept(raw for each in segments for raw in each.records(source.path(each.number)))
     unused = kept.next_id + (made.records_lost + 1) * IDS_PER_RECORD
     amending, next_id = _amend(kept, unused, made)
     about: record.Json = {"software": "bartleby journal repair", "lost": made.records_lost}
@@ -299,16 +299,17 @@ def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
 
     Call it with the journal locked.  Raises OSError; then run `plan` and `apply` again, with another backup.
     """
+    source = SegmentDirectory(files, directory)
     files.make_dir(backup)
     replaced = [n for n in made.written if n != made.added and n not in made.missing]
     for number in replaced:
-        _write(files, f"{backup}/{segment_name(number)}", files.read(f"{directory}/{segment_name(number)}"))
+        _write(files, f"{backup}/{segment_name(number)}", source.read(number))
     files.sync_dir(backup)
     for id in sorted(made.bodies & sizes(files, directory).keys()):
         files.make_dir(f"{directory}/torn")
         files.rename(f"{directory}/{DIRECTORY}/{body_name(id)}", f"{directory}/torn/{body_name(id)}")
     for number in sorted(made.written):  # the new segment has the highest number
-        _write(files, f"{directory}/{segment_name(number)}", made.written[number])
+        _write(files, source.path(number), made.written[number])
         files.sync_dir(directory)
 
 

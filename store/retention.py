@@ -27,6 +27,7 @@ from store import manifest
 from store.files import NO_ROOM, Files
 from store.manifest import MANIFEST, KeptSegment, Manifest
 from store.segment import SEGMENT_HEADER_BYTES, Entry, decode_header, scan, segment_name, segment_number
+from store.segment_directory import SegmentDirectory
 
 DIRECTORY: Final = "retention"
 DAY_PREFIX: Final = "date="
@@ -112,7 +113,7 @@ def read_manifests(files: Files, directory: str) -> Manifest:
 
 def retain(files: Files, directory: str, segment: int, extent: Extent | None = None) -> None:
     """Move a segment out of the journal, durably.  Without its `extent` it is read for it.  Raises OSError."""
-    path = f"{directory}/{segment_name(segment)}"
+    path = SegmentDirectory(files, directory).path(segment)
     told = _describe(files, path, extent)
     lines = [
         manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
@@ -150,7 +151,7 @@ def find_body(files: Files, directory: str, name: str) -> str:
 
 def _gone_above(files: Files, directory: str, segment: int) -> list[range]:
     """Runs of segments that are nowhere, between this one and the oldest that is kept or the newest in the journal."""
-    there = {number for number in map(segment_number, files.list_dir(directory)) if number > segment}
+    there = {number for number in SegmentDirectory(files, directory).segments() if number > segment}
     oldest = min(kept_numbers(files, directory), default=max(there, default=0))
     if oldest < segment:
         return []
@@ -184,7 +185,7 @@ def discard(files: Files, directory: str, segment: int) -> None:
     days = [*_days(files, directory)]
 
     def remove() -> None:
-        files.remove(f"{directory}/{segment_name(segment)}")
+        files.remove(SegmentDirectory(files, directory).path(segment))
 
     if days:
         _tell_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from store import record
+from store.decode import RawRecord
 from store.errors import Corrupt
-from store.recovery import RawRecord, raw_records
 from store.segment import (
     BadHeader,
     Entry,
@@ -26,6 +26,7 @@ from store.segment import (
     pack_entries,
     read_entry,
 )
+from store.segment_directory import raw_records
 
 #: LOST records in one entry: an entry stays below a megabyte.
 LOST_PER_ENTRY: Final = 1 << 16

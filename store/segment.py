@@ -167,6 +167,14 @@ def decode_header(data: bytes) -> SegmentHeader:
     return SegmentHeader(number, broker_id, created, first, header_bytes, crc)
 
 
+def header_of(number: int, data: bytes) -> SegmentHeader:
+    """The header at the start of segment `number`.  Raises BadHeader, also if it is the header of another one."""
+    header = decode_header(data)
+    if header.number != number:
+        raise BadHeader(f"the header is that of segment {header.number}")
+    return header
+
+
 def pack_entries(entries: Sequence[Entry], seed: int, durable: int) -> bytearray:
     """The bytes of entries, one behind the other.  `seed` is their segment's checksum, `durable` goes into each."""
     parts: list[bytes] = []

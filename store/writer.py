@@ -233,8 +233,8 @@ class WriterThread:
                 self._worker.work(items)
                 if wanted:
                     self._log.allocate(wanted)
-            except Exception as error:
-                self._stop(error)
+            except BaseException as error:  # a thread that dies in silence would leave everybody waiting
+                self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
             with self._condition:
                 self._condition.notify_all()

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from broker.cli.failure import USAGE, Failure
 from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
-from spark_jobs.priority import give_way
+from spark_jobs.priority import give_way, has_to_wait
 
 #: What the extra installs and the audits cannot do without.
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "matplotlib")
@@ -121,6 +121,12 @@ _priority_option: Final = click.option(
 )
 
 
+_WAITING: Final = (
+    "All cores of this machine are busy: the audit waits for what others leave, and may take many times as long.\n"
+    "--priority normal lets it take its share."
+)
+
+
 def _take(priority: str) -> None:
     """Before anything is read or started: what comes later inherits it."""
     if priority == _PRIORITIES[0]:
@@ -128,6 +134,9 @@ def _take(priority: str) -> None:
             give_way()
         except OSError as error:
             click.echo(f"bartleby: the audit cannot give way to the broker: {error.strerror}", err=True)
+            return
+        if has_to_wait():
+            click.echo(_WAITING, err=True)
 
 
 def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> tuple[str, ...]:

@@ -84,8 +84,12 @@ def add(
         print_json(answer)
         return
     click.echo(f"divert {answer['name']} is in force: {answer['address']} to {', '.join(forwarding)}")
-    for lacking in answer["without-queue"]:
-        click.echo(f"address {lacking} has no queue yet: until it has one, its copies are lost", err=True)
+    lacking = answer["without-queue"]
+    if exclusive and len(lacking) == len(answer["forwarding-addresses"]):
+        click.echo(f"{', '.join(lacking)}: no queue yet; until there is one {address} keeps its messages", err=True)
+        return
+    for each in lacking:
+        click.echo(f"address {each} has no queue yet: until it has one, copies for it are dropped", err=True)
 
 
 @divert.command()

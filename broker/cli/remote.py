@@ -8,6 +8,7 @@ TLS only, or a file with a token.
 from __future__ import annotations
 
 import base64
+import getpass
 import json
 import os
 import ssl
@@ -23,7 +24,7 @@ import click
 
 from broker.cli.failure import CHECK_FAILED, DENIED, UNREACHABLE, USAGE, Failure
 from broker.cli.settings import Command, broker_options, data_directory
-from broker.management.runtime import NotRunning, Runtime, read_runtime_file, read_token
+from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read_runtime_file, read_token
 
 #: Seconds that an answer may take: a purge of a very long queue waits for the disk.
 TIMEOUT_SECONDS: Final = 60
@@ -133,7 +134,7 @@ class Remote:
             page += 1
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
-        headers = {"Authorization": self._authorization}
+        headers = {"Authorization": self._authorization, OPERATOR_HEADER: quote(_account())}
         if body is not None:
             headers["Content-Type"] = "application/json"
         request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` sees to it
@@ -160,6 +161,16 @@ class Remote:
         if status in (401, 403):
             return Failure(DENIED, f"{self._url} denied it: {detail}")
         return Failure(USAGE if status == 400 else CHECK_FAILED, detail)
+
+
+def _account() -> str:
+    """Whose account this runs by, for the broker's audit log; of an account that took another one, both."""
+    try:
+        account = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        account = str(os.getuid())
+    before = os.environ.get("SUDO_USER", "")
+    return f"{before} as {account}" if before else account
 
 
 def _with_query(path: str, parameters: Mapping[str, Parameter]) -> str:

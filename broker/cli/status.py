@@ -182,14 +182,27 @@ def selecting(command: Command) -> Command:
 @queue.command()
 @click.argument("name")
 @selecting
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @remote_options
 @output_option
-def retry(name: str, selector: str, id: int | None, output: OutputFormat, **where: Any) -> None:
+def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
     """Bring messages of the queue NAME, a dead-letter queue say, back to the queues they came from.
+
+    Asks first if NAME is on no dead-letter or expiry address: what died before would go back among the dead letters.
 
     Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
     """
-    _move(connect(**where), f"{queue_path(name)}/messages:retry", output, filter=selector, id=id or "")
+    _one_choice(selector, id or "")
+    remote = connect(**where)
+    if not (yes or id):
+        found = remote.get(queue_path(name))
+        if not found.get("keeps_dead", True) and found["messages"]:
+            click.echo(f"queue {name} is on no dead-letter or expiry address", err=True)
+            those = "those of its" if selector else "its"
+            confirm(
+                f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
+            )
+    _move(remote, f"{queue_path(name)}/messages:retry", output, filter=selector, id=id or "")
 
 
 @queue.command()

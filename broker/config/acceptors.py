@@ -16,6 +16,9 @@ from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, Milliseco
 PROTOCOLS_NOT_YET: Final = ("openwire", "core", "hornetq")
 
 
+#: Bytes of a mount point: most of the 1,024 of a topic are left to clients.
+MOUNT_POINT_BYTES_MAX: Final = 256
+
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
 
 
@@ -26,6 +29,27 @@ def origin(value: str) -> str:
         raise ValueError(
             'give a scheme and a host as browsers send them, "https://app.example.org": in lower case, with no path,'
             " and with a port only if it is not the scheme's own"
+        )
+    return value
+
+
+_HOST: Final = re.compile(r"\*|(\*\.)?[^\s/:*@,]+|\[?[0-9a-fA-F:.]+(%\w+)?\]?")
+
+
+def allowed_host(value: str) -> str:
+    """A host's name as callers use it. Raises ValueError with the fix."""
+    if _HOST.fullmatch(value) is None:
+        raise ValueError('give a name without scheme and port, "broker.example.org", "*.example.org" or "*" for any')
+    return value
+
+
+def topic_prefix(value: str) -> str:
+    """What goes before topics. Raises ValueError with the fix."""
+    wrong = not value.endswith("/") or value.startswith("$") or set(value) & set("+#\0")
+    if value and (wrong or len(value.encode()) > MOUNT_POINT_BYTES_MAX):
+        raise ValueError(
+            'give whole levels of a topic, as in "devices/": with / at the end, without $ in front, + and #, in at most'
+            f" {MOUNT_POINT_BYTES_MAX} bytes"
         )
     return value
 
@@ -83,6 +107,10 @@ class MessagingAcceptor(_Acceptor):
     """Connections of this acceptor at once; -1: only limits.connections-max."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """How long a client may take to log in: one that never does must not hold a connection."""
+    allowed_users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
+    """Users who may log in here, beside those with allowed-roles; both empty: all."""
+    allowed_roles: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
+    """Roles of users who may log in here, beside allowed-users; both empty: all.  Anonymous ones have roles too."""
     websocket_origins: Annotated[tuple[Annotated[str, AfterValidator(origin)], ...], Field(strict=False)] = ()
     """Of which sites pages may connect by WebSocket, https://app.example.org; empty: any.  Only browsers name one."""
 
@@ -174,6 +202,18 @@ class MqttAcceptor(MessagingAcceptor):
     """true: MQTT over WebSocket, subprotocol mqtt, for clients in browsers and behind HTTP proxies."""
     server_keep_alive: MillisecondsOrOff = 60_000
     """Keep alive for MQTT 5 clients that ask for none or a longer one, and are told so; 0 or -1: what they ask for."""
+    max_keepalive: MillisecondsOrOff = -1
+    """The longest keep alive; clients before MQTT 5 are refused with more or none; 0 or -1: what they ask for."""
+    allow_zero_length_clientid: bool = True
+    """false: clients have to name themselves; true: one without an identifier is given one, as MQTT has it."""
+    maximum_qos: Annotated[int, Field(ge=0, le=2)] = 2
+    """The highest QoS of a PUBLISH, and of a subscription; clients before MQTT 5 that publish with more are closed."""
+    retain_available: bool = True
+    """false: a client that publishes with RETAIN is closed, and subscriptions get no retained messages."""
+    message_size_limit: BytesOrUnlimited = -1
+    """Bytes of a payload above which a message is refused; -1: only maximum-packet-size, which closes."""
+    mount_point: Annotated[str, AfterValidator(topic_prefix)] = ""
+    """What goes before all topics and client identifiers, as in devices/; clients see neither it nor other topics."""
     default_mqtt_session_expiry_interval: MillisecondsOrOff = -1
     """How long sessions before MQTT 5 without clean session outlive their connection, whole seconds; -1: for ever."""
     max_session_expiry_interval: MillisecondsOrOff = -1
@@ -209,6 +249,10 @@ class HttpAcceptor(_Acceptor):
     """The TCP port, 8161 being that of Artemis's console; 0 takes a free one, which is logged."""
     open_metrics: bool | None = None
     """true: /metrics needs no login; unset: neither where only this machine can connect; /livez, /readyz never do."""
+    allowed_hosts: Annotated[tuple[Annotated[str, AfterValidator(allowed_host)], ...] | None, Field(strict=False)] = (
+        None
+    )
+    """Names that callers use for it, *.example.org: a domain's, *: any; addresses and names without a dot need none."""
 
 
 Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]

@@ -260,7 +260,7 @@ class AddressSetting(Section):
     auto_delete_queues: bool | None = None
     """Delete auto-created queues that are empty, were used, and have no consumer."""
     auto_delete_addresses: bool | None = None
-    """Delete auto-created addresses that had a queue and have none."""
+    """Delete auto-created addresses that were used, have no queue, and of which no queue holds a message."""
     auto_delete_queues_delay: Milliseconds | None = None
     """How long a queue must have been without consumers before it is deleted."""
     auto_delete_addresses_delay: Milliseconds | None = None
@@ -270,7 +270,7 @@ class AddressSetting(Section):
     auto_delete_queues_skip_usage_check: bool | None = None
     """true: also queues that were never used."""
     auto_delete_addresses_skip_usage_check: bool | None = None
-    """true: also addresses that never had a queue."""
+    """true: also addresses that never had a queue, and to which nothing was sent."""
     auto_delete_created_queues: bool | None = None
     """true: also queues that an operator or a client made by name; never those of the configuration."""
     config_delete_queues: Deleting | None = None

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from broker.config.environment import Overlay
 from broker.config.explain import SourceOf, place, problem, value_at
 from broker.config.listen import OPTION, overridden
-from broker.config.model import SHIPPED, Config
+from broker.config.model import MATCHED, SHIPPED, Config, translate_shipped
 from broker.config.problems import ConfigError, Problem
 from broker.config.relations import clashes
 from broker.config.schema import Path as Place
@@ -47,10 +47,12 @@ def load(
     Raises ConfigError with all problems.
     """
     file = AS_SHIPPED if path is None else str(path)
-    raw = copy.deepcopy(SHIPPED) | ({} if path is None else _read(path))
+    given = {} if path is None else _read(path)
+    raw = copy.deepcopy(SHIPPED) | given
     overlay = Overlay(raw)
     written = _acceptors(raw)
     overlay.apply(environment)
+    translate_shipped(raw, [section for section in MATCHED if section not in given])
     made = _acceptors(raw) - written
     origins = overlay.origins
 

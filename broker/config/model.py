@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Final, cast
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ from broker.config.security import CertificateUser, ResourceLimit, SecuritySecti
 from broker.engine.permissions import Permission
 
 _AMQ: Final = ["amq"]
+
+#: The sections of matches, with one for everything as shipped.
+MATCHED: Final = ("address-settings", "security-settings")
 
 #: The sections whose entries have names of the user's choice, as shipped.  A file that has the section replaces it.
 SHIPPED: Final[dict[str, object]] = {
@@ -40,11 +43,20 @@ SHIPPED: Final[dict[str, object]] = {
             "dead-letter-address": "DLQ",
             "expiry-address": "ExpiryQueue",
             "auto-delete-queues": False,
-            "auto-delete-addresses": False,
         }
     ],
     "security-settings": [{"match": "#", **{permission.value: _AMQ for permission in Permission}}],
 }
+
+
+def translate_shipped(raw: Mapping[str, object], sections: Iterable[str]) -> None:
+    """Write the matches of these sections, which are as shipped, in the characters of `[wildcard-addresses]`."""
+    wildcards = raw.get("wildcard-addresses")
+    any_words = wildcards.get("any-words") if isinstance(wildcards, dict) else None
+    if isinstance(any_words, str):
+        for section in sections:
+            for entry in cast(list[dict[str, object]], raw[section]):
+                entry["match"] = any_words
 
 
 #: What a reload takes over as a whole, beside [security] and the log's level.

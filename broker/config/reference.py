@@ -189,6 +189,7 @@ _UNSET: Final[dict[str, object]] = (
         "connection_ttl": Config().broker.connection_ttl,
         "enabled": True,
         "open_metrics": True,
+        "allowed_hosts": ("broker.example.org", "*.svc.cluster.local"),
         "ca_file": Path("/etc/bartleby/issuer-ca.pem"),
         "keys_file": Path("/etc/bartleby/jwks.json"),
         "users_file": Path("var/users.toml"),

@@ -21,7 +21,7 @@ from broker.config.section import kebab
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine.errors import InvalidName
 from broker.engine.filter import InvalidFilter, compile_filter
-from broker.engine.names import check_name, check_queue_name, check_sendable
+from broker.engine.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
 from broker.engine.permissions import PermissionTable
 from broker.engine.settings import DeliveryCountPersistence
 from broker.engine.settings_match import InvalidMatch, SettingsTable
@@ -243,6 +243,18 @@ def _addresses(config: Config) -> Iterator[Clash]:
                 yield Clash((queue_key,), "", f"addresses.{home} has a queue of this name: each queue needs its own")
 
 
+def _everything(config: Config) -> Iterator[Clash]:
+    """`#` alone where another character stands for any words: it would be one address, and nothing apply to others."""
+    usual, any_words = WildcardSyntax().any_words, syntax_of(config).any_words
+    if any_words == usual:
+        return
+    named = [_key(setting) for setting in config.address_settings if setting.match == usual]
+    named += [f'security-settings["{usual}"]' for setting in config.security_settings if setting.match == usual]
+    for key in named:
+        fix = f"wildcard-addresses.any-words is {any_words}: write {any_words} for everything, or {ESCAPE}{usual}"
+        yield Clash((f"{key}.match",), shown(usual), f"{fix} for the address of this name")
+
+
 def _matches(config: Config) -> Iterator[Clash]:
     seen: set[str] = set()
     for setting in config.address_settings:
@@ -330,6 +342,7 @@ _RULES: Final = (
     _security,
     _tokens,
     _addresses,
+    _everything,
     _matches,
     _diverts,
     _setting_ranges,

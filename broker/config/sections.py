@@ -117,6 +117,8 @@ class LimitsSection(Section):
     """Open transactions of one connection: clients use one, pools some."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20
     """Bytes of one transaction's messages: it becomes one entry of the journal and is in memory until its commit."""
+    addresses_max: Annotated[int, Field(ge=-1)] = 250_000
+    """Addresses of the whole broker, from which on no new one is made for a client: 1.5 KB each; -1: no limit."""
     sessions_max: Count = 100_000
     """Sessions (MQTT) of the whole broker, connected or not: ten for each connection that there may be."""
     retained_messages_max: Annotated[int, Field(ge=-1)] = 100_000

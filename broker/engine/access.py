@@ -80,8 +80,8 @@ class Security:
         self.version += 1
 
     def access(self, identity: Identity, client_id: str) -> Access:
-        """What somebody who has logged in may do."""
-        return Access(self, identity, client_id)
+        """What a client that has logged in may do; its roles are those of now, the login may be a while ago."""
+        return Access(self, identity, client_id) if identity.lasting else self.returned(identity.user, client_id)
 
     def returned(self, user: str, client_id: str) -> Access:
         """What a user may do whose session was restored: he has logged in once, and his roles are those of now."""

@@ -25,8 +25,19 @@ _KINDS: Final = {
 class Producer(Protocol):
     """Whoever sends to an address: told when a full address has room again."""
 
+    @property
+    def outlet(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
+
     def unblock(self) -> None:
         """Sending may go on."""
+
+
+class AttachedSender(Protocol):
+    """What has said that it will send to an address, and waits there until it does."""
+
+    def destination_lost(self) -> None:
+        """The address, or a queue of it, was deleted by name."""
 
 
 class Address:
@@ -44,7 +55,9 @@ class Address:
         "owned",
         "paged_bytes",
         "paged_messages",
+        "passing",
         "paused",
+        "private_to",
         "queues",
         "routed",
         "routing_types",
@@ -84,6 +97,8 @@ class Address:
         self.auto_created = auto_created
         self.configured = configured
         self.owned = False  # a temporary destination, and its owner is there
+        self.private_to: object = None  # ... whose connection alone may consume from it, by what it may do (`Access`)
+        self.passing = False  # none of the broker's: what is sent to it finds no queue, and it is forgotten
         self.paused = paused  # and with it all its queues
         self.queues: list[Queue] = []
         self.targets: tuple[list[Queue], list[Queue]] = ([], [])  # anycast, multicast; with wildcard bindings
@@ -102,7 +117,7 @@ class Address:
         self.warned: frozenset[str] = frozenset()
         self.bound_once = False
         self.unbound_since = created
-        self.swept = False
+        self.swept = -1  # what had been sent to it when it was last looked at and nobody used it; -1: not so
 
     def add_routing_type(self, routing_type: RoutingType) -> None:
         """Let the address have queues of this routing type."""

@@ -92,10 +92,10 @@ def known_subscription(router: Router, names: Iterable[str], access: Access) -> 
     return next((queue for queue in found if queue is not None and visible(access, queue)), None)
 
 
-def make_node(router: Router, routing_type: RoutingType, access: Access, use: Permission) -> Address:
+def make_node(router: Router, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
     """An address with a name of the broker's for somebody's own use, if anycast with its queue.  Raises Denied.
 
-    `use` is what he wants with it, `send` or `consume`.
+    `use` is what he wants with it, `send` or `consume`; with `private` no other connection may consume from it.
 
     What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
     """
@@ -109,6 +109,8 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
         router.allotments.check(access.user)
     address = router.create_address(name, {routing_type}, auto_created=True)
     address.owned = True
+    if private:
+        address.private_to = access
     if routing_type is RoutingType.ANYCAST:
         router.create_queue(address, name, routing_type, durable=False, creator=access.user)
     return address

@@ -6,6 +6,9 @@ from collections.abc import Callable, Hashable
 
 from broker.engine.timetable import Timetable
 
+#: What an alarm does.
+Call = Callable[[], None]
+
 
 class _Alarm:
     __slots__ = ("call", "due", "key")
@@ -58,8 +61,8 @@ class Alarms:
         """When the next call is due, or None."""
         return self._times.next_due()
 
-    def run(self, now: int, limit: int) -> bool:
-        """Make the calls that are due, at most `limit`, earliest first; True when there may be more.
+    def run(self, now: int, limit: int, ring: Callable[[Call], None] = lambda call: call()) -> bool:
+        """Have `ring` make the calls that are due, at most `limit`, earliest first; True when there may be more.
 
         A call may set and cancel alarms, also those that are due in this very run.
         """
@@ -67,5 +70,5 @@ class Alarms:
         for alarm in due:
             if self._set.get(alarm.key) is alarm:  # else cancelled by a call before it
                 del self._set[alarm.key]
-                alarm.call()
+                ring(alarm.call)
         return len(due) == limit

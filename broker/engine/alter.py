@@ -45,7 +45,7 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
             " nobody does"
         )
     core = router.core
-    if not may_page(attributes, queue.messages_max):
+    if not may_page(attributes):
         depage.unpage(core, queue)
     kind = queue.kind
     queue.attributes = attributes
@@ -70,8 +70,6 @@ def limit(router: Router, queue: Queue, messages_max: int, *, drop_oldest: bool)
     """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
     if (queue.messages_max, queue.drop_oldest) == (messages_max, drop_oldest):
         return
-    if not may_page(queue.attributes, messages_max):
-        depage.unpage(router.core, queue)
     queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
     _define(router, queue)
 

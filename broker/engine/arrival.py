@@ -12,13 +12,13 @@ from broker.engine import waiting
 from broker.engine.address import Address
 from broker.engine.bindings import Targets
 from broker.engine.core import Core
-from broker.engine.errors import AddressFull, DiskFull
+from broker.engine.errors import AddressFull, DiskFull, NoQueue
 from broker.engine.kinds.grouped import bucket
 from broker.engine.message import Facts, Message
+from broker.engine.names import is_temporary
 from broker.engine.paging import admit
 from broker.engine.paging.tail import Landing
 from broker.engine.queue import Queue
-from broker.engine.removal import remove
 from broker.engine.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.stored import encode_facts, record_flags
 from store import record
@@ -90,15 +90,16 @@ def publish(
     targets: Targets,
     *,
     checked: bool = True,
+    meant: bool = False,
     unrouted: list[Message] | None = None,
 ) -> int:
     """Take in a run of messages with the same facts, and return how many found a queue.
 
     `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
     room apply; moves within the broker are not checked: what was accepted once is not refused later.  What no queue
-    takes is added to `unrouted` if that is given, else it is unroutable.
+    takes is refused if it is `meant` for one, added to `unrouted` if that is given, else unroutable.
 
-    Raises AddressFull (policy FAIL) or DiskFull, before anything changed.
+    Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
     """
     facts = messages[0].facts
     full = address.full or core.usage.full
@@ -107,32 +108,62 @@ def publish(
             return 0
         if facts.durable:
             reserve(core, messages, essential=False)
+    groups = route(messages, *takers(facts, targets), address)
+    routed = sum([len(run) for _, run in groups])
+    if meant and routed < len(messages) and not may_lose(address, targets):
+        raise no_queue(address, targets, _left(messages, groups))
     next_id = core.journal.allocate_ids(len(messages))
     for message in messages:
         message.id = next_id
         next_id += 1
-    groups = route(messages, *takers(facts, targets), address)
-    routed = 0
     for queues, run in groups:
-        routed += len(run)
         _place(core, address, queues, run, full=full)
     if routed < len(messages):
         if facts.durable or unrouted is not None:
-            taken = {message.id for _, run in groups for message in run}
-            left = [message for message in messages if message.id not in taken]
+            left = _left(messages, groups)
         if unrouted is not None:
             unrouted += left
         elif facts.durable:
             unroutable(core, address, left)
         else:
             address.unrouted += len(messages) - routed
+            core.unrouted += len(messages) - routed
     address.routed += routed
     return routed
+
+
+def _left(messages: list[Message], groups: list[tuple[list[Queue], list[Message]]]) -> list[Message]:
+    """The messages that are in no group."""
+    taken = {message for _, run in groups for message in run}
+    return [message for message in messages if message not in taken]
+
+
+def may_lose(address: Address, targets: Targets) -> bool:
+    """Whether messages that are meant for a queue, and that none of these takes, are lost on purpose.
+
+    A queue may be told to keep nothing while nobody consumes (`purge-on-no-consumers`), and a reply to a temporary
+    destination may come too late: the one who asked is gone.
+    """
+    return is_temporary(address.name) or any([queue.forgets for queue in targets[0] + targets[1]])
+
+
+def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQueue:
+    """Why messages that are meant for a queue are refused: none of these takes them."""
+    queues = targets[0] + targets[1]
+    shut = [queue.name for queue in queues if not queue.open]
+    if not queues:
+        why = f"address {address.name} has no queue for it"
+    elif len(shut) == len(queues):
+        why = f"queue {shut[0]} of address {address.name} is disabled"
+    else:
+        why = f"no queue of address {address.name} has a filter that lets it in"
+    return NoQueue(f"no queue takes the message: {why}", messages)
 
 
 def unroutable(core: Core, address: Address, messages: list[Message]) -> None:
     """No queue took these messages: they are counted, and gone by name."""
     address.unrouted += len(messages)
+    core.unrouted += len(messages)
     if messages and messages[0].facts.durable:
         _drop(core, address, RemovalReason.UNROUTABLE, messages)
 
@@ -192,6 +223,7 @@ def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) 
     if policy is AddressFullPolicy.BLOCK:
         return True
     address.dropped += len(messages)
+    core.dropped += len(messages)
     if facts.durable:
         _drop(core, address, RemovalReason.DROPPED, messages)
     if "full" not in address.warned:
@@ -221,16 +253,17 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
     durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
     if durable:
         facts_bytes = _store(core, facts, durable, messages)
+    end = core.journal.end
     for queue in queues:
         queue.counters.added += len(messages)
         if durable and queue.durable:
             queue.stored += len(messages)
-        admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
+        admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages, full=full)
         if not admitted:
             continue
         if durable and (queue.durable or queue in paged):
             if queue in paged:
-                admit.expect(core, queue, admitted, facts_bytes)
+                admit.expect(core, queue, admitted, messages, facts_bytes, end)
             stored(core, queue, admitted, paged=queue in paged)
         else:
             land(core, queue, admitted, paged=queue in paged)
@@ -321,12 +354,7 @@ def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = Fal
         queue.append(messages, facts.priority)
         if facts.expiration:
             watch(core, queue, messages)
-        core.dirty[queue] = None
-    if queue.messages_max >= 0 and queue.drop_oldest:
-        evicted = waiting.surplus(core, queue)
-        unwatch(core, queue, evicted)
-        if evicted:
-            remove(core, queue, evicted, RemovalReason.EVICTED)
+    core.dirty[queue] = None
 
 
 def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:

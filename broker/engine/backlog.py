@@ -11,6 +11,7 @@ deques are rebuilt when more than half of what they hold is gone, or when that h
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -35,7 +36,7 @@ class Backlog:
     No message of a priority below `floor` leaves by `pop` and its like: others go first, which are not here.
     """
 
-    __slots__ = ("_discarded", "_discarded_bytes", "_high", "_levels", "_size", "floor")
+    __slots__ = ("_discarded", "_discarded_bytes", "_high", "_in_order", "_levels", "_size", "floor")
 
     def __init__(self) -> None:
         self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
@@ -43,6 +44,7 @@ class Backlog:
         self._discarded_bytes = 0  # since the last rebuild
         self._size = 0
         self._high = -1  # no level above this one holds anything
+        self._in_order = True  # identities rise within each level: not where a paged message came behind a younger one
         self.floor = 0
 
     def __len__(self) -> int:
@@ -73,15 +75,36 @@ class Backlog:
         for level in self._levels:
             for message in level:
                 if message.id >= bound:
+                    if self._in_order:
+                        break
+                elif message.id not in discarded:
+                    yield message
+
+    def between(self, after: int, below: int, most: int) -> list[Message]:
+        """The messages with identities between these two, oldest first, at most so many; few others are looked at."""
+        if not self._in_order:
+            return sorted([m for m in self if after < m.id < below], key=_identity)[:most]
+        discarded = self._discarded
+        found: list[Message] = []
+        for level in filter(None, self._levels):
+            end = len(found) + most
+            for at in range(bisect_right(level, after, key=_identity), len(level)):
+                message = level[at]
+                if message.id >= below or len(found) == end:
                     break
                 if message.id not in discarded:
-                    yield message
+                    found.append(message)
+        return sorted(found, key=_identity)[:most]
 
     def append(self, messages: list[Message], priority: int) -> None:
         """Add a run of new messages that share a priority."""
         level = self._levels[priority]
         if level is _NONE:
             level = self._levels[priority] = deque()
+        if not (self._size or self._discarded):
+            self._in_order = True
+        elif level and messages and level[-1].id > messages[0].id:
+            self._in_order = False
         level.extend(messages)
         self._size += len(messages)
         if priority > self._high:
@@ -155,6 +178,11 @@ class Backlog:
 
     def discard(self, message: Message) -> None:
         """Take out a message that is known to be here."""
+        level = self._levels[message.facts.priority]
+        if level and level[0] is message:
+            level.popleft()
+            self._size -= 1
+            return
         self._discarded[message.id] = None
         self._discarded_bytes += len(message.body)
         self._size -= 1

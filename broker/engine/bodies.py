@@ -27,7 +27,11 @@ PIECE_BYTES: Final = LARGE_BODY_BYTES
 
 
 class Unreadable(Exception):
-    """A body's file cannot be read."""
+    """A body's file cannot be read; `passing`: for now, since the system refuses it."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        super().__init__(why)
+        self.passing = passing
 
 
 class Stream:
@@ -78,7 +82,7 @@ def read_whole(body: LargeBody) -> bytes:
 
 
 def _unreadable(error: BodyUnreadable) -> Unreadable:
-    return Unreadable(f"the body of a message cannot be read: {error}")
+    return Unreadable(f"the body of a message cannot be read: {error}", passing=error.passing)
 
 
 class Uploads:
@@ -87,11 +91,23 @@ class Uploads:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def begin(self, changed: Callable[[], None], *, durable: bool) -> Upload:
-        """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull."""
-        if not self._core.journal.accepting:
+    def begin(self, changed: Callable[[], None], *, durable: bool, outlet: object = None) -> Upload:
+        """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull.
+
+        An exception of `changed` costs the connection `outlet`.
+        """
+        core = self._core
+        if not core.journal.accepting:
             raise DiskFull("the journal has no room for large messages: the disk is full")
-        return self._core.journal.bodies.begin(changed, durable=durable)
+
+        def tell() -> None:
+            core.begin()
+            try:
+                changed()
+            except BaseException as error:
+                core.blame(outlet, error)
+
+        return core.journal.bodies.begin(tell, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
         """More of it.  The writer of more than PENDING_BYTES_MAX has to wait."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine.core import Core
+from broker.engine.errors import NotReadable
 from broker.engine.message import Facts, Message
 from broker.engine.paging import carry
 from broker.engine.paging.tail import Chunk
@@ -163,14 +164,14 @@ class Cleaner:
     def _copy(self, round: _Round, order: list[_Found]) -> None:
         try:
             self._copy_slice(round, order)
-        except JournalFull:
+        except (JournalFull, NotReadable):
             self._next = self._core.now + FULL_RETRY_MS
             return
         if not order and not round.paged:
             self._end(round)
 
     def _copy_slice(self, round: _Round, order: list[_Found]) -> None:
-        """Copy the oldest of those that are left.  Raises JournalFull before anything changed."""
+        """Copy the oldest of those that are left.  Raises JournalFull, NotReadable before anything changed."""
         if not order:
             self._carry_slice(round)
             return
@@ -197,8 +198,8 @@ class Cleaner:
             queue, chunk, rows = round.paged[-1]
             size += carry.size_of(chunk, rows)
             self._core.journal.reserve(size)
-            del round.paged[-1]
             round.copied += carry.carry(self._core, queue, chunk, rows, round.segment, self._tell)
+            del round.paged[-1]
 
     def _tell(self, queue: Queue, messages: list[Message]) -> None:
         self._restate(queue, messages)
@@ -231,18 +232,18 @@ class Cleaner:
     def _restate(self, queue: Queue, messages: list[Message]) -> None:
         """Delivery counts and due times, as the journal had them."""
         journal = self._core.journal
-        by_count: dict[int, list[int]] = {}
+        by_count: dict[tuple[int, bool], list[int]] = {}
         by_due: dict[int, list[int]] = {}
         for message in messages:
             id = message.id
             count = queue.delivery_count(id) + (id in queue.journalled)
-            if count:
-                by_count.setdefault(count, []).append(id)
+            if count or id in queue.states:
+                by_count.setdefault((count, not count), []).append(id)
             due = queue.scheduled.get(id, (0, message))[0]
             if due and due != message.facts.scheduled:
                 by_due.setdefault(due, []).append(id)
-        for count, ids in by_count.items():
-            journal.add(record.counts(queue.id, count, ids))
+        for (count, redelivered), ids in by_count.items():
+            journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
         for due, ids in by_due.items():
             journal.add(record.scheduled(queue.id, due, ids))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
+from broker.engine import arrival
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.message import Message
@@ -18,13 +20,35 @@ from store.record import RemovalReason
 #: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
 REMOVE_RUN_MAX: Final = 8192
 
+#: Messages that `purge_some` removes: some 5 ms.
+PURGE_STEP_MAX: Final = 4096
+
 
 def purge(core: Core, queue: Queue) -> int:
     """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
     queue.check_public()
     purged = leave_nothing(core, queue)
-    core.report("queue.purged", queue=queue.name, messages=purged)
     return purged
+
+
+def purge_some(core: Core, queue: Queue) -> int:
+    """Remove some of the ready and scheduled messages by name (purged), paged ones first; how many, 0: all are gone.
+
+    About PURGE_STEP_MAX of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
+    """
+    queue.check_public()
+    purged = upkeep.clear(core, queue, RemovalReason.PURGED, PURGE_STEP_MAX)
+    if queue.tail is not None and not queue.tail.active:
+        depage.drop(core, queue)
+    messages = queue.take_head(PURGE_STEP_MAX - purged) if purged < PURGE_STEP_MAX else []
+    arrival.unwatch(core, queue, messages)
+    for id in list(islice(queue.scheduled, max(PURGE_STEP_MAX - purged - len(messages), 0))):
+        due, message = queue.scheduled.pop(id)
+        core.schedule.remove(due, (queue.id, id))
+        messages.append(message)
+    _remove(core, queue, messages, RemovalReason.PURGED)
+    queue.counters.purged += purged + len(messages)
+    return purged + len(messages)
 
 
 def leave_nothing(core: Core, queue: Queue) -> int:

@@ -19,7 +19,7 @@ from broker.engine.slow import SlowConsumers
 
 
 class Companions:
-    """All of them.  `close_consumer` and `delete_queue` are the engine's verbs."""
+    """All of them.  `end_consumer` and `delete_queue` are the engine's verbs."""
 
     def __init__(
         self,
@@ -27,12 +27,11 @@ class Companions:
         router: Router,
         alarms: Alarms,
         *,
-        close_consumer: Callable[[Consumer, Return], None],
+        end_consumer: Callable[[Consumer, Return, str], None],
         delete_queue: Callable[[Queue], None],
     ) -> None:
         def kill(consumer: Consumer, reason: str) -> None:
-            close_consumer(consumer, LOST)
-            consumer.sink.consumer_closed(consumer, reason)
+            end_consumer(consumer, LOST, reason)
 
         self.retroactive = Retroactive(core, router, delete_queue)
         self.notifications = Notifications(core, router)

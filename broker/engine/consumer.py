@@ -25,6 +25,10 @@ _SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 class Sink(Protocol):
     """Where a consumer's messages go: a session.  Called within a tick."""
 
+    @property
+    def outlet(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Send these messages, in this order.  Must not call the engine."""
 

@@ -10,6 +10,9 @@ entry; at its end the entry is sealed.  Four things wait for more than that:
     waiters     whoever asked to be told (confirmations)
 
 They are kept by tick and released in order (promise P1).
+
+What the engine calls (sinks, waiters, producers) belongs to connections.  An exception that comes out of such a call
+is caught where the call is made and given to `blame`: it costs that connection, and the verb goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from random import Random
 from typing import Final, Protocol
 
 from broker.engine.address import Address
+from broker.engine.alarms import Alarms
 from broker.engine.consumer import Consumer
 from broker.engine.duplicates import Duplicates
 from broker.engine.message import Format, Message
@@ -37,8 +41,16 @@ from store.pages import Pages
 DUE_PER_TICK_MAX: Final = 2048
 
 
+#: `Core.mark` within a verb that has changed what no record tells yet.
+NO_WAY_BACK: Final = -1
+
+
 class Waiter(Protocol):
     """Whoever waits for a ticket to become durable."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
 
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
@@ -71,31 +83,40 @@ class Work:
         self.waiters: dict[Waiter, None] = {}
 
 
+def _nobody(outlet: object, error: BaseException) -> None:
+    """Without connections (tests, tools) nobody can be blamed."""
+    raise error
+
+
 class Core:
     """The shared state.  `now` is the time of the tick in ms since the epoch, the same for everything in it."""
 
     __slots__ = (
         "acknowledged",
         "addresses",
+        "alarms",
         "atomic",
+        "blame",
         "blocking",
         "clock",
         "dirty",
         "dirty_later",
+        "dropped",
         "duplicates",
         "expiries",
         "formats",
         "journal",
+        "mark",
         "notes",
         "now",
         "paged",
         "paged_expiries",
         "pages",
-        "paging",
         "random",
         "report",
         "schedule",
         "stored",
+        "unrouted",
         "usage",
         "waiting",
         "work",
@@ -114,6 +135,7 @@ class Core:
     ) -> None:
         self.journal = journal
         self.pages = pages
+        self.alarms = Alarms()
         self.duplicates = Duplicates(journal)
         self.notes = Notes()
         self.clock = clock
@@ -122,10 +144,17 @@ class Core:
         self.formats = formats
         self.stored = MessageReader(formats, journal.bodies)
         self.now = clock()
+        #: Where the journal was when the verb that runs began, or NO_WAY_BACK: whether an exception may leave it.
+        self.mark = 0
+        #: Told of an exception that came out of what belongs to a connection (an `outlet`) or, None, to nobody.
+        self.blame: Callable[[object, BaseException], None] = _nobody
         self.usage = Usage(global_size_max)
         self.acknowledged: dict[Consumer, list[Message]] = {}  # settled as consumed, not yet removed
         self.atomic = False  # within a commit: one journal entry, whatever it holds
         self.addresses: dict[str, Address] = {}
+        # Messages since the start that no queue took, and that full addresses dropped, whatever addresses there are.
+        self.unrouted = 0
+        self.dropped = 0
         #: Addresses that have stopped producers.
         self.blocking: dict[Address, None] = {}
         #: Queues to look at in this tick, and those that have more than one tick's worth.
@@ -133,12 +162,22 @@ class Core:
         self.dirty_later: dict[Queue, None] = {}
         self.schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
         self.expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = Timetable()
-        #: Queues that have a tail, addresses (by name) that were reported to page, chunks with messages that expire.
+        #: Queues that have a tail, chunks with messages that expire.
         self.paged: dict[Queue, None] = {}
-        self.paging: dict[str, None] = {}
         self.paged_expiries: Timetable[int, tuple[Queue, Chunk]] = Timetable()
         self.work = Work(1)
         self.waiting: deque[Work] = deque()
+
+    def begin(self) -> None:
+        """A verb begins that looks before it changes anything: until it adds a record, an exception undoes nothing."""
+        self.mark = self.journal.position
+
+    def tell_closed(self, consumer: Consumer, reason: str) -> None:
+        """Tell the sink of a consumer that the engine has closed it."""
+        try:
+            consumer.sink.consumer_closed(consumer, reason)
+        except BaseException as error:
+            self.blame(consumer.sink.outlet, error)
 
     def is_under_way(self, tick: int) -> bool:
         """Whether what that tick put into the journal may not be durable yet."""

@@ -3,6 +3,10 @@
     dead letter   too many failed deliveries, or rejected outright: to the dead-letter address of the queue's address
     expired       to the expiry address of the message's own address
     killed        dead, and there is no dead-letter address: removed, logged, recorded
+    no route      no queue took it (`send-to-dla-on-no-route`): to the dead-letter address of the address it was sent to
+
+Addresses may lead in a circle.  A message that died or expired `move.HOPS_MAX` times without an operator moving it dies
+for that reason (`link-hops`) when it expires again, and stays where it is when it fails again.
 
 A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
 that came to that address: the message stays (`bury` returns it).
@@ -44,8 +48,10 @@ def bury(
         if not name:
             _kill(core, queue, message, reason, text, consumer)
             continue
-        if message.facts.address == name:
-            staying.append(message)
+        if message.facts.address == name or (
+            reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
+        ):
+            staying.append(message)  # dead-letter addresses that lead in a circle: it is on one
             continue
         target = _target(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
         attempts = queue.delivery_count(message.id)
@@ -65,7 +71,7 @@ def bury(
             continue
         queue.counters.dead_lettered += 1
         _record_death(core, queue, message, copy.id, reason, text, consumer)
-        _note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word)
+        _note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
         core.report(
             "message.dead_lettered",
             message=message.id,
@@ -78,12 +84,37 @@ def bury(
     return staying
 
 
+def bury_unrouted(core: Core, router: Router, address: Address, queue: Queue | None, message: Message) -> bool:
+    """Dead-letter a message that no queue of its address took; `queue`: the one that it was sent to, if it named one.
+
+    Within the entry of its send.  False: nothing was done, no dead-letter address keeps it.
+    """
+    settings = address.settings
+    name = settings.dead_letter_address
+    if not name or name == address.name:
+        return False
+    reason = DeadLetterReason.NO_ROUTE
+    text = f"no queue of address {address.name} took it"
+    target = _target(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
+    annotations = move.annotate(
+        message, queue, reason=reason.word, text=text, now=core.now, attempts=0, client="", remote=""
+    )
+    copy = move.copy_to(core, router, target, message, annotations)
+    if copy is None:
+        return False
+    if copy.segment:
+        _record_death(core, None, message, copy.id, reason, text, None)
+    _note(core, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
+    core.report("message.no_route", message=message.id, address=address.name, target=target.name)
+    return True
+
+
 def _kill(
     core: Core, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
 ) -> None:
     queue.counters.killed += 1
     _record_death(core, queue, message, 0, reason, text, consumer)
-    _note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word)
+    _note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
     core.report(
         "message.killed",
         message=message.id,
@@ -96,20 +127,23 @@ def _kill(
 
 def _record_death(
     core: Core,
-    queue: Queue,
+    queue: Queue | None,
     message: Message,
     new_id: int,
     reason: DeadLetterReason,
     text: str,
     consumer: Consumer | None,
 ) -> None:
-    if not (message.segment and queue.durable):
-        return
-    state = queue.states.get(message.id)
-    core.journal.mention(queue.id)
+    """`queue` None: it was on none."""
+    state = None
+    if queue is not None:
+        if not (message.segment and queue.durable):
+            return
+        state = queue.states.get(message.id)
+        core.journal.mention(queue.id)
     core.journal.add(
         record.dead_lettered(
-            queue_id=queue.id,
+            queue_id=queue.id if queue is not None else 0,
             old_id=message.id,
             new_id=new_id,
             enqueued=message.facts.timestamp,
@@ -135,16 +169,19 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
         home = core.addresses.get(message.facts.address, queue.address)
         name = home.settings.expiry_address
         new_id = 0
+        text = f"expired on {queue.name}, noticed {core.now - message.facts.expiration} ms later"
         if queue.keeper is not None:
             queue.keeper.expired(message)
         elif name and name not in (queue.address.name, message.facts.address):
+            if move.hops(message) >= move.HOPS_MAX:
+                staying += _end_circle(core, router, queue, message)
+                continue
             target = _target(router, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True)
-            late = core.now - message.facts.expiration
             annotations = move.annotate(
                 message,
                 queue,
                 reason=DeadLetterReason.EXPIRED.word,
-                text=f"expired on {queue.name}, noticed {late} ms later",
+                text=text,
                 now=core.now,
                 attempts=queue.delivery_count(message.id),
                 client="",
@@ -161,20 +198,35 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
             core.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
         _record_expiry(core, queue, message, new_id)
-        _note(core, "MESSAGE_EXPIRED", queue, message, name or "" if new_id else "", DeadLetterReason.EXPIRED.word)
+        target_name = name or "" if new_id else ""
+        _note(core, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
         remove(core, queue, [message], RemovalReason.EXPIRED)
     return staying
 
 
-def _note(core: Core, type: str, queue: Queue, message: Message, target: str, reason: str) -> None:
+def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> list[Message]:
+    """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
+    hops = move.hops(message)
+    text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses lead in a circle"
+    reason = DeadLetterReason.LINK_HOPS
+    name = queue.address.settings.dead_letter_address
+    if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.facts.address):
+        return bury(core, router, queue, [message], reason=reason, text=text, consumer=None)
+    _kill(core, queue, message, reason, text, None)
+    return []
+
+
+def _note(core: Core, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
     """Notifications tell of it, but not of what happens to themselves."""
-    if core.notes.listening and queue.address.name != NOTIFICATIONS:
+    home = queue.address.name if queue is not None else message.facts.address
+    if core.notes.listening and home != NOTIFICATIONS:
         note: Note = {
             "_AMQ_Address": message.facts.address,
-            "_AMQ_RoutingName": queue.name,
+            "_AMQ_RoutingName": queue.name if queue is not None else "",
             "_AMQ_Message_ID": message.id,
             "_AMQ_DL_REASON": reason,
-            "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id),
+            "_AMQ_DL_TEXT": move.clean_text(text),
+            "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id) if queue is not None else 0,
             "_AMQ_DL_ADDRESS": target,
             "_AMQ_User": message.facts.user,
         }

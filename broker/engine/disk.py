@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.engine.alarms import Alarms
 from broker.engine.core import Core
-from broker.engine.removal import unblock
+from broker.engine.removal import release, unblock
 from broker.engine.usage import Disk
 
 _ALARM: Final = "disk"
@@ -74,5 +74,4 @@ class DiskWatch:
         self._core.report("disk.room", percent=disk.percent, free=disk.free_bytes)
         unblock(self._core)
         waiting, disk.waiting = disk.waiting, {}
-        for producer in waiting:
-            producer.unblock()
+        release(self._core, waiting)

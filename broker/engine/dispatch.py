@@ -12,6 +12,7 @@ from typing import Final
 from broker.engine import arrival, dead_letter, redelivery
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core, Held
+from broker.engine.evicting import evict
 from broker.engine.message import Message
 from broker.engine.paging import depage
 from broker.engine.queue import Queue
@@ -58,6 +59,8 @@ def _serve(core: Core, router: Router, queue: Queue) -> None:
             core.dirty_later[queue] = None
     if queue.kind is not None:
         queue.kind.cut(core)
+    if queue.drop_oldest and queue.messages_max >= 0:
+        evict(core, queue)
 
 
 def _hand_out(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> None:
@@ -194,7 +197,15 @@ def _hand_over(
         consumer.held += len(run)
         core.work.held.append((consumer, run, expiring))
     else:
+        _give(core, consumer, run)
+
+
+def _give(core: Core, consumer: Consumer, run: list[Message]) -> None:
+    """Messages go to their consumer's sink; one that fails has them still, until its connection is closed."""
+    try:
         consumer.sink.deliver(consumer, run)
+    except BaseException as error:
+        core.blame(consumer.sink.outlet, error)
 
 
 def release(core: Core, held: Held) -> None:
@@ -210,7 +221,7 @@ def release(core: Core, held: Held) -> None:
         redelivery.withdraw(core, consumer.queue, consumer.take_back(late))
         run = [m for m in run if m.id in unacked]
     if run:
-        consumer.sink.deliver(consumer, run)
+        _give(core, consumer, run)
 
 
 def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Message]:

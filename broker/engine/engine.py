@@ -7,7 +7,7 @@ tick.  A verb that raises an EngineError has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
 from broker.engine import (
@@ -17,7 +17,7 @@ from broker.engine import (
     clearing,
     dead_letter,
     dispatch,
-    mixed,
+    publish,
     reaper,
     redelivery,
     revocation,
@@ -28,26 +28,26 @@ from broker.engine import (
 )
 from broker.engine.access import UNRESTRICTED, Access, Security
 from broker.engine.address import Address, Producer
-from broker.engine.alarms import Alarms
 from broker.engine.attributes import NOTHING_ASKED, Asked
 from broker.engine.bodies import Uploads
 from broker.engine.cleaning import Cleaner
 from broker.engine.companions import Companions
 from broker.engine.connections import Connections
 from broker.engine.consumer import Consumer, Sink
-from broker.engine.core import DUE_PER_TICK_MAX, Core, Report, Waiter, Work
+from broker.engine.core import DUE_PER_TICK_MAX, NO_WAY_BACK, Core, Report, Waiter, Work
 from broker.engine.errors import AlreadyInUse, UnknownDelivery
 from broker.engine.limits import Limits
 from broker.engine.message import Format, Message, RoutingType
 from broker.engine.notes import noting
 from broker.engine.paging import carry, upkeep
+from broker.engine.paging.depage import RETRY_MS
 from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
-from broker.engine.removal import settle_acknowledged
+from broker.engine.removal import settle_acknowledged, stop_waiting
 from broker.engine.retained import Retained
 from broker.engine.router import Router
-from broker.engine.send import AnySend, Send
+from broker.engine.send import PublishResult, Send
 from broker.engine.sessions import StoredSessions
 from broker.engine.settings_match import SettingsTable
 from broker.engine.subscribe import Wishes, parse_selector
@@ -84,12 +84,13 @@ class Engine:
         )
         self.security = Security(noting(report, self.core.notes))
         self.router = Router(self.core, settings)
+        self.router.addresses_max = limits.addresses_max
         self.limits = limits
         self.cleaner = Cleaner(
             self.core, self.router, files_min=limits.compact_min_files, percentage=limits.compact_percentage
         )
         self.uploads = Uploads(self.core)
-        self.alarms = Alarms()
+        self.alarms = self.core.alarms
         self.retained = Retained(self.core, self.router)
         self.connections = Connections(self.core)
         self.sessions = StoredSessions(self.core)
@@ -97,10 +98,11 @@ class Engine:
         self.cleaner.forward += (self.sessions.forward, self.core.journal.restate)
         self.cleaner.forward.append(self.core.duplicates.copy_forward)
         self.companions = Companions(
-            self.core, self.router, self.alarms, close_consumer=self.close_consumer, delete_queue=self.delete_queue
+            self.core, self.router, self.alarms, end_consumer=self.end_consumer, delete_queue=self.delete_queue
         )
         self.transactions: dict[Transaction, None] = {}
         self.next_reap = self.core.now + limits.reaper_period
+        self._reaping: Iterator[None] | None = None  # a scan that goes on
         self._consumers = 0
 
     # -- the tick --------------------------------------------------------------------------------------------------
@@ -143,16 +145,30 @@ class Engine:
             more |= dead_letter.expire_due(core, self.router, DUE_PER_TICK_MAX)
         if self.limits.expiry_scan_period > 0 and _is_due(core.paged_expiries.next_due(), core.now):
             more |= upkeep.expire_due(core, self.router, DUE_PER_TICK_MAX)
-        more |= self.alarms.run(core.now, DUE_PER_TICK_MAX)
+        more |= self.alarms.run(core.now, DUE_PER_TICK_MAX, self._ring) or _is_due(self.alarms.next_due(), core.now)
         if self.limits.reaper_period > 0 and core.now >= self.next_reap:
             self.next_reap = core.now + self.limits.reaper_period
-            reaper.scan(core, self.router, self.delete_queue)
+            if self._reaping is None:
+                self._reaping = reaper.scan(core, self.router, self.delete_queue)
+        if self._reaping is not None:
+            if next(self._reaping, self) is self:
+                self._reaping = None
+            else:
+                more = True
         self.cleaner.step()
         for open_transaction in list(self.transactions):
             if core.now >= open_transaction.deadline:
                 core.report("transaction.timed_out")
                 self.rollback(open_transaction)
         return more
+
+    def _ring(self, call: Callable[[], None]) -> None:
+        """Make the call of an alarm; one that fails is not made again."""
+        self.core.begin()
+        try:
+            call()
+        except BaseException as error:
+            self.core.blame(None, error)
 
     def next_due(self) -> int | None:
         """When `end_tick` must run next if nothing else happens (ms since the epoch), or None."""
@@ -192,7 +208,10 @@ class Engine:
                 dispatch.release(core, held)
             told |= dict.fromkeys(work.waiters, work.number)
         for waiter, number in told.items():
-            waiter.durable(number)
+            try:
+                waiter.durable(number)
+            except BaseException as error:
+                core.blame(waiter.outlet, error)
 
     def confirmation(self, waiter: Waiter) -> int:
         """What must be durable before everything done so far may be confirmed: a tick number; 0 if nothing.
@@ -213,31 +232,43 @@ class Engine:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def publish(
-        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
-    ) -> int:
-        """Take in messages with the same facts; how many found a queue.
+        self,
+        sends: Sequence[Send],
+        arrived: Sequence[Message] | None = None,
+        *,
+        producer: Producer | None = None,
+        stop: bool = False,
+    ) -> PublishResult:
+        """Take in the messages of these sends; `arrived` are all of them as they came, for one send its own.
 
-        Raises AddressFull, DiskFull; where an address gets full in between, some are `taken`.
+        What is refused does not keep back the rest, unless it is to `stop` there.  See `publish.publish`.
         """
-        return sending.publish(self.core, self.router, address, queue, routing_type, messages)
+        self.core.begin()
+        messages = sends[0].messages if arrived is None else arrived
+        return publish.publish(self.core, self.router, sends, messages, producer=producer, stop=stop)
 
-    def publish_mixed(self, messages: Sequence[Message], sends: Sequence[Send]) -> list[int] | None:
-        """Take in messages of several sends in their order, if they can go together.  See `mixed.publish`."""
-        return mixed.publish(self.core, self.router, messages, sends)
+    def check_routed(self, address: Address, messages: list[Message]) -> None:
+        """Whether messages with the same facts, sent to an address, are refused as no queue takes them.
 
-    def in_order(self, messages: Sequence[Message], sends: Sequence[AnySend]) -> list[tuple[AnySend, list[Message]]]:
-        """Take in messages of several sends in order; what is left to `publish` one by one.  See `mixed.in_order`."""
-        return mixed.in_order(self.core, self.router, messages, sends)
+        Raises NoQueue.
+        """
+        sending.check_routed(self.core, self.router, address, None, None, messages)
 
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
         return sending.block_if_full(self.core, self.router, address, producer)
 
+    def stop_waiting(self, producer: Producer) -> None:
+        """A producer has gone: it waits for no room any more."""
+        stop_waiting(self.core, producer)
+
     # -- consuming -------------------------------------------------------------------------------------------------
 
     def subscribe(self, sink: Sink, wishes: Wishes) -> Consumer:
         """Attach a consumer.  Raises what `subscribe.find` does."""
-        queue, predicate = subscribe.find(self.core, self.router, wishes)
+        self.core.begin()
+        with self.router.undoing():
+            queue, predicate = subscribe.find(self.core, self.router, wishes)
         self._consumers += 1
         consumer = Consumer(
             self._consumers,
@@ -311,6 +342,8 @@ class Engine:
     def reject(self, consumer: Consumer, id: int, *, text: str = "", tx: Transaction | None = None) -> None:
         """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it is a dead letter.
 
+        One that cannot be (its queue is on its own dead-letter address) stays, and this consumer does not get it again.
+
         Raises UnknownDelivery, TransactionClosed.
         """
         messages = self._taken_back(consumer, id, tx)
@@ -321,9 +354,18 @@ class Engine:
 
     def undeliverable(self, consumer: Consumer, message: Message, why: str, *, too_large: bool) -> None:
         """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter."""
+        self.core.mark = NO_WAY_BACK
         reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.DECODE_ERROR
         messages = consumer.settle([message.id])
         redelivery.reject(self.core, self.router, consumer.queue, messages, why, consumer, reason)
+
+    def postpone(self, consumer: Consumer, message: Message, why: str) -> None:
+        """A delivery to this consumer, which holds the message, cannot be made for now: it comes again a little later,
+        and nothing has failed.
+        """
+        self.core.report("body.unreadable", remote=consumer.remote, error=why)
+        self.core.mark = NO_WAY_BACK
+        redelivery.postpone(self.core, consumer.queue, consumer.settle([message.id]), RETRY_MS)
 
     def give_back(self, consumer: Consumer, id: int, how: Return, tx: Transaction | None = None) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.
@@ -336,19 +378,23 @@ class Engine:
         else:
             redelivery.give_back(self.core, self.router, consumer.queue, messages, how, consumer)
 
+    def withdraw(self, consumer: Consumer, messages: Iterable[Message]) -> None:
+        """Deliveries that never left for the consumer go back to its queue: nothing has happened to them."""
+        ids = [message.id for message in messages if message.id in consumer.unacked]
+        if ids:
+            self.core.dirty[consumer.queue] = None
+            redelivery.withdraw(self.core, consumer.queue, consumer.take_back(ids))
+
     def exclude(self, consumer: Consumer, id: int) -> None:
         """The consumer, which holds this delivery, must not get the message again."""
-        if consumer.excluded is None:
-            consumer.exclude_some()
-            consumer.queue.rematch(consumer)
-        assert consumer.excluded is not None
-        consumer.excluded.add(id)
+        redelivery.exclude(consumer, id)
 
     def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
             raise UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
         if tx is not None:
             tx.check_open()
+        self.core.mark = NO_WAY_BACK
         self.core.dirty[consumer.queue] = None
         return consumer.settle(consumer.up_to(id))
 
@@ -356,6 +402,7 @@ class Engine:
         """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
         if consumer.closed:
             return
+        self.core.mark = NO_WAY_BACK
         settle_acknowledged(self.core)
         consumer.closed = True
         queue = consumer.queue
@@ -367,6 +414,21 @@ class Engine:
         attendance.went(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
+
+    def end_consumer(self, consumer: Consumer, how: Return, reason: str) -> None:
+        """Close a consumer against its will: its sink is told why."""
+        self.close_consumer(consumer, how)
+        self.core.tell_closed(consumer, reason)
+
+    def abandon(self, outlet: object) -> None:
+        """A connection was lost by a fault of its session's: no consumer of it may stay behind.
+
+        Looks at all consumers.
+        """
+        for queue in list(self.router.queues.values()):
+            for consumer in list(queue.consumers):
+                if consumer.sink.outlet is outlet:
+                    self.close_consumer(consumer, redelivery.LOST)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -383,6 +445,7 @@ class Engine:
 
     def commit(self, tx: Transaction) -> None:
         """Do what the transaction holds, at once.  Raises TransactionClosed, NotFound, AddressFull, DiskFull."""
+        self.core.mark = NO_WAY_BACK
         settle_acknowledged(self.core)
         transaction.commit(self.core, self.router, tx)
         self.transactions.pop(tx, None)
@@ -391,6 +454,7 @@ class Engine:
         """Undo a transaction; harmless on one that is closed."""
         if tx not in self.transactions:
             return
+        self.core.mark = NO_WAY_BACK
         del self.transactions[tx]
         settle_acknowledged(self.core)
         transaction.rollback(self.core, self.router, tx)
@@ -429,9 +493,15 @@ class Engine:
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue, its messages by name (deleted) and its consumers with it."""
+        self.core.mark = NO_WAY_BACK
         settle_acknowledged(self.core)
         for consumer in clearing.delete(self.core, self.router, queue):
-            consumer.sink.consumer_closed(consumer, f"queue {queue.name} was deleted")
+            self.core.tell_closed(consumer, f"queue {queue.name} was deleted")
+
+    def delete_destination(self, queue: Queue) -> None:
+        """Delete a queue by name, as an operator does: also what is attached to send to it is told."""
+        self.delete_queue(queue)
+        self.router.destination_lost(queue.address)
 
     def delete_node(self, address: Address) -> None:
         """Delete an address that somebody made for himself, with its queues; harmless if it is gone already."""
@@ -443,11 +513,18 @@ class Engine:
 
     def purge(self, queue: Queue) -> int:
         """Remove all ready and scheduled messages by name (purged); returns how many."""
+        self.core.mark = NO_WAY_BACK
         settle_acknowledged(self.core)
         return clearing.purge(self.core, queue)
 
+    def purge_some(self, queue: Queue) -> int:
+        """Remove some of them, as many as other clients can wait for; how many, 0: all are gone."""
+        settle_acknowledged(self.core)
+        return clearing.purge_some(self.core, queue)
+
     def retry(self, queue: Queue, selection: Selection) -> Step:
         """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
+        self.core.begin()
         settle_acknowledged(self.core)
         return transfer.retry(self.core, self.router, queue, selection)
 
@@ -456,11 +533,13 @@ class Engine:
 
         Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
         """
+        self.core.begin()
         settle_acknowledged(self.core)
         return transfer.relocate(self.core, self.router, queue, target, selection)
 
     def discard(self, queue: Queue, selection: Selection) -> Step:
         """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
+        self.core.begin()
         settle_acknowledged(self.core)
         return transfer.discard(self.core, queue, selection)
 
@@ -473,17 +552,16 @@ class Engine:
 
     def dismiss(self, consumer: Consumer, reason: str) -> None:
         """An operator closes a consumer; what it had goes back, and does not count as failed."""
-        self.close_consumer(consumer, redelivery.CLOSED)
-        consumer.sink.consumer_closed(consumer, reason)
+        self.end_consumer(consumer, redelivery.INTERRUPTED, reason)
 
     def recheck(self, consumer: Consumer, access: Access) -> bool:
         """Whether a consumer may go on with what its peer may do now; if not it is closed, and its sink told."""
-        return revocation.recheck(consumer, access, self.close_consumer)
+        return revocation.recheck(consumer, access, self.end_consumer)
 
     def secure(self, table: PermissionTable | None) -> int:
         """Other permissions, or (None) other roles: how many consumers were closed because of that."""
         self.security.change(table)
-        return revocation.revoke(self.router, self.close_consumer)
+        return revocation.revoke(self.router, self.end_consumer)
 
     def browse(self, queue: Queue, selector: str = "", access: Access = UNRESTRICTED) -> Iterator[tuple[Message, str]]:
         """All messages of a queue with where each is: ready, scheduled, delivering.  Raises Denied, InvalidSelector."""

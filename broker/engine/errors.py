@@ -6,20 +6,17 @@ afterwards.  A session turns the error into its protocol's words; `code` is stab
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from broker.engine.message import Message
 
 
 class EngineError(Exception):
-    """A verb was refused; nothing changed.  The text is meant for the peer that asked.
-
-    `taken`: of a run of messages, those before the first that was refused; they are in, and no others are.
-    """
+    """A verb was refused; nothing changed.  The text is meant for the peer that asked."""
 
     code: ClassVar[str] = "refused"
-
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)
-        self.taken = 0
 
 
 class Denied(EngineError):
@@ -32,6 +29,19 @@ class NotFound(EngineError):
     """The address or queue does not exist and may not be created automatically."""
 
     code = "not-found"
+
+
+class NoQueue(EngineError):
+    """A durable message is meant for a queue, and none takes it.
+
+    `messages`: of a run, all those that none takes, in their order.
+    """
+
+    code = "no-queue"
+
+    def __init__(self, text: str, messages: Sequence[Message] = ()) -> None:
+        super().__init__(text)
+        self.messages = messages
 
 
 class InvalidName(EngineError):
@@ -70,6 +80,12 @@ class TooManyQueues(EngineError):
     code = "max-queues"
 
 
+class TooManyAddresses(EngineError):
+    """There are as many addresses as there may be."""
+
+    code = "max-addresses"
+
+
 class RoutingTypeMismatch(EngineError):
     """The address has no such routing type and may not get it automatically."""
 
@@ -104,6 +120,12 @@ class DiskFull(EngineError):
     """The journal has no room for another message; consumers go on, and so will producers once there is room."""
 
     code = "disk-full"
+
+
+class NotReadable(EngineError):
+    """Messages that are on disk only cannot be read for now; the system says why.  They are where they were."""
+
+    code = "not-readable"
 
 
 class UnknownDelivery(EngineError):

@@ -12,12 +12,21 @@ from broker.engine.queue import Queue
 from broker.engine.router import Router
 
 
-def ensure_queue(router: Router, target: Address, source: str, *, expiry: bool) -> None:
-    """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
+def _queue_name(router: Router, source: str, *, expiry: bool) -> str:
     settings = router.settings(source)
     prefix = settings.expiry_queue_prefix if expiry else settings.dead_letter_queue_prefix
     suffix = settings.expiry_queue_suffix if expiry else settings.dead_letter_queue_suffix
-    name = f"{prefix}{source}{suffix}"
+    return f"{prefix}{source}{suffix}"
+
+
+def is_missing(router: Router, source: str, *, expiry: bool) -> bool:
+    """Whether the queue that keeps what comes from `source` has still to be made."""
+    return _queue_name(router, source, expiry=expiry) not in router.queues
+
+
+def ensure_queue(router: Router, target: Address, source: str, *, expiry: bool) -> None:
+    """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
+    name = _queue_name(router, source, expiry=expiry)
     if name in router.queues:
         return
     literal = source.replace("'", "''")

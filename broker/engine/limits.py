@@ -7,6 +7,7 @@ class Limits:
     """Engine-wide limits and periods; times in ms, sizes in bytes, -1: none."""
 
     __slots__ = (
+        "addresses_max",
         "compact_min_files",
         "compact_percentage",
         "expiry_scan_period",
@@ -19,6 +20,7 @@ class Limits:
     def __init__(
         self,
         *,
+        addresses_max: int = -1,
         global_size_max: int = -1,
         expiry_scan_period: int = 30_000,
         reaper_period: int = 30_000,
@@ -29,6 +31,7 @@ class Limits:
     ) -> None:
         self.compact_min_files = compact_min_files
         self.compact_percentage = compact_percentage
+        self.addresses_max = addresses_max
         self.global_size_max = global_size_max
         self.expiry_scan_period = expiry_scan_period
         self.reaper_period = reaper_period

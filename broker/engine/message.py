@@ -48,22 +48,29 @@ DL_TEXT: Final = "_AMQ_DL_TEXT"
 DL_TIME: Final = "_AMQ_DL_TIME"
 DL_ATTEMPTS: Final = "_AMQ_DL_ATTEMPTS"
 DL_COUNT: Final = "_AMQ_DL_COUNT"
+DL_HOPS: Final = "_AMQ_DL_HOPS"
 DL_CLIENT: Final = "_AMQ_DL_CLIENT"
 DL_CLIENT_ADDRESS: Final = "_AMQ_DL_CLIENT_ADDRESS"
 DL_ORIG_EXPIRATION: Final = "_AMQ_DL_ORIG_EXPIRATION"
+DL_ORIG_TIMESTAMP: Final = "_AMQ_DL_ORIG_TIMESTAMP"
+DL_ORIG_USER: Final = "_AMQ_DL_ORIG_USER"
+DL_ORIG_CLIENT: Final = "_AMQ_DL_ORIG_CLIENT"
 DL_FIRST_ADDRESS: Final = "_AMQ_DL_FIRST_ADDRESS"
 DL_FIRST_QUEUE: Final = "_AMQ_DL_FIRST_QUEUE"
 DL_FIRST_MESSAGE_ID: Final = "_AMQ_DL_FIRST_MESSAGE_ID"
 DL_FIRST_REASON: Final = "_AMQ_DL_FIRST_REASON"
 DL_FIRST_TIME: Final = "_AMQ_DL_FIRST_TIME"
 
-#: Prefixes of header names that a client cannot set: sessions drop them on the way in.
+#: How names begin that only the broker writes, as it does now or as ActiveMQ Artemis does: what a client sets of them
+#: would be taken for the broker's word.  Sessions drop them on the way in, and take the message: a tool that sends a
+#: dead letter back with the headers that it came with is not refused.
 RESERVED_PREFIXES: Final = (
     "_AMQ_ORIG_",
     "_AMQ_DL_",
     "_AMQ_REPLAY",
     "_AMQ_ACTUAL_EXPIRY",
     "_AMQ_INGRESS_TIMESTAMP",
+    "_AMQ_VALIDATED_USER",
 )
 
 
@@ -84,8 +91,14 @@ class Format(Protocol):
     def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
         """Head and body of a message that has properties only."""
 
+    def content(self, part: bytes) -> bytes:
+        """What is in a body, or in its beginning, without this encoding: text is UTF-8, values are JSON."""
+
     def noted(self, annotations: Annotations) -> Mapping[str, Value]:
         """The broker's annotations, by all names under which a filter on such a message may ask for them."""
+
+    def readable(self, head: bytes, body_bytes: int) -> bool:
+        """Whether `head` is one of this format, for such a body; asked of what the broker has not made itself."""
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application properties in `head`, by their neutral names."""
@@ -273,6 +286,8 @@ class PropertyView(Mapping[str, Value]):
             known = _BROKER_NAMES.get(name)
             if known is not None:
                 return known(self)
+        if name == "JMSXUserID" and self._message.facts.user:  # who logged in, whatever the sender calls itself
+            return self._message.facts.user
         properties = self._parsed()
         if name not in properties and name.startswith("JMS"):
             known = _JMS_NAMES.get(name)
@@ -293,6 +308,14 @@ class PropertyView(Mapping[str, Value]):
         return len(self._parsed())
 
     @property
+    def user_id(self) -> str | None:
+        """The message id that the sender gave, in the form `ID:...`; None without one."""
+        id = self._parsed().get("JMSMessageID")
+        if not isinstance(id, str):
+            return None
+        return id if id.startswith("ID:") else f"ID:{id}"
+
+    @property
     def message(self) -> Message:
         """The message that is looked at."""
         return self._message
@@ -308,7 +331,7 @@ _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
     "AMQDurable": lambda view: "DURABLE" if view.message.facts.durable else "NON_DURABLE",
     "AMQTimestamp": lambda view: view.message.facts.timestamp,
     "AMQSize": lambda view: len(view.message.head) + len(view.message.body),
-    "AMQUserID": lambda view: f"ID:{view.message.id}",
+    "AMQUserID": lambda view: view.user_id,
     "AMQAddress": lambda view: view.message.facts.address,
     "AMQGroupID": lambda view: view.get("_AMQ_GROUP_ID"),
 }
@@ -318,7 +341,7 @@ _JMS_NAMES: Final[dict[str, _BrokerName]] = {
     "JMSPriority": _BROKER_NAMES["AMQPriority"],
     "JMSExpiration": _BROKER_NAMES["AMQExpiration"],
     "JMSTimestamp": _BROKER_NAMES["AMQTimestamp"],
-    "JMSMessageID": _BROKER_NAMES["AMQUserID"],
+    "JMSMessageID": lambda view: f"ID:{view.message.id}",
     "JMSXUserID": lambda view: view.message.facts.user,
     "JMSDeliveryMode": lambda view: "PERSISTENT" if view.message.facts.durable else "NON_PERSISTENT",
     "JMSDestination": _BROKER_NAMES["AMQAddress"],

@@ -5,7 +5,7 @@ each message would be a run of its own.  Here they are routed a send at a time, 
 matters, by their identities: those rise with arrival, in the journal and on each queue.
 
 Only messages in nobody's way go together (`_room_needed`): the address does nothing but route, nothing is full, nothing
-is paged.  All others go one after the other (`in_order`).
+is paged.  All others go one after the other (`publish.in_turn`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from broker.engine.core import Core
 from broker.engine.message import Message
 from broker.engine.queue import Queue
 from broker.engine.router import Router
-from broker.engine.send import AnySend, Send
+from broker.engine.send import Send
 from broker.engine.stored import encode_facts, record_flags
 from store.body import LargeBody
+
+#: Queues, and the messages that they all take.
+Groups = list[tuple[list[Queue], list[Message]]]
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 _FIRST: Final = itemgetter(0)
 
 
-def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> list[int] | None:
-    """Take in messages in the order of arrival, which are those of `sends`; how many of each send found a queue.
+def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
+    """Take in messages in the order of arrival, which are those of `sends`.
 
-    None, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
+    False, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
     """
     need = _room_needed(core, messages, sends)
     if need is None:
-        return None
+        return False
+    routes = [_route(router, send) for send in sends]
+    if any([_refuses(router, send, groups) for send, groups in zip(sends, routes, strict=True)]):
+        return False
     if need:
         arrival.reserve_bytes(core, need, essential=False)
     first = core.journal.allocate_ids(len(messages))
@@ -44,45 +50,14 @@ def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequ
         message.id = id
     arrived: dict[Queue, list[list[Message]]] = {}
     records: list[tuple[int, Message, bytes, int]] = []
-    routed = [_route(core, router, send, arrived, records) for send in sends]
+    for send, groups in zip(sends, routes, strict=True):
+        send.routed += _hold(core, send, groups, arrived, records)
     if records:
         _store(core, records)
     for queue, parts in arrived.items():
         _put(core, queue, messages, parts)
-    return routed
-
-
-def in_order(
-    core: Core, router: Router, messages: Sequence[Message], sends: Sequence[AnySend]
-) -> list[tuple[AnySend, list[Message]]]:
-    """What has to be published one after the other so that each queue gets these messages in the order of arrival.
-
-    `sends` have them by destination, in the order of their first messages.  They stay as they are if no queue gets
-    messages of two that overlap; else all are taken in here, and nothing is left to do, or they are cut where another
-    one comes between.  Raises DiskFull, before anything changed.
-    """
-    if len(sends) < 2 or _follow(router, messages, sends):
-        return [(send, send.messages) for send in sends]
-    if publish(core, router, messages, sends) is not None:
-        return []
-    of = {message: send for send in sends for message in send.messages}
-    return [(send, list(group)) for send, group in groupby(messages, of.__getitem__)]
-
-
-def _follow(router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
-    """Whether the sends that reach a queue follow each other: one's first message comes after the last of another."""
-    reached: dict[Queue, Send] = {}
-    places: dict[Message, int] = {}
     for send in sends:
-        if send.address.handling is not None and send.address.handling.reach:
-            return False  # diverts lead to others
-        for queue in chain(*router.candidates(send.address, send.queue, send.routing_type)):
-            before = reached.get(queue)
-            if before is not None:
-                places = places or {message: at for at, message in enumerate(messages)}
-                if places[before.messages[-1]] > places[send.messages[0]]:
-                    return False
-            reached[queue] = send
+        send.taken(send.messages)
     return True
 
 
@@ -110,18 +85,29 @@ def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send])
     return need if all(address.has_room(*charge) for address, charge in charges.items()) else None
 
 
-def _route(
+def _route(router: Router, send: Send) -> Groups:
+    """Find the queues of one send's messages."""
+    targets = router.candidates(send.address, send.queue, send.routing_type)
+    return arrival.route(send.messages, *arrival.takers(send.messages[0].facts, targets), send.address)
+
+
+def _refuses(router: Router, send: Send, groups: Groups) -> bool:
+    """Whether a send has messages that must be refused: they are meant for a queue, and none takes them."""
+    if not send.meant or sum([len(messages) for _, messages in groups]) == len(send.messages):
+        return False
+    return not arrival.may_lose(send.address, router.candidates(send.address, send.queue, send.routing_type))
+
+
+def _hold(
     core: Core,
-    router: Router,
     send: Send,
+    groups: Groups,
     arrived: dict[Queue, list[list[Message]]],
     records: list[tuple[int, Message, bytes, int]],
 ) -> int:
-    """Find the queues of one send's messages, and what their records need; how many found one."""
+    """Put one send's messages where they go, and note what their records need; how many found a queue."""
     address, run = send.address, send.messages
     facts = run[0].facts
-    targets = router.candidates(address, send.queue, send.routing_type)
-    groups = arrival.route(run, *arrival.takers(facts, targets), address)
     for queues, messages in groups:
         arrival.hold(core, address, queues, messages)
         durable = [queue.id for queue in queues if queue.durable] if facts.durable else []

@@ -29,7 +29,11 @@ from broker.engine.message import (
     DL_FIRST_QUEUE,
     DL_FIRST_REASON,
     DL_FIRST_TIME,
+    DL_HOPS,
+    DL_ORIG_CLIENT,
     DL_ORIG_EXPIRATION,
+    DL_ORIG_TIMESTAMP,
+    DL_ORIG_USER,
     DL_REASON,
     DL_TEXT,
     DL_TIME,
@@ -47,6 +51,16 @@ from broker.engine.router import Router
 #: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
 #: supplies it and it travels in every copy.
 TEXT_BYTES_MAX: Final = 1024
+
+
+#: Moves by death or expiry, one after the other, after which a message is taken to go round in a circle: no chain of
+#: addresses that is meant has so many, and a circle of expiry addresses without a delay has them in a second.
+HOPS_MAX: Final = 100
+
+
+def hops(message: Message) -> int:
+    """How often a message that had died or expired was moved by that again, since an operator moved it."""
+    return int((message.facts.annotations or {}).get(DL_HOPS, 0))
 
 
 def origin(message: Message, queue: str) -> Annotations:
@@ -67,7 +81,8 @@ def origin(message: Message, queue: str) -> Annotations:
 def annotate(
     message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
 ) -> Annotations:
-    """What a dead or expired message carries: origin, reason, text, attempts, last consumer, and its first origin."""
+    """What a dead or expired message carries: origin, sender, reason, text, attempts, last consumer, first origin."""
+    facts = message.facts
     annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
     annotations[DL_TEXT] = clean_text(text)
@@ -75,15 +90,22 @@ def annotate(
     annotations[DL_ATTEMPTS] = attempts
     count = annotations.get(DL_COUNT, 0)
     annotations[DL_COUNT] = int(count) + 1
-    for name, value in ((DL_CLIENT, client), (DL_CLIENT_ADDRESS, remote)):
+    if count:
+        annotations[DL_HOPS] = hops(message) + 1
+    known: tuple[tuple[str, str | int], ...] = (
+        (DL_CLIENT, client),
+        (DL_CLIENT_ADDRESS, remote),
+        (DL_ORIG_USER, facts.user),
+        (DL_ORIG_CLIENT, facts.origin),
+        (DL_ORIG_TIMESTAMP, facts.timestamp),
+        (DL_ORIG_EXPIRATION, facts.expiration),
+    )
+    for name, value in known:
         annotations.pop(name, None)
         if value:
             annotations[name] = value
-    annotations.pop(DL_ORIG_EXPIRATION, None)
-    if message.facts.expiration:
-        annotations[DL_ORIG_EXPIRATION] = message.facts.expiration
     if DL_FIRST_ADDRESS not in annotations:
-        annotations[DL_FIRST_ADDRESS] = message.facts.address
+        annotations[DL_FIRST_ADDRESS] = facts.address
         annotations[DL_FIRST_QUEUE] = queue.name if queue else ""
         annotations[DL_FIRST_MESSAGE_ID] = message.id
         annotations[DL_FIRST_REASON] = reason
@@ -113,6 +135,18 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
     if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + targets[1]):
         return anycast, targets[1]
     return None
+
+
+def keeps(core: Core, router: Router, name: str, message: Message) -> bool:
+    """Whether the address of that name, made if need be, would take a copy of a message (`copy_to`)."""
+    target = router.addresses.get(name)
+    if target is None:
+        return True
+    copy = copy_of(core, target, message, origin(message, ""))
+    if keepers(router.bindings.targets(target), copy) is not None:
+        return True
+    queue = router.queues.get(name)
+    return queue is None or (queue.address is target and queue.accepts(copy))
 
 
 def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:

@@ -24,6 +24,13 @@ FQQN_SEPARATOR: Final = "::"
 #: The address, and the queue on it, on which the broker keeps retained messages.
 RETAINED: Final = "$sys.mqtt.retained"
 
+#: What names begin with of resources that the broker has for itself, before a delimiter: as in Artemis.
+_INTERNAL: Final = ("$", "artemis", "internal", "")
+
+#: Characters of the broker's own names: as wildcards they would make patterns of them.  `$`, which they begin with and
+#: which the AMQ Broker manual has for a wildcard, is none in them (`is_wildcard`).
+_OWN: Final = re.compile(r"[^\W_]|[-.:]").fullmatch
+
 #: What the names of temporary destinations begin with; a UUID follows, so that nobody else's name is like them.
 TEMPORARY: Final = "temporary-"
 _TEMPORARY: Final = re.compile(TEMPORARY + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
@@ -54,6 +61,10 @@ class WildcardSyntax:
             raise ValueError("delimiter, any-words and single-word are one character each")
         if len(set(characters)) != len(characters):
             raise ValueError(f"delimiter, any-words and single-word must differ, from each other and from {ESCAPE}")
+        if _OWN(self.any_words) or _OWN(self.single_word):
+            raise ValueError(
+                "any-words and single-word are characters of the broker's own names: letters, digits, - . :"
+            )
 
     def words(self, name: str) -> list[str]:
         """The name cut at its delimiters; an escaped delimiter does not cut, and escapes stay in the words."""
@@ -82,6 +93,8 @@ class WildcardSyntax:
     def is_wildcard(self, name: str) -> bool:
         """Whether a wildcard character stands anywhere in the name, unescaped: also in `foo*`."""
         if self.any_words not in name and self.single_word not in name:
+            return False
+        if name[0] == "$" and (name == RETAINED or name.startswith(internal_prefix(self))):
             return False
         if ESCAPE not in name:
             return True
@@ -138,7 +151,7 @@ def check_queue_name(name: str) -> None:
 
 def internal_prefix(syntax: WildcardSyntax) -> str:
     """What the names begin with of resources that the broker has for itself, as in Artemis."""
-    return syntax.delimiter.join(("$", "artemis", "internal", ""))
+    return syntax.delimiter.join(_INTERNAL)
 
 
 def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:

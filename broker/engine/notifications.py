@@ -49,6 +49,7 @@ class Notifications:
             messages.append(Message(facts, *format.composed(properties)))
         if address.full or self._core.usage.full:
             address.dropped += len(messages)
+            self._core.dropped += len(messages)
             return
         targets = self._router.candidates(address, None, None)
         arrival.publish(self._core, address, messages, targets, checked=False)

@@ -53,7 +53,7 @@ def is_own(router: Router, address: Address) -> bool:
 def make_address(router: Router, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
     """An address that does not exist yet; without routing types it has its settings' default one.
 
-    Raises InvalidName, AlreadyInUse.
+    Raises InvalidName, AlreadyInUse, TooManyAddresses.
     """
     if name in router.addresses:
         raise AlreadyInUse(f"address {name} exists already")
@@ -93,18 +93,18 @@ def make_queue(router: Router, wanted: NewQueue) -> Queue:
     if routing_type is None:
         default = router.settings(name).default_queue_routing_type
         routing_type = default if default in types or not types else next(iter(types))
-    if address is None:
-        address = make_address(router, name, {routing_type})
-    elif routing_type not in types and not wanted.make_address:
+    if address is not None and routing_type not in types and not wanted.make_address:
         raise RoutingTypeMismatch(f"address {name} is not {routing_type.name}")
-    return router.create_queue(
-        address,
-        wanted.name,
-        routing_type,
-        durable=wanted.durable,
-        filter=wanted.filter,
-        attributes=router.attributes(address, wanted.name, wanted.asked),
-    )
+    with router.undoing():
+        address = address or make_address(router, name, {routing_type})
+        return router.create_queue(
+            address,
+            wanted.name,
+            routing_type,
+            durable=wanted.durable,
+            filter=wanted.filter,
+            attributes=router.attributes(address, wanted.name, wanted.asked),
+        )
 
 
 def delete_queue(queue: Queue, delete: Callable[[Queue], None], *, with_messages: bool) -> None:
@@ -112,10 +112,15 @@ def delete_queue(queue: Queue, delete: Callable[[Queue], None], *, with_messages
 
     Raises AlreadyInUse.
     """
+    check_deletable(queue, with_messages=with_messages)
+    delete(queue)
+
+
+def check_deletable(queue: Queue, *, with_messages: bool) -> None:
+    """Raises AlreadyInUse if the queue may not be deleted so."""
     queue.check_public()
     if not with_messages and (queue.message_count or queue.consumers):
         raise AlreadyInUse(
             f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers,"
             " which would go with it: force deletes them too"
         )
-    delete(queue)

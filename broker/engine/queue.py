@@ -9,13 +9,16 @@ A message on a queue is in exactly one of these places, and each has its contain
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
     delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction
 
-`states` keeps what only messages that failed before have: how often.  A message that was never returned has no entry,
-which is what makes the ordinary path cheap.
+`states` has an entry for each message that is `redelivered`: it had left for a consumer that did not settle it.  The
+entry says how many of its deliveries count as failed.  A message that has never left, or was given back in good order,
+has none, which is what makes the ordinary path cheap.  `acquired` has those too that were given back since the start;
+what came before the start (ids below `acquired_below`) may have been with any consumer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -46,18 +49,22 @@ class Keeper(Protocol):
 
 
 class DeliveryState:
-    """What a message's failed deliveries on one queue amount to.
+    """A message on one queue has been delivered before, and what its failed deliveries amount to.
 
-    `count` is the number of deliveries that failed; `first_failure` the time of the first, in ms; `text` what the
-    last consumer said about it.
+    `count` is the number of deliveries that failed, which may be none; `first_failure` the time of the first, in ms.
     """
 
-    __slots__ = ("count", "first_failure", "text")
+    __slots__ = ("count", "first_failure")
 
-    def __init__(self, count: int, first_failure: int = 0, text: str = "") -> None:
+    def __init__(self, count: int, first_failure: int = 0) -> None:
         self.count = count
         self.first_failure = first_failure
-        self.text = text
+
+    def fail(self, now: int) -> None:
+        """One more delivery has failed."""
+        if not self.count:
+            self.first_failure = now
+        self.count += 1
 
 
 #: What is counted: the fields of Counters.
@@ -111,6 +118,8 @@ class Queue:
     """
 
     __slots__ = (
+        "acquired",
+        "acquired_below",
         "address",
         "ahead",
         "attributes",
@@ -195,6 +204,8 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
+        self.acquired: set[int] = set()
+        self.acquired_below = 0
         self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
@@ -266,6 +277,12 @@ class Queue:
         """Whether every message may enter, so that none need be looked at."""
         return self.filter is None and not self.no_local and self.open
 
+    @property
+    def forgets(self) -> bool:
+        """Whether the queue takes nothing now because it is to keep nothing while nobody consumes."""
+        attributes = self.attributes
+        return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
+
     # -- the backlog, plain or selective ---------------------------------------------------------------------------
 
     def append(self, messages: list[Message], priority: int) -> None:
@@ -335,15 +352,18 @@ class Queue:
             found += [m for m in consumer.unacked.values() if m.id < bound]
         return found
 
-    def between(self, after: int, below: int) -> list[Message]:
-        """The ready and scheduled messages in memory with identities between these two, oldest first.
+    def between(self, after: int, below: int, most: int) -> list[Message]:
+        """The ready and scheduled messages in memory with identities between these two, oldest first, at most so many.
 
-        Looks at all of them.
+        Looks at all that are scheduled, and at all that are ready if a consumer has a selector.
         """
-        ready = self.backlog if self.selective is None else self.selective
-        found = [m for m in ready.unordered() if after < m.id < below]
-        found += [m for _, m in self.scheduled.values() if after < m.id < below]
-        found.sort(key=_ID)
+        if self.selective is None:
+            found = self.backlog.between(after, below, most)
+        else:
+            found = nsmallest(most, [m for m in self.selective.unordered() if after < m.id < below], key=_ID)
+        if self.scheduled:
+            found += [m for _, m in self.scheduled.values() if after < m.id < below]
+            found = nsmallest(most, found, key=_ID)
         return found
 
     def clear(self) -> list[Message]:

@@ -1,13 +1,18 @@
 """Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
 
-Each scan looks at everything once (`address-queue-scan-period`); what is eligible in two scans running is deleted, so
-"delay 0" means between one and two periods, as in ActiveMQ Artemis.  Resources of the configuration are never touched,
-nor are temporary destinations of somebody who is there; what is left of the others goes whatever the settings say.
+Each scan (`address-queue-scan-period`) looks once at every queue and at the addresses that have none, some of them a
+tick; what is eligible in two scans running is deleted, so "delay 0" means between one and two periods, as in ActiveMQ
+Artemis.  An address without queues of its own is in use while messages are sent to it, which queues on wildcard
+addresses get, while those hold some of them, and while it remembers duplicate ids.
+
+Resources of the configuration are never touched, nor are temporary destinations of somebody who is there; what is left
+of the others goes whatever the settings say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from broker.engine.address import Address
 from broker.engine.core import Core
@@ -15,10 +20,15 @@ from broker.engine.names import is_temporary
 from broker.engine.queue import Queue
 from broker.engine.router import Router
 
+#: Queues, or addresses, that one tick looks at: some 2 ms if all of them go.
+LOOKED_AT_MAX: Final = 256
 
-def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> None:
-    """One scan over all queues, then all addresses."""
-    for queue in list(router.queues.values()):
+
+def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
+    """One scan over all queues, then all addresses without; each step is for one tick."""
+    for number, queue in enumerate(list(router.queues.values()), 1):
+        if queue.deleted:
+            continue
         if not _queue_eligible(queue, core.now):
             queue.swept = False
         elif queue.swept:
@@ -26,14 +36,21 @@ def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> N
             delete_queue(queue)
         else:
             queue.swept = True
-    for address in list(router.addresses.values()):
-        if not _address_eligible(address, core.now):
-            address.swept = False
-        elif address.swept:
+        if not number % LOOKED_AT_MAX:
+            yield
+    for number, address in enumerate(list(router.unused), 1):
+        if address not in router.unused:
+            continue
+        traffic = address.routed + address.unrouted
+        if address in router.senders or not _address_eligible(core, address):
+            address.swept = -1
+        elif address.swept == traffic:
             core.report("address.auto_deleted", address=address.name)
             router.delete_address(address)
         else:
-            address.swept = True
+            address.swept = traffic
+        if not number % LOOKED_AT_MAX:
+            yield
 
 
 def _queue_eligible(queue: Queue, now: int) -> bool:
@@ -51,14 +68,15 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
     return bool(used) or settings.auto_delete_queues_skip_usage_check
 
 
-def _address_eligible(address: Address, now: int) -> bool:
+def _address_eligible(core: Core, address: Address) -> bool:
     settings = address.settings
-    if address.configured or address.owned or address.queues or address.blocked:
+    if address.owned or address.blocked or address.size_messages or address.paged_messages:
         return False
     if is_temporary(address.name):
         return True  # its owner is gone
-    if not (address.auto_created and settings.auto_delete_addresses):
+    if not settings.auto_delete_addresses or core.duplicates.count(address):
         return False
-    if now - address.unbound_since < settings.auto_delete_addresses_delay:
+    if core.now - address.unbound_since < settings.auto_delete_addresses_delay:
         return False
-    return address.bound_once or settings.auto_delete_addresses_skip_usage_check
+    used = address.bound_once or address.routed or address.unrouted
+    return bool(used) or settings.auto_delete_addresses_skip_usage_check

@@ -1,14 +1,18 @@
 """What happens to a delivery that comes back (the table is ActiveMQ Artemis's).
 
-Whoever gives messages back says two things: which of them count as failed deliveries, and whether the redelivery delay
-applies.
+Whoever gives messages back says three things: which of them count as failed deliveries, which are `redelivered` from
+now on, and whether the redelivery delay applies.  The flag is not the count: of messages sent ahead to a consumer that
+dies, any may have been processed, but one of them has killed it, and the others must not die for that.
 
-    event                                        counts as failed     delay
-    rollback, NACK, modified as failed (AMQP)    all                  yes
-    released, or modified otherwise (AMQP)       none                 yes
-    clean close of the consumer                  none                 no
-    connection lost or client disconnected       the oldest           yes
-    heart-beats ceased, connection lost (AMQP)   all                  no
+    event                                        counts as failed     redelivered     delay
+    rollback, NACK, modified as failed (AMQP)    all                  all             yes
+    released, or modified otherwise (AMQP)       none                 none            yes
+    clean close of the consumer                  none                 none            no
+    the broker ends it: stop, operator, rights   none                 all             no
+    connection lost or client disconnected       the oldest           all             yes
+    heart-beats ceased, connection lost (AMQP)   all                  all             no
+
+What never left for the consumer is none of this: it is withdrawn, and nothing has happened to it.
 
 Then, message by message: as many failures as the settings allow, and it is dead; else it waits for its delay, or goes
 back to the head of the queue at once.  The count is journalled before anything else can happen to the message, unless
@@ -17,6 +21,7 @@ strict mode journalled that very count before the delivery left.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker.engine import arrival, dead_letter
@@ -32,17 +37,22 @@ from store.record import DeadLetterReason, RemovalReason
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """How deliveries come back: how many of the oldest count as failed (-1: all), whether the delay applies."""
+    """How deliveries come back: how many of the oldest count as failed (-1: all), whether the delay applies.
+
+    Those that failed are `redelivered`; with `left` so are all the others.
+    """
 
     failed: int
     delayed: bool
     text: str
+    left: bool = False
 
 
 ROLLBACK = Return(-1, True, "the transaction was rolled back")
 RELEASED = Return(0, True, "released by the consumer")
 CLOSED = Return(0, False, "the consumer was closed")
-DISCONNECTED = Return(1, True, "the connection ended")
+INTERRUPTED = Return(0, False, "the broker ended the delivery", left=True)
+DISCONNECTED = Return(1, True, "the connection ended", left=True)
 SILENT = Return(-1, False, "the client fell silent")
 LOST = Return(-1, False, "the connection was lost")
 
@@ -62,13 +72,18 @@ def give_back(
     """
     if not _return(core, queue, messages):
         return
+    states = queue.states
+    queue.acquired.update([message.id for message in messages])
     failed = messages if how.failed < 0 else messages[: how.failed]
+    flagged: set[int] = set()
+    if how.left:
+        flagged = {m.id for m in messages if m.id not in states}
+        states.update((id, DeliveryState(0)) for id in flagged)
     for message in failed:
-        state = queue.states.get(message.id)
+        state = states.get(message.id)
         if state is None:
-            state = queue.states[message.id] = DeliveryState(0, core.now)
-        state.count += 1
-        state.text = how.text
+            state = states[message.id] = DeliveryState(0)
+        state.fail(core.now)
     limit = queue.address.settings.max_delivery_attempts
     dead: list[Message] = []
     alive = messages
@@ -77,7 +92,7 @@ def give_back(
         if dead:
             alive = [m for m in messages if queue.delivery_count(m.id) < limit]
     staying = _bury(core, router, queue, dead, how.text, consumer)
-    _journal_counts(core, queue, alive + staying, {m.id for m in failed})
+    _journal_counts(core, queue, alive + staying, {m.id for m in failed}, flagged)
     arrival.keep_for_later(core, queue, staying)
     requeue(core, queue, alive, delayed=how.delayed)
 
@@ -94,8 +109,19 @@ def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message
 def withdraw(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
     if _return(core, queue, messages):
-        _journal_counts(core, queue, messages, set())
+        _journal_counts(core, queue, messages)
         requeue(core, queue, messages, delayed=False)
+
+
+def postpone(core: Core, queue: Queue, messages: list[Message], ms: int) -> None:
+    """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
+    if not _return(core, queue, messages):
+        return
+    _journal_counts(core, queue, messages, set())
+    if queue.kind is not None:
+        messages = queue.kind.returned(core, messages)
+    for message in messages:
+        arrival.schedule(core, queue, message, core.now + ms)
 
 
 def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
@@ -137,7 +163,10 @@ def reject(
     consumer: Consumer | None,
     reason: DeadLetterReason = DeadLetterReason.REJECTED,
 ) -> None:
-    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none."""
+    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none.
+
+    What cannot become a dead letter stays on its queue, for others than this consumer.
+    """
     if queue.keeps:
         return
     queue.delivering -= len(messages)
@@ -145,8 +174,7 @@ def reject(
         remove(core, queue, messages, RemovalReason.DELETED)
         return
     for message in messages:
-        state = queue.states.setdefault(message.id, DeliveryState(0, core.now))
-        state.count += 1
+        queue.states.setdefault(message.id, DeliveryState(0)).fail(core.now)
     if reason is DeadLetterReason.REJECTED:
         what = f"rejected by {consumer.describe}" if consumer else "rejected"
     else:
@@ -161,7 +189,19 @@ def reject(
         consumer=consumer,
     )
     _journal_counts(core, queue, staying, {m.id for m in staying})
+    if consumer is not None and not consumer.closed:
+        for message in staying:
+            exclude(consumer, message.id)
     requeue(core, queue, staying, delayed=True)
+
+
+def exclude(consumer: Consumer, id: int) -> None:
+    """A consumer must not get this message again, for as long as it is attached."""
+    if consumer.excluded is None:
+        consumer.exclude_some()
+        consumer.queue.rematch(consumer)
+    assert consumer.excluded is not None
+    consumer.excluded.add(id)
 
 
 def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool) -> None:
@@ -190,20 +230,31 @@ def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool)
         core.journal.add(record.scheduled(queue.id, due, ids))
 
 
-def _journal_counts(core: Core, queue: Queue, messages: list[Message], failed: set[int]) -> None:
-    """Write the counts that the journal does not have yet; in strict mode it may have one too many."""
-    by_count: dict[int, list[int]] = {}
-    journalled = queue.journalled
+def _journal_counts(
+    core: Core,
+    queue: Queue,
+    messages: list[Message],
+    failed: Collection[int] = (),
+    flagged: Collection[int] = (),
+) -> None:
+    """Write the counts that the journal does not have yet; in strict mode it may have one too many.
+
+    `failed`: those of the messages that have failed now; `flagged`: those that are `redelivered` from now on.
+    """
+    by_count: dict[tuple[int, bool], list[int]] = {}
+    journalled, states = queue.journalled, queue.states
     for message in messages:
         if not (message.segment and queue.durable):
             continue
-        if (message.id in failed) != (message.id in journalled):
-            by_count.setdefault(queue.delivery_count(message.id), []).append(message.id)
+        id = message.id
+        if (id in failed) != (id in journalled) or (id in flagged and id not in journalled):
+            count = queue.delivery_count(id)
+            by_count.setdefault((count, not count and id in states), []).append(id)
             core.journal.space.refer(core.journal.segment, message.segment)
-        journalled.discard(message.id)
-    for count, ids in by_count.items():
+        journalled.discard(id)
+    for (count, redelivered), ids in by_count.items():
         core.journal.mention(queue.id)
-        core.journal.add(record.counts(queue.id, count, ids))
+        core.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
 
 
 def release_due(core: Core, limit: int) -> bool:

@@ -7,6 +7,7 @@ the memory it was charged for is given back.
 
 from __future__ import annotations
 
+from broker.engine.address import Producer
 from broker.engine.core import Core
 from broker.engine.message import Message
 from broker.engine.queue import Queue
@@ -19,6 +20,8 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)
+    if queue.acquired:
+        queue.acquired.difference_update([message.id for message in messages])
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:
@@ -101,8 +104,28 @@ def unblock(core: Core) -> None:
     """Let producers go on whose address has room: its own messages left, or others' that filled the memory."""
     if core.usage.full:
         return
+    waiting: dict[Producer, None] = {}
     for address in [a for a in core.blocking if not a.blocks]:
         del core.blocking[address]
-        blocked, address.blocked = address.blocked, {}
-        for producer in blocked:
+        waiting |= address.blocked
+        address.blocked = {}
+    release(core, waiting)
+
+
+def release(core: Core, waiting: dict[Producer, None]) -> None:
+    """Let these producers go on, but for those that wait for another address too."""
+    for address in core.blocking:
+        for producer in waiting.keys() & address.blocked.keys():
+            del waiting[producer]
+    for producer in waiting:
+        try:
             producer.unblock()
+        except BaseException as error:
+            core.blame(producer.outlet, error)
+
+
+def stop_waiting(core: Core, producer: Producer) -> None:
+    """A producer has gone: it waits for no room any more."""
+    for address in core.blocking:
+        address.blocked.pop(producer, None)
+    core.usage.disk.waiting.pop(producer, None)

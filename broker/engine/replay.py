@@ -18,7 +18,7 @@ from broker.engine import arrival, move, transfer
 from broker.engine.address import Address
 from broker.engine.core import Core
 from broker.engine.errors import AddressFull
-from broker.engine.message import ORIG_ROUTING_TYPE, REPLAY, REPLAY_TIME, Message
+from broker.engine.message import DL_HOPS, ORIG_ROUTING_TYPE, REPLAY, REPLAY_TIME, Message
 from broker.engine.router import Router
 from broker.engine.settings import AddressFullPolicy
 
@@ -76,6 +76,7 @@ def _bring(core: Core, name: str, past: Past, destination: transfer.Destination)
     address = destination.address
     _check_room(core, address)
     annotations = move.origin(past.message, past.queue)
+    annotations.pop(DL_HOPS, None)  # it begins anew
     if destination.routing_type is not None:
         annotations.pop(ORIG_ROUTING_TYPE, None)
     annotations[REPLAY] = name

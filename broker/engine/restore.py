@@ -29,8 +29,8 @@ from broker.engine.settings import AddressFullPolicy
 from broker.engine.stored import MessageReader
 from store import decode
 from store.bodies import Bodies
+from store.decode import RawRecord
 from store.record import MESSAGE_FIXED, VERSION, RecordType
-from store.recovery import RawRecord
 from store.space import Space
 
 
@@ -176,7 +176,12 @@ class Fold:
     def _counted(self, segment: int, buffer: bytes, offset: int) -> None:
         counted = decode.decode_counts(buffer, offset)
         self._about(counted.queue_id, counted.ids, segment)
-        self.counts.setdefault(counted.queue_id, {}).update(dict.fromkeys(counted.ids, counted.count))
+        counts = self.counts.setdefault(counted.queue_id, {})
+        if counted.count or counted.redelivered:
+            counts.update(dict.fromkeys(counted.ids, counted.count))
+            return
+        for id in counted.ids:
+            counts.pop(id, None)
 
     def _delivering(self, segment: int, buffer: bytes, offset: int) -> None:
         """What may have reached a consumer counts as delivered (promise P4)."""
@@ -297,7 +302,7 @@ def restore(core: Core, router: Router, sessions: StoredSessions, records: Itera
 
 def _pages(router: Router, definition: definitions.QueueDefinition) -> bool:
     """Whether a queue's ready messages need not come to memory."""
-    if definition.name == names.RETAINED or not may_page(definition.attributes, definition.messages_max):
+    if definition.name == names.RETAINED or not may_page(definition.attributes):
         return False
     return router.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
 
@@ -307,10 +312,10 @@ def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
     held = fold.held.setdefault(queue.id, {})
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
-    redelivered = sum(1 for id, count in counts.items() if count and (id in held or places.segment_of(id)))
+    redelivered = sum(1 for id in counts if id in held or places.segment_of(id))
     if pageable(queue) and not revive.fits(core, queue, places):
         held |= revive.pull(core, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
-        for id, timestamp in revive.timestamps(core, places, [id for id, count in counts.items() if count]).items():
+        for id, timestamp in revive.timestamps(core, places, counts).items():
             queue.states[id] = DeliveryState(counts[id], timestamp)
     else:  # there are few, or the queue has changed since its first messages
         held |= revive.pull_all(core, places, fold.pulled)
@@ -319,18 +324,20 @@ def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
     kept = revive.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
     for message in kept:
         _charge(core, message)
-        if counts.get(message.id):
+        if message.id in counts:
             queue.states[message.id] = DeliveryState(counts[message.id], message.facts.timestamp)
     in_tail = {message.id for message in kept}
     _fill(core, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
     queue.stored += revive.revive(core, queue, places, kept)
+    if held or queue.stored:
+        queue.acquired_below = core.journal.next_id
     return redelivered
 
 
 def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
     """Put the messages of one queue in memory."""
     for id, count in counts.items():
-        if count and id in held:
+        if id in held:
             queue.states[id] = DeliveryState(count, held[id].facts.timestamp)
     ready: dict[int, list[Message]] = {}
     now = core.now

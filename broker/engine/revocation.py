@@ -11,10 +11,11 @@ from collections.abc import Callable
 from broker.engine.access import Access
 from broker.engine.consumer import Consumer
 from broker.engine.permissions import Permission
-from broker.engine.redelivery import CLOSED, Return
+from broker.engine.redelivery import INTERRUPTED, Return
 from broker.engine.router import Router
 
-Close = Callable[[Consumer, Return], None]
+#: Closes a consumer, and tells its sink why.
+Close = Callable[[Consumer, Return, str], None]
 
 
 def revoke(router: Router, close: Close) -> int:
@@ -32,6 +33,5 @@ def recheck(consumer: Consumer, access: Access, close: Close) -> bool:
     if access.allows(Permission.CONSUME, address) and access.allows(Permission.CONSUME, address, queue):
         return True
     consumer.revoked = True
-    close(consumer, CLOSED)
-    consumer.sink.consumer_closed(consumer, f"permission denied: not allowed to consume from {address} any more")
+    close(consumer, INTERRUPTED, f"permission denied: not allowed to consume from {address} any more")
     return False

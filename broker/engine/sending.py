@@ -18,21 +18,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import arrival, duplicates, letters, move
+from broker.engine import arrival, dead_letter, duplicates, letters, move
 from broker.engine.address import Address, Producer
 from broker.engine.core import Core
 from broker.engine.diverts import Divert
 from broker.engine.errors import DuplicateMessage, EngineError
 from broker.engine.handling import Handling
-from broker.engine.message import INGRESS_TIMESTAMP, Annotations, Message, RoutingType
+from broker.engine.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.paging import admit
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.send import is_meant
 from broker.engine.settings import AddressFullPolicy
-from store.record import DeadLetterReason
 
 #: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
 COPY_OVERHEAD_BYTES: Final = 4096
+
+#: A copy of a message that a divert makes, on its way: where to, and which queues there it may enter.
+Forward = tuple[Divert, Address, RoutingType | None, Message]
 
 #: Policies by which a full address takes no more messages.
 _NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
@@ -46,42 +49,50 @@ def publish(
     routing_type: RoutingType | None,
     messages: list[Message],
 ) -> int:
-    """Take in messages with the same facts; how many found a queue, here or by a divert.  Raises AddressFull, DiskFull.
+    """Take in messages with the same facts, all or none; how many found a queue, here or by a divert.
 
-    A duplicate counts as its first.
+    A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
     """
-    if len(messages) > 1 and _fill_up(core, address, messages):
-        routed = 0
-        for at, message in enumerate(messages):
-            try:
-                routed += publish(core, router, address, queue, routing_type, [message])
-            except EngineError as refusal:
-                refusal.taken = at
-                raise
-        return routed
     if address.handling is None and not duplicates.may_have_ids(messages):
-        return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type))
+        meant = messages[0].facts.durable and is_meant(address, queue, routing_type)
+        return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type), meant=meant)
     ids: list[tuple[Message, bytes]] = []
-    total = len(messages)
+    fresh = messages
     if address.settings.id_cache_size > 0:
-        messages, ids = _without_duplicates(core, address, messages)
-        if not messages:
-            return total
-    refused = total - len(messages)
+        fresh, ids, _ = core.duplicates.split(address, messages)
+    routed = _publish_fresh(core, router, address, queue, routing_type, fresh, ids) if fresh else 0
+    known = len(messages) - len(fresh)
+    if known:
+        core.duplicates.refused += known
+        core.report("message.duplicate", address=address.name, messages=known)
+    return routed + known
+
+
+def _publish_fresh(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    ids: list[tuple[Message, bytes]],
+) -> int:
+    """Messages that are no duplicates, with the ids by which later ones will be known, in one entry."""
     handling = None if queue is not None else address.handling
     if core.atomic:
-        return refused + _perform(core, router, address, queue, routing_type, messages, handling, ids)
+        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
     check(core, address)
+    check_routed(core, router, address, queue, routing_type, messages)
     if messages[0].facts.durable:
         arrival.reserve_bytes(core, needed(address, messages), essential=False)
     core.atomic = True
     try:
-        return refused + _perform(core, router, address, queue, routing_type, messages, handling, ids)
+        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
     finally:
         core.atomic = False
 
 
-def _fill_up(core: Core, address: Address, messages: list[Message]) -> bool:
+def fills_up(core: Core, address: Address, messages: list[Message]) -> bool:
     """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
     if address.settings.address_full_policy not in _NO_MORE or address.full or core.usage.full:
         return False
@@ -97,6 +108,55 @@ def check(core: Core, address: Address) -> None:
             forward = core.addresses.get(name)
             if forward is not None:
                 arrival.check_admitted(core, forward)
+
+
+def check_routed(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+) -> None:
+    """Raises NoQueue for messages that are meant for a queue if none takes them, here or by an exclusive divert.
+
+    Where the address keeps what finds no queue (`send-to-dla-on-no-route`) they are dead letters.
+    """
+    if not (messages[0].facts.durable and is_meant(address, queue, routing_type)):
+        return
+    targets = router.candidates(address, queue, routing_type)
+    queues = targets[0] + targets[1]
+    if any([each.accepts_all for each in queues]):
+        return
+    handling = address.handling
+    left = [message for message in messages if not any([each.accepts(message) for each in queues])]
+    if handling is not None and handling.exclusive and queue is None:
+        left = [message for message in left if not _diverted(core, router, message, handling)]
+    if handling is not None and handling.no_route:
+        left = [message for message in left if not _buried(core, router, address, message)]
+    if left and not arrival.may_lose(address, targets):
+        raise arrival.no_queue(address, targets, left)
+
+
+def _diverted(core: Core, router: Router, message: Message, handling: Handling) -> bool:
+    """Whether an exclusive divert brings a message onto a queue."""
+    for divert in handling.exclusive:
+        if divert.takes(message):
+            copies = _copies(core, router, divert, message)
+            if _leads(core, router, copies, frozenset({divert.name})):
+                return True
+    return False
+
+
+def _buried(core: Core, router: Router, address: Address, message: Message) -> bool:
+    """Whether the dead-letter address of an address keeps a message."""
+    settings = address.settings
+    name = settings.dead_letter_address
+    if not name or name == address.name:
+        return False
+    if settings.auto_create_dead_letter_resources and letters.is_missing(router, address.name, expiry=False):
+        return True
+    return move.keeps(core, router, name, message)
 
 
 def needed(address: Address, messages: list[Message]) -> int:
@@ -121,16 +181,6 @@ def check_new(core: Core, address: Address, messages: list[Message], seen: set[t
         seen.add((address.id, id))
 
 
-def _without_duplicates(
-    core: Core, address: Address, messages: list[Message]
-) -> tuple[list[Message], list[tuple[Message, bytes]]]:
-    fresh, ids, refused = core.duplicates.split(address, messages)
-    if refused:
-        core.duplicates.refused += len(refused)
-        core.report("message.duplicate", address=address.name, messages=len(refused))
-    return fresh, ids
-
-
 def _perform(
     core: Core,
     router: Router,
@@ -143,11 +193,15 @@ def _perform(
 ) -> int:
     """Everything, within one entry."""
     if handling is None:
-        routed = arrival.publish(core, address, messages, router.candidates(address, queue, routing_type))
+        targets = router.candidates(address, queue, routing_type)
+        unrouted: list[Message] | None = [] if address.handling is not None and address.handling.no_route else None
+        meant = messages[0].facts.durable and unrouted is None and is_meant(address, queue, routing_type)
+        routed = arrival.publish(core, address, messages, targets, meant=meant, unrouted=unrouted)
+        _bury(core, router, address, queue, unrouted or [])
     else:
         routed = _handle(core, router, address, routing_type, messages, handling, frozenset())
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
-    if accepted:
+    if accepted and not address.passing:
         core.duplicates.remember(address, accepted)
     return routed
 
@@ -165,10 +219,10 @@ def _handle(
     if handling.ingress:
         for facts in {id(message.facts): message.facts for message in messages}.values():  # one for each group
             facts.annotations = (facts.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
-    forwards: list[tuple[Divert, Address, RoutingType | None, Message]] = []
+    forwards: list[Forward] = []
     for divert in handling.exclusive:
         if divert.name not in passed and messages:
-            messages = _take(core, router, divert, messages, forwards)
+            messages = _take(core, router, divert, messages, forwards, passed)
     routed = len(forwards)
     unrouted: list[Message] | None = [] if handling.no_route else None
     if messages:
@@ -182,8 +236,7 @@ def _handle(
                 if divert.takes(message):
                     divert.taken += 1
                     forwards += _copies(core, router, divert, message)
-    for message in unrouted or ():
-        _bury(core, router, address, message)
+    _bury(core, router, address, None, unrouted or [])
     for divert, forward, wanted, copy in forwards:
         _forward(core, router, forward, wanted, copy, passed | {divert.name})
     return routed
@@ -194,7 +247,8 @@ def _take(
     router: Router,
     divert: Divert,
     messages: list[Message],
-    forwards: list[tuple[Divert, Address, RoutingType | None, Message]],
+    forwards: list[Forward],
+    passed: frozenset[str],
 ) -> list[Message]:
     """What an exclusive divert leaves to others."""
     left: list[Message] = []
@@ -202,7 +256,7 @@ def _take(
         if divert.takes(message):
             message.id = core.journal.allocate_ids(1)  # its copies name it
             copies = _copies(core, router, divert, message)
-            if any(_arrives(router, forward, wanted, copy) for _, forward, wanted, copy in copies):
+            if _leads(core, router, copies, passed | {divert.name}):
                 divert.taken += 1
                 forwards += copies
                 continue
@@ -210,9 +264,7 @@ def _take(
     return left
 
 
-def _copies(
-    core: Core, router: Router, divert: Divert, message: Message
-) -> list[tuple[Divert, Address, RoutingType | None, Message]]:
+def _copies(core: Core, router: Router, divert: Divert, message: Message) -> list[Forward]:
     """A copy of a message, which has its id, for each forwarding address."""
     wanted = divert.routing_type(message)
     copies = []
@@ -238,12 +290,20 @@ def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | No
     return Message.of(facts, head, message.body)
 
 
-def _arrives(router: Router, forward: Address, wanted: RoutingType | None, copy: Message) -> bool:
-    """Whether a copy gets anywhere: onto a queue, or to another divert."""
-    if forward.handling is not None and (forward.handling.exclusive or forward.handling.others):
-        return True
-    anycast, multicast = router.candidates(forward, None, wanted)
-    return any(queue.accepts(copy) for queue in anycast + multicast)
+def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[str]) -> bool:
+    """Whether one of these copies gets onto a queue, perhaps by other diverts than those that it has passed."""
+    for _, forward, wanted, copy in copies:
+        anycast, multicast = router.candidates(forward, None, wanted)
+        if any(queue.accepts(copy) for queue in anycast + multicast):
+            return True
+        if forward.handling is None:
+            continue
+        for divert in forward.handling.exclusive + forward.handling.others:
+            if divert.name not in passed and divert.takes(copy):
+                further = _copies(core, router, divert, copy)
+                if _leads(core, router, further, passed | {divert.name}):
+                    return True
+    return False
 
 
 def _forward(
@@ -256,30 +316,11 @@ def _forward(
         _handle(core, router, forward, wanted, [copy], handling, passed)
 
 
-def _bury(core: Core, router: Router, address: Address, message: Message) -> None:
-    """A message that no queue took goes to the dead-letter address, if there is one; else it is unroutable."""
-    name = address.settings.dead_letter_address
-    if not name or name == address.name:
-        arrival.unroutable(core, address, [message])
-        return
-    settings = address.settings
-    target = router.ensure_address(name)
-    if settings.auto_create_dead_letter_resources:
-        letters.ensure_queue(router, target, address.name, expiry=False)
-    annotations: Annotations = move.annotate(
-        message,
-        None,
-        reason=DeadLetterReason.NO_ROUTE.word,
-        text=f"no queue of address {address.name} took it",
-        now=core.now,
-        attempts=0,
-        client="",
-        remote="",
-    )
-    if move.copy_to(core, router, target, message, annotations) is None:
-        arrival.unroutable(core, address, [message])
-        return
-    core.report("message.no_route", message=message.id, address=address.name, target=target.name)
+def _bury(core: Core, router: Router, address: Address, queue: Queue | None, messages: list[Message]) -> None:
+    """Messages that no queue took go to the dead-letter address, if there is one; else they are unroutable."""
+    for message in messages:
+        if not dead_letter.bury_unrouted(core, router, address, queue, message):
+            arrival.unroutable(core, address, [message])
 
 
 def block_if_full(core: Core, router: Router, address: Address, producer: Producer) -> bool:

@@ -236,7 +236,7 @@ class StoredSessions:
     def completed(self, session: StoredSession, packet_ids: list[int], *, sent: bool) -> None:
         """Record that packet ids are free again: `released` ones (`sent`) or `received` ones; others are ignored."""
         held = session.released if sent else session.received
-        known = [id for id in packet_ids if id in held]
+        known = [id for id in dict.fromkeys(packet_ids) if id in held]  # one may come twice in a read
         if not known:
             return
         journal = self._core.journal

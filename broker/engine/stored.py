@@ -5,15 +5,14 @@ What a run of messages shares stands in each of their records, and is made into 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache
 from struct import Struct
 from typing import Final
 
+from broker.engine import annotation
 from broker.engine.message import (
-    Annotations,
     Facts,
     Format,
     Message,
@@ -58,7 +57,7 @@ def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
         address=facts.address,
         user=facts.user,
         origin=facts.origin,
-        annotations=record.encode_json(facts.annotations) if facts.annotations else b"",
+        annotations=annotation.encode(facts.annotations) if facts.annotations else b"",
     )
 
 
@@ -181,7 +180,6 @@ class MessageReader:
         routing_type = None
         if stored.flags & (record.ANYCAST | record.MULTICAST):
             routing_type = RoutingType.ANYCAST if stored.flags & record.ANYCAST else RoutingType.MULTICAST
-        annotations: Annotations | None = json.loads(facts.annotations) if facts.annotations else None
         return Facts(
             facts.address,
             format,
@@ -194,7 +192,7 @@ class MessageReader:
             routing_type=routing_type,
             user=facts.user,
             origin=facts.origin,
-            annotations=annotations,
+            annotations=annotation.decode(facts.annotations) if facts.annotations else None,
         )
 
     def _in_group(self, message: Message) -> Facts:

@@ -30,8 +30,11 @@ WORDS_MAX: Final = 128
 
 
 def is_hidden(address: str) -> bool:
-    """Whether no pattern that begins with a wildcard matches an address (MQTT 5.0, MQTT-4.7.2-1)."""
-    return address.startswith("$")
+    """Whether no pattern that begins with a wildcard matches an address (MQTT 5.0, MQTT-4.7.2-1).
+
+    Where `$` is a wildcard itself it is escaped in such an address.
+    """
+    return address.startswith(("$", "\\$"))
 
 
 class Node(Generic[T]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.engine import arrival, mixed, redelivery, sending
+from broker.engine import arrival, publish, redelivery, sending
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.errors import TooLarge, TransactionClosed
@@ -74,7 +74,7 @@ class Transaction:
 def commit(core: Core, router: Router, transaction: Transaction) -> None:
     """Do everything the transaction holds.
 
-    Raises NotFound, AddressFull, DuplicateMessage or DiskFull before anything is done.
+    Raises NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
     """
     transaction.check_open()
     for send in transaction.sends:
@@ -84,6 +84,7 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
     for send in transaction.sends:
         sending.check(core, send.address)
         sending.check_new(core, send.address, send.messages, seen)
+        sending.check_routed(core, router, send.address, send.queue, send.routing_type, send.messages)
         if send.messages[0].facts.durable:
             need += sending.needed(send.address, send.messages)
     if need:
@@ -97,7 +98,7 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
 
 
 def _perform(core: Core, router: Router, transaction: Transaction) -> None:
-    for send, messages in mixed.in_order(core, router, transaction.messages, transaction.sends):
+    for send, messages in publish.in_turn(core, router, transaction.sends, transaction.messages):
         sending.publish(core, router, send.address, send.queue, send.routing_type, messages)
     for settlement in transaction.settlements:
         _settle(core, router, settlement)

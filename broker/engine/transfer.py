@@ -10,12 +10,13 @@ entry, and a message that cannot be moved stays as it is.  Why it stays is told 
 
 Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
 already.  A queue that is gone is made again if it was anycast and the settings allow it; a subscription is not, because
-nobody would consume it.  What is moved keeps its history, and has the origin of its last move: where it lay, and under
-which id.
+nobody would consume it.  Only what no queue had taken (`no-route`) goes to its address, as if it were sent again.  What
+is moved keeps its history, and has the origin of its last move: where it lay, and under which id.
 
-A queue may be long, so that one call takes a step: it looks at so many messages, oldest first, and says how far it
-came; the next goes on there.  Messages that arrived after the first step are left alone, else those that die again
-would go round for ever.  Messages that consumers hold are not looked at.
+A queue may be long, so that one call takes a step, which is one journal entry: it looks at so many messages, oldest
+first, and says how far it came; the next goes on there, in another tick, so that other clients wait for a step at most.
+Messages that arrived after the first step are left alone, else those that die again would go round for ever.  Messages
+that consumers hold are not looked at.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from broker.engine.core import Core
 from broker.engine.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.filter import Filter
 from broker.engine.message import (
+    DL_HOPS,
     ORIG_ADDRESS,
     ORIG_QUEUE,
     ORIG_ROUTING_TYPE,
@@ -42,10 +44,12 @@ from broker.engine.paging import upkeep
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
+from broker.engine.sending import COPY_OVERHEAD_BYTES
 from store.record import RemovalReason
 
-#: Messages that one step looks at: as many as expire in one tick, some 50 ms.
-LOOKED_AT_MAX: Final = 2048
+#: Messages that one step looks at, and bytes that it moves beyond the first one: some 5 ms, in which all clients wait.
+LOOKED_AT_MAX: Final = 64
+MOVED_BYTES_MAX: Final = 1 << 20
 
 NO_ORIGIN: Final = "no-origin"
 NO_QUEUE: Final = "no-queue"
@@ -76,6 +80,13 @@ class Step:
     moved: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
+    def add(self, next: Step) -> None:
+        """The next step was made too."""
+        self.below, self.last, self.complete = next.below, next.last, next.complete
+        self.moved += next.moved
+        for why, count in next.refused.items():
+            self.refused[why] = self.refused.get(why, 0) + count
+
 
 class Destination:
     """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
@@ -92,17 +103,19 @@ def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Ste
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
     found: dict[tuple[str, str, int | None], Destination | str] = {}
     step, run = _begin(core, queue, selection)
+    wanted: list[tuple[Message, Destination | str]] = []
     for message in run:
         notes = message.facts.annotations or {}
-        address, name, type = (notes.get(note) for note in (ORIG_ADDRESS, ORIG_QUEUE, ORIG_ROUTING_TYPE))
+        address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
         if not isinstance(address, str) or not isinstance(name, str):
-            _count(step, NO_ORIGIN)
+            wanted.append((message, NO_ORIGIN))
             continue
-        origin = (address, name, type if isinstance(type, int) else None)
+        type = type if isinstance(type, int) else None
+        origin = (address, name, type)
         if origin not in found:
-            found[origin] = home(router, queue, *origin)
-        back = found[origin]
-        _count(step, back if isinstance(back, str) else _move(core, queue, message, back))
+            found[origin] = home(router, queue, *origin) if name else _sent_again(router, queue, address, type)
+        wanted.append((message, found[origin]))
+    _move(core, queue, step, wanted)
     return step
 
 
@@ -113,8 +126,7 @@ def relocate(core: Core, router: Router, queue: Queue, target: str, selection: S
     """
     found = destination(router, target, queue)
     step, run = _begin(core, queue, selection)
-    for message in run:
-        _count(step, _move(core, queue, message, found))
+    _move(core, queue, step, [(message, found) for message in run])
     return step
 
 
@@ -140,6 +152,13 @@ def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[M
     below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
     run = upkeep.between(core, queue, selection.after, below, LOOKED_AT_MAX)
     complete = len(run) < LOOKED_AT_MAX
+    nbytes = 0
+    for at, message in enumerate(run):
+        nbytes += message.size
+        if at and nbytes > MOVED_BYTES_MAX:
+            del run[at:]
+            complete = False
+            break
     step = Step(below, max(below - 1, 0) if complete else run[-1].id, complete)
     filter = selection.filter
     if filter is not None:
@@ -187,6 +206,18 @@ def home(router: Router, queue: Queue | None, address: str, name: str, type: int
     return Destination(there, router.candidates(there, known, None), routing_type)
 
 
+def _sent_again(router: Router, queue: Queue, address: str, type: int | None) -> Destination | str:
+    """The queues that would get what is sent to an address, or why a message of `queue` cannot go there."""
+    if router.bindings.reaches(address, queue):
+        return ONTO_ITSELF
+    routing_type = None if type is None else RoutingType(type)
+    try:
+        there, _ = router.destination(address, routing_type)
+    except EngineError:
+        return NO_QUEUE
+    return Destination(there, router.candidates(there, None, routing_type), routing_type)
+
+
 def destination(router: Router, target: str, queue: Queue | None = None) -> Destination:
     """Where an operator wants messages (of `queue`) to go: an address, or one queue by its name or FQQN.
 
@@ -211,8 +242,42 @@ def destination(router: Router, target: str, queue: Queue | None = None) -> Dest
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
-def _move(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
-    """Move one message; or leave it untouched, and say why."""
+def _move(core: Core, queue: Queue, step: Step, wanted: list[tuple[Message, Destination | str]]) -> None:
+    """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
+    if not _has_room(core, [message for message, _ in wanted if message.facts.durable]):
+        if len(wanted) > 1:
+            half = len(wanted) // 2
+            _move(core, queue, step, wanted[:half])
+            return _move(core, queue, step, wanted[half:])
+        wanted = [(message, DISK_FULL) for message, _ in wanted]
+    moved: list[Message] = []
+    for message, where in wanted:
+        refused = where if isinstance(where, str) else _copy_to(core, queue, message, where)
+        _count(step, refused)
+        if not refused:
+            _take_out(core, queue, message)
+            moved.append(message)
+    if moved:
+        queue.counters.moved += len(moved)
+        remove(core, queue, moved, RemovalReason.MOVED)
+    return None
+
+
+def _has_room(core: Core, durable: list[Message]) -> bool:
+    """Whether copies of these can be stored in one journal entry."""
+    need = sum([message.size for message in durable]) + COPY_OVERHEAD_BYTES * (len(durable) - 1)
+    if len(durable) > 1 and need > core.journal.reserved_bytes:
+        return False
+    try:
+        if durable:
+            arrival.reserve_bytes(core, need, essential=True)
+    except DiskFull:
+        return False
+    return True
+
+
+def _copy_to(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
+    """Store a copy of a message; or why not."""
     copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
     facts = copy.facts
     facts.routing_type = destination.routing_type
@@ -220,15 +285,7 @@ def _move(core: Core, queue: Queue, message: Message, destination: Destination) 
     targets = move.keepers(destination.targets, copy)
     if targets is None:
         return NO_QUEUE
-    if facts.durable:
-        try:
-            arrival.reserve(core, [copy], essential=True)
-        except DiskFull:
-            return DISK_FULL
     arrival.publish(core, destination.address, [copy], targets, checked=False)
-    _take_out(core, queue, message)
-    queue.counters.moved += 1
-    remove(core, queue, [message], RemovalReason.MOVED)
     return ""
 
 
@@ -239,6 +296,7 @@ def _take_out(core: Core, queue: Queue, message: Message) -> None:
 
 def _annotations(message: Message, queue: Queue, destination: Destination) -> Annotations:
     annotations = move.origin(message, queue.name)
+    annotations.pop(DL_HOPS, None)  # it begins anew
     if destination.routing_type is not None:  # it is the message's own again
         annotations.pop(ORIG_ROUTING_TYPE, None)
     return annotations

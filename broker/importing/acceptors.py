@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.importing.doors import guard
 from broker.importing.draft import Draft
 from broker.importing.kinds import acceptor_keys
 from broker.importing.report import Place, place
@@ -15,11 +16,6 @@ from broker.importing.xml import Element
 
 PORT: Final = 61_616
 """Where Artemis and ActiveMQ listen if an address does not say."""
-
-TLS_MISSING: Final = (
-    "give it a certificate and a key as PEM files in its tls section, docs/security.md, then enabled = true: until then"
-    " it does not listen, rather than in plain text"
-)
 
 #: All that Artemis speaks when an acceptor does not say what.
 _ALL: Final = ("CORE", "AMQP", "STOMP", "HORNETQ", "MQTT", "OPENWIRE")
@@ -66,13 +62,12 @@ _LEFT: Final = leave_all(
             "openWireMinLargeMessageSize",
         ),
         "duplicates are found for every protocol": ("amqpDuplicateDetection",),
-        "this version is one broker": ("router", "autoStart", "proxyProtocolEnabled"),
-        "Bartleby logs in with PLAIN, SCRAM, EXTERNAL and ANONYMOUS": ("saslMechanisms", "saslLoginConfigScope"),
+        "this version is one broker": ("router", "proxyProtocolEnabled"),
+        "Bartleby logs in with SCRAM, PLAIN, EXTERNAL, OAUTHBEARER and, if anybody may come in, ANONYMOUS": (
+            "saslMechanisms",
+            "saslLoginConfigScope",
+        ),
     }
-)
-_TLS: Final = re.compile(
-    "^(keyStore|trustStore|ssl|crl|sni|needClientAuth$|wantClientAuth$|enabledProtocols$|enabledCipherSuites$|verifyHost$"
-    "|trustManagerFactoryPlugin$|trustAll$|kerb5|securityDomain$)"
 )
 
 
@@ -129,7 +124,9 @@ def _acceptor(element: Element, draft: Draft, name: str, target: Target) -> None
         found = place(element, f"{what}: protocols", ", ".join(spoken))
         change = "each protocol has a section of its own, and all answer on the port of the first"
         draft.put(found, ("acceptors", name, "also"), ", ".join(list(names)[1:]), change=change)
-    parameters(draft, element, what, names, target.parameters)
+    given = target.parameters
+    guarded = guard(draft, element, what, name, given, tls=given.get("sslEnabled", "").lower() == "true")
+    parameters(draft, element, what, names, {name: text for name, text in given.items() if name not in guarded})
 
 
 def split(protocols: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -163,8 +160,6 @@ def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, st
         rule = _LEFT.get(parameter)
         if isinstance(rule, Leave):
             draft.report.left(found, rule.why)
-        elif _TLS.match(parameter):
-            _tls(draft, found, names, parameter, text)
         else:
             _parameter(draft, found, names, parameter, text)
     # Artemis has no prefixes unless they are given; the default here is each protocol's habit.
@@ -181,17 +176,6 @@ def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: 
         draft.report.left(found, "there is no such setting of acceptors in this version of Bartleby")
     for section in takers:
         draft.put_text(found, ("acceptors", section, key), text, factor=factor)
-
-
-def _tls(draft: Draft, found: Place, names: Mapping[str, str], parameter: str, text: str) -> None:
-    first = next(iter(names))
-    if parameter == "sslEnabled" and text.lower() == "true":
-        draft.put(found, ("acceptors", first, "enabled"), False, change=TLS_MISSING)
-    elif parameter != "sslEnabled":
-        draft.report.left(
-            found,
-            "Java's key stores are not read: certificates are PEM files in the tls section, docs/security.md",
-        )
 
 
 def _kebab(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.diverts import WildcardsSection
 from broker.importing.acceptors import acceptors, http_acceptor
 from broker.importing.addresses import address_settings, addresses, diverts, queues
 from broker.importing.artemis_tables import APART, CORE, WILDCARDS
@@ -44,9 +45,16 @@ def translate(root: Element, draft: Draft) -> None:
         draft.report.add(
             place(core, "no <address-settings>", ""),
             Outcome.CHANGED,
-            'address-settings["#"]',
+            f'address-settings["{_any_words(core)}"]',
             "Bartleby's own stay: dead letters go to DLQ and expired messages to ExpiryQueue, where Artemis drops them",
         )
+
+
+def _any_words(core: Element) -> str:
+    """The match for everything."""
+    wildcards = core.find("wildcard-addresses")
+    chosen = None if wildcards is None else wildcards.find("any-words")
+    return WildcardsSection().any_words if chosen is None else chosen.text
 
 
 def _summary(element: Element) -> str:
@@ -77,12 +85,16 @@ def _retention(element: Element, draft: Draft, _: Element) -> None:
 
 def _persist_counts(element: Element, draft: Draft, core: Element) -> None:
     """Artemis has it for the broker, Bartleby for addresses: it goes to `#`."""
-    key = ("address-settings", "#", element.name)
+    everything = _any_words(core)
+    key = ("address-settings", everything, element.name)
     settings = core.find("address-settings")
-    given = settings is not None and any(each.attributes.get("match") == "#" for each in settings.children)
+    given = settings is not None and any(each.attributes.get("match") == everything for each in settings.children)
     if given or element.text.lower() == "true":
         draft.put_text(
-            place(element, element.name), key, element.text, change='it is a setting of addresses, here of "#"'
+            place(element, element.name),
+            key,
+            element.text,
+            change=f'it is a setting of addresses, here of "{everything}"',
         )
     else:
         draft.report.add(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
-from broker.importing.acceptors import TLS_MISSING, http_acceptor, listen, parse, split
+from broker.importing.acceptors import http_acceptor, listen, parse, split
 from broker.importing.classic_policies import policies, redelivery, time_stamps
 from broker.importing.classic_security import authorization, simple_users
 from broker.importing.classic_tables import BROKER, BROKER_ELEMENTS, NOT_KNOWN, PLUGINS, TRANSPORT
+from broker.importing.doors import guard
 from broker.importing.draft import Draft
 from broker.importing.kinds import acceptor_keys
 from broker.importing.report import Outcome, Place, place
@@ -25,6 +27,8 @@ _SCHEMES: Final[dict[str, tuple[str, bool]]] = {
 }
 #: What other schemes speak.
 _FOREIGN: Final = dict.fromkeys(("tcp", "nio", "ssl", "nio+ssl", "http", "https", "vm"), "OpenWire")
+#: What parameters of TLS may begin with.
+_TRANSPORT: Final = re.compile(r"^(transport|socket)\.(?=(need|want)ClientAuth|enabled|verifyHost|sni)")
 _DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 
 
@@ -108,20 +112,21 @@ def _connectors(element: Element, draft: Draft) -> None:
             draft.report.left(found, f"Bartleby does not speak {language}: its clients have to use one of {spoken}")
         else:
             names = listen(draft, found, name, target, protocols)
-            _shared_or_secret(draft, connector, what, list(names), tls=tls or "ssl" in target.scheme)
+            _shared(draft, connector, what, list(names))
+            given = {_TRANSPORT.sub("", parameter): text for parameter, text in target.parameters.items()}
+            guarded = guard(draft, connector, what, name, given, tls=tls or "ssl" in target.scheme)
             for parameter, text in target.parameters.items():
-                _parameter(draft, connector, what, names, parameter, text)
+                if _TRANSPORT.sub("", parameter) not in guarded:
+                    _parameter(draft, connector, what, names, parameter, text)
 
 
-def _shared_or_secret(draft: Draft, connector: Element, what: str, names: list[str], *, tls: bool) -> None:
+def _shared(draft: Draft, connector: Element, what: str, names: list[str]) -> None:
     if len(names) > 1:
         change = (
             "OpenWire is not spoken; each protocol has a section of its own, and all answer on the port of the first"
         )
         found = place(connector, f"{what}: auto", "")
         draft.put(found, ("acceptors", names[0], "also"), ", ".join(names[1:]), change=change)
-    if tls:
-        draft.put(place(connector, f"{what}: ssl", ""), ("acceptors", names[0], "enabled"), False, change=TLS_MISSING)
 
 
 def _parameter(draft: Draft, connector: Element, what: str, names: dict[str, str], parameter: str, text: str) -> None:

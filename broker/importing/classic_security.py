@@ -8,7 +8,7 @@ from broker.importing.classic_policies import match_of
 from broker.importing.classic_tables import NOT_KNOWN
 from broker.importing.draft import Draft
 from broker.importing.report import place
-from broker.importing.security import SECTION, permission_key
+from broker.importing.security import SECTION, deny, permission_key
 from broker.importing.xml import Element
 
 #: What each right of Classic allows here.
@@ -66,6 +66,8 @@ def _entry(entry: Element, draft: Draft) -> None:
         why = "only matches of names can be given"
         draft.report.left(place(entry, "authorizationEntry", ""), why)
         return
+    if not draft.has((SECTION, match_of(destination))):
+        deny(draft, place(entry, f'authorizationEntry "{destination}"', ""), match_of(destination))
     for right, permissions in _RIGHTS.items():
         roles = entry.attributes.get(right)
         if roles is None:

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from broker.config.explain import place as place_of
 from broker.config.explain import problem, refused
-from broker.config.model import SHIPPED, Config
+from broker.config.model import MATCHED, SHIPPED, Config, translate_shipped
 from broker.config.relations import clashes
 from broker.config.schema import dotted
 from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
@@ -105,6 +105,7 @@ class Draft:
         while True:
             raw = self.raw()
             merged = copy.deepcopy(SHIPPED) | raw
+            translate_shipped(merged, [section for section in MATCHED if section not in raw])
             try:
                 config = Config.model_validate(merged)
             except ValidationError as error:
@@ -171,7 +172,10 @@ class Draft:
             if claim is None:  # gone with something vital
                 continue
             self._remove(other)
-            if not claim.quiet:
+            if whole and other[0] == "security-settings":
+                shut = f"{why}: until it is written by hand a broader match decides there"
+                self.report.add(claim.place, Outcome.STRICTER, why=shut)
+            elif not claim.quiet:
                 stays = known(other) and other == key and not (claim.vital or whole)
                 note = f"{why}; the default stays" if stays else why
                 self.report.left(claim.place, note)

@@ -22,6 +22,7 @@ class Outcome(Enum):
     TAKEN = "Taken over"
     CHANGED = "Taken over with a change"
     LEFT = "No counterpart"
+    STRICTER = "Stricter in the old broker: see to these before clients come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,16 @@ class Report:
     def summary(self) -> str:
         """One line."""
         count = self.count()
+        stricter = f", {count[Outcome.STRICTER]} that the old broker was stricter in" if count[Outcome.STRICTER] else ""
         return (
             f"{count[Outcome.TAKEN]} taken over, {count[Outcome.CHANGED]} with a change,"
-            f" {count[Outcome.LEFT]} without counterpart"
+            f" {count[Outcome.LEFT]} without counterpart{stricter}"
         )
 
     def lines(self) -> Iterator[str]:
         """The report as text: what needs attention first, each kind in the order of the file."""
         yield self.summary()
-        for outcome in (Outcome.LEFT, Outcome.CHANGED, Outcome.TAKEN):
+        for outcome in (Outcome.STRICTER, Outcome.LEFT, Outcome.CHANGED, Outcome.TAKEN):
             found = [finding for finding in self.findings if finding.outcome is outcome]
             if found:
                 yield ""

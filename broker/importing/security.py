@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.importing.draft import Draft
 from broker.importing.kinds import known
-from broker.importing.report import place
+from broker.importing.report import Outcome, Place, place
 from broker.importing.rules import Take, apply
 from broker.importing.xml import Element
 
@@ -37,6 +37,9 @@ def _setting(setting: Element, draft: Draft) -> None:
     if draft.has((SECTION, match)):
         draft.report.left(place(setting, label, ""), "this match was given before: the first holds")
         return
+    deny(draft, place(setting, label, ""), match)
+    if not setting.children:
+        draft.report.add(place(setting, label, ""), Outcome.TAKEN, why="it permits nothing")
     for permission in setting.children:
         kind = permission.attributes.get("type", "")
         roles = permission.attributes.get("roles", "")
@@ -46,6 +49,11 @@ def _setting(setting: Element, draft: Draft) -> None:
             draft.report.left(found, "no permission with a type")
         else:
             draft.put(found, key, [role.strip() for role in roles.split(",") if role.strip()])
+
+
+def deny(draft: Draft, found: Place, match: str) -> None:
+    """An entry that permits nothing yet: without it a broader one, which permits more, would decide."""
+    draft.put(found, (SECTION, match, "send"), [], quiet=True)
 
 
 def resource_limits(element: Element, draft: Draft, _: Element) -> None:

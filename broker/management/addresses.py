@@ -23,9 +23,9 @@ from broker.engine import alter, operators
 from broker.engine.access import Access
 from broker.engine.address import Address
 from broker.engine.attributes import dashed
-from broker.engine.message import PRIORITY_DEFAULT, Facts, Message, RoutingType
+from broker.engine.message import PRIORITY_DEFAULT, Facts, Message, PropertyView, RoutingType, group_of
 from broker.engine.router import Router
-from broker.log import report
+from broker.engine.send import Send
 from broker.management.asking import (
     Refused,
     access_of,
@@ -37,11 +37,12 @@ from broker.management.asking import (
     routing_type_of,
 )
 from broker.management.callers import Guarded, managed, require_address, require_target
+from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.names import Names
 from broker.management.ports import Broker
-from broker.sessions.stomp_format import STOMP_FORMAT
-from broker.sessions.stomp_headers import encode_headers
+from broker.sessions.stomp_format import STOMP_FORMAT, encode_head
+from broker.sessions.stomp_headers import is_application_header
 
 Json = dict[str, object]
 
@@ -99,7 +100,7 @@ class AddressCalls:
         types = {routing_type_of(text) for text in request.query_params.getlist("routing-type")}
         self._broker.turn.enter()
         address = operators.make_address(self._router, name_of(request), types)
-        report("address.made", address=address.name)
+        told(request, "address.made", address=address.name)
         await durable(self._broker.engine)
         return JSONResponse(address_view(self._router, address), 201)
 
@@ -110,7 +111,7 @@ class AddressCalls:
         queues = len(address.queues)
         self._broker.turn.enter()
         operators.delete_address(self._router, address, self._broker.engine.delete_queue, with_queues=force)
-        report("address.deleted", address=address.name, queues=queues)
+        told(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._broker.engine)
         return JSONResponse({"name": address.name, "queues": queues})
 
@@ -120,7 +121,7 @@ class AddressCalls:
         address, paused = operators.find_address(self._router, name_of(request)), request.url.path.endswith("/pause")
         self._broker.turn.enter()
         if alter.pause_address(self._router, address, paused=paused):
-            report("address.paused" if paused else "address.resumed", address=address.name)
+            told(request, "address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._broker.engine)
         return JSONResponse({"name": address.name, "paused": address.paused, "queues": len(address.queues)})
 
@@ -129,7 +130,7 @@ class AddressCalls:
         check_known(request, {"text", "durable", "priority", "routing-type", "property"})
         engine = self._broker.engine
         lasting, priority = flag_of(request, "durable", default=True), _priority(request)
-        head = encode_headers(dict(map(_property, request.query_params.getlist("property"))))
+        head = encode_head(list(dict(map(_property, request.query_params.getlist("property"))).items()))
         named = request.query_params.get("routing-type")
         routing_type = None if named is None else routing_type_of(named)
         self._broker.turn.enter()
@@ -145,9 +146,15 @@ class AddressCalls:
         )
         facts.expiration, facts.expiry_source = address.settings.expiration(0, engine.now)
         message = Message(facts, head, request.query_params.get("text", "").encode())
-        taken = engine.publish(address, queue, routing_type, [message])
+        group, closes = group_of(PropertyView(message))
+        if group:
+            message.facts = facts.in_group(group, closes=closes)
+        send = Send(address, queue, routing_type, [message])
+        engine.publish([send]).check()
+        taken = send.routed > 0
+        told(request, "address.sent", address=address.name, message=message.id, messages=int(taken))
         await durable(engine)
-        return JSONResponse({"address": address.name, "message": message.id, "taken": bool(taken)}, 201)
+        return JSONResponse({"address": address.name, "message": message.id, "taken": taken}, 201)
 
 
 def _about(request: Request, access: Access) -> None:
@@ -165,6 +172,8 @@ def _property(text: str) -> tuple[bytes, bytes]:
     name, separator, value = text.partition(":")
     if not (name and separator):
         raise Refused(400, "invalid-parameter", f"property is NAME:VALUE, not {text[:100]!r}")
+    if not is_application_header(name.encode()):
+        raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is the broker's to set")
     return name.encode(), value.encode()
 
 

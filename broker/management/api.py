@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Final
 
 from starlette.applications import Starlette
@@ -33,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from broker.engine.access import Access
 from broker.engine.configured import remove_divert
 from broker.engine.diverts import Divert
-from broker.engine.errors import AlreadyInUse, Denied, EngineError, NotFound
+from broker.engine.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.engine.permissions import Permission
 from broker.log import report
 from broker.management import replaying
@@ -48,10 +49,11 @@ from broker.management.callers import (
     Unknown,
     require_address,
     require_whole,
-    shown_caller,
 )
+from broker.management.deeds import told, who
 from broker.management.diverts import divert_view, lacking_queues, make_divert, places
 from broker.management.durable import durable
+from broker.management.hosts import AllowedHosts
 from broker.management.metrics import Metrics, render
 from broker.management.names import Names
 from broker.management.peers import PeerCalls
@@ -66,6 +68,15 @@ from broker.management.views import (
 #: without it the call would do more than he meant.
 BODY_BYTES_MAX: Final = 0
 
+#: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
+PROBES: Final = ("/livez", "/readyz")
+
+#: How long a tick may take to end, in seconds: the longest that work of one tick has been seen to take is below 2, and
+#: those who ask (a kubelet, a load balancer) wait for 1 to 10.
+TICK_SECONDS_MAX: Final = 5.0
+
+_STUCK: Final = f"no tick has ended for {TICK_SECONDS_MAX:.0f} s"
+
 #: What a browser is told about every answer: it is what it says it is, may load nothing, and is not kept.
 _PROTECTION: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -79,10 +90,17 @@ def _error(status: int, error: str, detail: str, headers: dict[str, str] | None 
 
 
 class Api:
-    """The calls on one broker."""
+    """The calls on one broker.
 
-    def __init__(self, broker: Broker, token: str, *, metrics_open: bool) -> None:
+    `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor.
+    """
+
+    def __init__(
+        self, broker: Broker, token: str, *, metrics_open: bool, hosts: AllowedHosts | None, name: str = "http"
+    ) -> None:
         self._broker = broker
+        self._hosts = hosts
+        self._name = name
         self._callers = Callers(broker, token)
         self._metrics = Metrics(broker)
         names = Names(broker.engine.router)
@@ -118,7 +136,11 @@ class Api:
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         headers = dict(scope["headers"])
         body_max = replaying.BODY_BYTES_MAX if scope["path"] == replaying.PATH else BODY_BYTES_MAX
-        if scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
+        host = headers.get(b"host", b"")
+        if self._hosts is not None and scope["path"] not in PROBES and not self._hosts.allow(host):
+            told = f"this broker is not known as {host[:200].decode('latin-1')}: call it by its address, or name it in "
+            app = _error(421, "wrong-host", f"{told}acceptors.{self._name}.allowed-hosts")
+        elif scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
             app = _error(403, "cross-origin", "a page of another site may not change anything here")
         elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
@@ -147,9 +169,15 @@ class Api:
                 about(request, access)
             setattr(request.state, ACCESS, access)
             if request.method not in ("GET", "HEAD"):
-                user, path = shown_caller(access), request.url.path
-                report("management.called", user=user, remote=where, method=request.method, path=path)
-            return await handler(request)
+                report("management.called", method=request.method, path=request.url.path, **who(request, access))
+            self._broker.engine.core.begin()
+            try:
+                return await handler(request)
+            except (EngineError, Refused, HTTPException):
+                raise
+            except Exception as error:  # before anything else happens: a verb may have been interrupted
+                self._broker.turn.failed(None, error)
+                return _on_bug(request, error)
 
         return guarded
 
@@ -168,12 +196,28 @@ class Api:
     # -- health and metrics ------------------------------------------------------------------------------------------
 
     async def livez(self, request: Request) -> Response:
-        """The event loop turns: that it answers is the answer."""
-        return PlainTextResponse("ok\n")
+        """A tick begins and ends: else the broker does nothing for anybody, and has to be started again."""
+        if await self._ticks():
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(_STUCK + "\n", 503)
+
+    async def _ticks(self) -> bool:
+        """Whether a tick ends within TICK_SECONDS_MAX, which is begun for it."""
+        turn, loop = self._broker.turn, asyncio.get_running_loop()
+        ended, deadline, wait = turn.ended, loop.time() + TICK_SECONDS_MAX, 0.0
+        turn.enter()
+        while turn.ended == ended:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(wait)  # it ends before the loop looks at its sockets again, as a rule
+            wait = 0.05
+        return True
 
     async def readyz(self, request: Request) -> Response:
         """Whether clients should be sent here, and if not, why."""
         reasons = self._broker.unready()
+        if not await self._ticks():
+            reasons.append(_STUCK)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
     async def metrics(self, request: Request) -> Response:
@@ -201,7 +245,9 @@ class Api:
         """Make a divert; answered when that is on disk."""
         self._broker.turn.enter()
         divert = make_divert(self._broker.engine.router, name_of(request), request)
-        report("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
+        told(
+            request, "divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding)
+        )
         await durable(self._broker.engine)
         router = self._broker.engine.router
         return JSONResponse(divert_view(divert) | {"without-queue": lacking_queues(router, divert)}, 201)
@@ -212,7 +258,7 @@ class Api:
         self._broker.turn.enter()
         name = name_of(request)
         remove_divert(self._broker.engine.router, name)
-        report("divert.deleted", divert=name)
+        told(request, "divert.deleted", divert=name)
         await durable(self._broker.engine)
         return JSONResponse({"divert": name})
 
@@ -223,8 +269,9 @@ class Api:
         past = replaying.read_replay(engine, await request.body(), name)
         self._broker.turn.enter()
         answer = replaying.perform(engine, name, past)
+        told(request, "journal.replayed", replay=name, messages=answer.replayed, stopped=answer.stopped)
         await durable(self._broker.engine)
-        return JSONResponse(answer)
+        return JSONResponse(asdict(answer))
 
     async def balance(self, request: Request) -> Response:
         """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
@@ -266,7 +313,7 @@ def _on_refused(request: Request, error: Exception) -> Response:
 
 def _on_engine_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, EngineError)
-    status = {Denied: 403, NotFound: 404, AlreadyInUse: 409}.get(type(error), 400)
+    status = {Denied: 403, NotFound: 404, AlreadyInUse: 409, NotReadable: 503, NoQueue: 409}.get(type(error), 400)
     return _error(status, error.code, str(error))
 
 

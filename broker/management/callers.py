@@ -9,7 +9,8 @@ Nobody is anonymous here.  A user needs `manage` for whatever a call names: a qu
 the broker as a whole is the address `activemq.management`, as in ActiveMQ Artemis.  What a user may not manage is as
 unknown to him as what there is not.
 
-A connection remembers who its last call came from, so that a page of calls is one login.
+A connection remembers who its last call came from, so that a page of calls is one login; it is asked anew when users
+or rules have changed since.
 """
 
 from __future__ import annotations
@@ -50,9 +51,6 @@ ACCESS: Final = "access"
 #: What somebody unknown is told about how to come in (RFC 7617, 6750).
 CHALLENGE: Final = 'Bearer, Basic realm="bartleby", charset="UTF-8"'
 
-#: Who the owner is in the log: no user can be called so.
-OWNER: Final = "(the token)"
-
 
 class Unknown(Exception):
     """Nobody who may come in."""
@@ -61,12 +59,13 @@ class Unknown(Exception):
 class Caller:
     """One connection: the peer, and who its last call was from."""
 
-    __slots__ = ("access", "authorization", "peer")
+    __slots__ = ("access", "authorization", "peer", "version")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.authorization: str | None = None
         self.access: Access | None = None
+        self.version = -1  # of the users and rules by which it was let in
 
 
 class Callers:
@@ -80,8 +79,9 @@ class Callers:
         """What the caller may do.  Raises Unknown, maybe after a while."""
         caller: Caller = getattr(request.state, CALLER)
         given = request.headers.get("authorization", "")
-        expired = self._broker.gate.expired(caller.peer, self._broker.engine.now)
-        if caller.access is not None and caller.authorization == given and not expired:
+        gate, version = self._broker.gate, self._broker.gate.version
+        over = gate.gone(caller.peer) or gate.expired(caller.peer, self._broker.engine.now)
+        if caller.access is not None and (caller.authorization, caller.version) == (given, version) and not over:
             return caller.access
         scheme, _, text = given.partition(" ")
         if scheme.lower() == "bearer" and compare_digest(text.strip().encode(), self._token):
@@ -91,7 +91,7 @@ class Callers:
             if identity is None or not identity.user:
                 raise Unknown
             access = self._broker.engine.security.access(identity, "")
-        caller.authorization, caller.access = given, access
+        caller.authorization, caller.version, caller.access = given, version, access
         return access
 
     async def _login(self, peer: Peer, scheme: str, text: str) -> Identity | None:
@@ -119,11 +119,6 @@ def _credentials(text: str) -> tuple[str, bytes]:
         return (name.decode(), password) if separator else ("", b"")
     except (binascii.Error, ValueError):
         return "", b""
-
-
-def shown_caller(access: Access) -> str:
-    """Who it is, for the log."""
-    return OWNER if access is UNRESTRICTED else access.user
 
 
 # -- what calls name ---------------------------------------------------------------------------------------------------

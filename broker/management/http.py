@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
@@ -22,8 +22,10 @@ from broker.log import report
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
 from broker.management.crowd import Crowd
+from broker.management.hosts import AllowedHosts
 from broker.management.ports import Broker
 from broker.net.handshake import shake
+from broker.net.tasks import supervised
 from broker.net.tls import SecureServer
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
@@ -137,6 +139,8 @@ class HttpServer:
     """One HTTP acceptor; `name`: what the configuration calls it; `context`: what gives its present TLS context.
 
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
+    `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
+    the certificate, any, else none beside them.
     """
 
     def __init__(
@@ -147,6 +151,7 @@ class HttpServer:
         name: str = "http",
         context: Callable[[], ssl.SSLContext] | None = None,
         open_metrics: bool | None = None,
+        allowed_hosts: Sequence[str] | None = None,
         connections_max: int = CONNECTIONS_MAX,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
@@ -155,6 +160,7 @@ class HttpServer:
         self._name = name
         self._context = context
         self._open_metrics = open_metrics
+        self._allowed_hosts = allowed_hosts
         self._crowd = Crowd(connections_max)
         limits = {"crowd": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**limits, "left": staticmethod(self._left)})
@@ -178,8 +184,11 @@ class HttpServer:
         self._sockets = await _bind(host, port)
         bound = [(str(s.getsockname()[0]), int(s.getsockname()[1])) for s in self._sockets]
         local = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
+        names = self._allowed_hosts
+        hosts = None if names is None and self._context is not None else AllowedHosts([host, *(names or ())])
+        open_metrics = local if self._open_metrics is None else self._open_metrics
         config = uvicorn.Config(
-            Api(self._broker, self._token, metrics_open=local if self._open_metrics is None else self._open_metrics),
+            Api(self._broker, self._token, metrics_open=open_metrics, hosts=hosts, name=self._name),
             http=self._protocol,
             ws="none",
             lifespan="off",
@@ -209,7 +218,7 @@ class HttpServer:
         if not self._crowd.come(handshake):
             client.close()
             return
-        handshake.task = asyncio.get_running_loop().create_task(self._secured(handshake))
+        handshake.task = supervised(f"handshake with {handshake.remote}", self._secured(handshake))
         self._handshakes.add(handshake.task)
         handshake.task.add_done_callback(self._handshakes.discard)
         handshake.task.add_done_callback(lambda _: handshake.ended())

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from broker.engine.core import Core
+from broker.engine.errors import NotReadable
 from broker.engine.paging import upkeep
 from broker.engine.queue import Queue
 from broker.engine.router import Router
@@ -55,8 +56,7 @@ def totals(router: Router) -> dict[str, int]:
     counters = [router.retired, *(queue.counters for queue in router.queues.values())]
     sums = {name: sum(map(attrgetter(name), counters)) for name in _QUEUE_COUNTERS}
     addresses = router.addresses.values()
-    unroutable = router.retired_unrouted + sum(map(attrgetter("unrouted"), addresses))
-    dropped = router.retired_dropped + sum(map(attrgetter("dropped"), addresses))
+    unroutable, dropped = router.core.unrouted, router.core.dropped
     routed = router.retired_routed + sum(map(attrgetter("routed"), addresses))
     return sums | {"received": routed + unroutable + dropped, "unroutable": unroutable, "dropped": dropped}
 
@@ -196,7 +196,10 @@ def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label:
 
 
 def _age(core: Core, queue: Queue, now: int) -> float:
-    first = upkeep.first(core, queue)
+    try:
+        first = upkeep.first(core, queue)
+    except NotReadable:
+        return 0.0
     return 0.0 if first is None else max(now - first.facts.timestamp, 0) / 1000
 
 

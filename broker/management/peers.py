@@ -22,9 +22,9 @@ from broker.engine.connections import Connected
 from broker.engine.consumer import Consumer
 from broker.engine.errors import NotFound
 from broker.engine.permissions import Permission
-from broker.log import report
 from broker.management.asking import access_of, anybody, check_known, name_of, page_of
-from broker.management.callers import Guarded, managed, require_whole, shown_caller
+from broker.management.callers import Guarded, managed, require_whole
+from broker.management.deeds import told
 from broker.management.ports import Broker
 from broker.management.views import Json, consumer_view
 
@@ -63,7 +63,7 @@ class PeerCalls:
             raise NotFound(f"connection {name_of(request)} does not exist")
         self._broker.turn.enter()
         connected.dismiss(_reason(request))
-        report("connection.dismissed", connection=connected.id, remote=connected.remote, by=_by(request))
+        told(request, "connection.dismissed", connection=connected.id, client=connected.remote)
         return JSONResponse(_connection(connected))
 
     async def consumers(self, request: Request) -> Response:
@@ -85,7 +85,7 @@ class PeerCalls:
         shown = _consumer(consumer)
         self._broker.turn.enter()
         self._broker.engine.dismiss(consumer, _reason(request))
-        report("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name, by=_by(request))
+        told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return JSONResponse(shown)
 
     def _consumer(self, id: str) -> Consumer | None:
@@ -99,10 +99,6 @@ class PeerCalls:
         if queue is None or not access.might(Permission.MANAGE, queue.address.name, queue.name):
             require_whole(access)
             raise NotFound(f"consumer {name_of(request)} does not exist")
-
-
-def _by(request: Request) -> str:
-    return shown_caller(access_of(request))
 
 
 def _reason(request: Request) -> str:

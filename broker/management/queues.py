@@ -18,7 +18,10 @@ What changes something is answered when the change is on disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -29,13 +32,15 @@ from starlette.routing import Route
 from broker.engine import alter, operators
 from broker.engine.access import Access
 from broker.engine.attributes import FIELDS, dashed, parse
+from broker.engine.clearing import PURGE_STEP_MAX
 from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
 from broker.engine.filter import Filter
 from broker.engine.message import Message, PropertyView
 from broker.engine.operators import NewQueue
 from broker.engine.queue import Queue
 from broker.engine.subscribe import parse_selector
-from broker.log import report
+from broker.engine.transfer import Selection, Step
 from broker.management.asking import (
     Refused,
     access_of,
@@ -48,6 +53,7 @@ from broker.management.asking import (
     selection_of,
 )
 from broker.management.callers import Guarded, managed, require_address, require_queue, require_target
+from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.names import Names
 from broker.management.ports import Broker
@@ -57,6 +63,9 @@ from broker.management.views import Json, message_view, queue_counts, queue_view
 #: every client waits.  Whoever asks for what lies beyond is told that it was not looked at.
 LOOKED_AT_MAX: Final = 200_000
 FILTERED_MAX: Final = 5_000
+
+#: Steps of a retry, a move or a purge of some in one call: the answer comes when they are on disk.
+STEPS_MAX: Final = 32
 
 #: What a queue that is made may be given beside its attributes.
 _MAKING: Final = frozenset({"address", "routing-type", "durable", "filter", "make-address"})
@@ -119,7 +128,8 @@ class QueueCalls:
     async def show(self, request: Request) -> Response:
         """One queue."""
         check_known(request, ())
-        return JSONResponse(queue_view(self._named(request)))
+        queue = self._named(request)
+        return JSONResponse(queue_view(queue) | {"keeps_dead": self._engine.router.keeps_dead(queue.address.name)})
 
     async def make(self, request: Request) -> Response:
         """Make a queue."""
@@ -140,7 +150,7 @@ class QueueCalls:
         )
         self._broker.turn.enter()
         queue = operators.make_queue(self._engine.router, wanted)
-        report("queue.made", queue=queue.name, address=queue.address.name)
+        told(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return JSONResponse(queue_view(queue), 201)
 
@@ -148,10 +158,12 @@ class QueueCalls:
         """Delete a queue."""
         check_known(request, {"force"})
         queue, force = self._named(request), flag_of(request, "force")
+        operators.check_deletable(queue, with_messages=force)
+        messages = await self._shortened(queue)
         self._broker.turn.enter()
-        messages = queue.message_count
-        operators.delete_queue(queue, self._engine.delete_queue, with_messages=force)
-        report("queue.deleted", queue=queue.name, messages=messages)
+        messages += queue.message_count
+        operators.delete_queue(queue, self._engine.delete_destination, with_messages=force)
+        told(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)
         return JSONResponse({"queue": queue.name, "messages": messages})
 
@@ -162,7 +174,7 @@ class QueueCalls:
         queue.check_public()
         self._broker.turn.enter()
         if alter.pause(self._engine.router, queue, paused=paused):
-            report("queue.paused" if paused else "queue.resumed", queue=queue.name)
+            told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._engine)
         return JSONResponse(queue_counts(queue))
 
@@ -178,7 +190,7 @@ class QueueCalls:
         self._broker.turn.enter()
         if alter.change(self._engine.router, queue, asked):
             shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
-            report("queue.changed", queue=queue.name, attributes=shown)
+            told(request, "queue.changed", queue=queue.name, attributes=shown)
         await durable(self._engine)
         return JSONResponse(queue_view(queue))
 
@@ -204,14 +216,18 @@ class QueueCalls:
         """Remove messages that no consumer holds: all at once, or those that are chosen, one step."""
         check_known(request, _CHOOSING)
         queue, selection = self._named(request), selection_of(request)
-        self._broker.turn.enter()
         if _CHOOSING.isdisjoint(request.query_params):
-            answer: Json = {"queue": queue.name, "purged": self._engine.purge(queue)}
+            queue.check_public()
+            purged = await self._shortened(queue)
+            self._broker.turn.enter()
+            purged += self._engine.purge(queue)
+            answer: Json = {"queue": queue.name, "purged": purged}
         else:
-            step = self._engine.discard(queue, selection)
-            report("queue.purged", queue=queue.name, messages=step.moved)
+            step = await self._stepwise(selection, partial(self._engine.discard, queue))
+            purged = step.moved
             answer = {"queue": queue.name, "purged": step.moved}
             answer |= {"complete": step.complete, "last": step.last, "below": step.below}
+        told(request, "queue.purged", queue=queue.name, messages=purged)
         await durable(self._engine)
         return JSONResponse(answer | {"delivering": queue.delivering})
 
@@ -219,9 +235,8 @@ class QueueCalls:
         """Move messages back to where they came from, one step."""
         check_known(request, _CHOOSING)
         queue, selection = self._named(request), selection_of(request)
-        self._broker.turn.enter()
-        step = self._engine.retry(queue, selection)
-        report("queue.retried", queue=queue.name, messages=step.moved, refused=sum(step.refused.values()))
+        step = await self._stepwise(selection, partial(self._engine.retry, queue))
+        told(request, "queue.retried", queue=queue.name, messages=step.moved, refused=sum(step.refused.values()))
         await durable(self._engine)
         return JSONResponse(step_view(step, queue))
 
@@ -231,12 +246,41 @@ class QueueCalls:
         queue, selection, target = self._named(request), selection_of(request), request.query_params.get("to", "")
         if not target:
             raise Refused(400, "invalid-parameter", "to is the address or queue that gets the messages")
-        self._broker.turn.enter()
-        step = self._engine.move(queue, target, selection)
+        step = await self._stepwise(selection, partial(self._engine.move, queue, target))
         refused = sum(step.refused.values())
-        report("queue.moved", queue=queue.name, target=target, messages=step.moved, refused=refused)
+        told(request, "queue.moved", queue=queue.name, target=target, messages=step.moved, refused=refused)
         await durable(self._engine)
         return JSONResponse(step_view(step, queue))
+
+    # -- much at once, without keeping others waiting --------------------------------------------------------------
+
+    async def _stepwise(self, selection: Selection, verb: Callable[[Selection], Step]) -> Step:
+        """Several steps of a verb, each in a tick of its own, between which others are served.  Raises EngineError."""
+        self._broker.turn.enter()
+        total = verb(selection)
+        for _ in range(STEPS_MAX - 1):
+            if total.complete:
+                break
+            await asyncio.sleep(0)
+            self._broker.turn.enter()
+            try:
+                total.add(verb(replace(selection, after=total.last, below=total.below)))
+            except EngineError:
+                break  # what was done is told; the next call raises it
+        return total
+
+    async def _shortened(self, queue: Queue) -> int:
+        """Purge a queue, of what it has now, until the rest can be done at once; returns how many are gone."""
+        long = queue.message_count - queue.delivering - PURGE_STEP_MAX
+        purged = 0
+        while purged < long and not queue.deleted:
+            self._broker.turn.enter()
+            some = self._engine.purge_some(queue)
+            if not some:
+                break
+            purged += some
+            await asyncio.sleep(0)
+        return purged
 
 
 def _about_new(request: Request, access: Access) -> None:

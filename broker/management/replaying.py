@@ -9,16 +9,16 @@ many came back; `stopped` is why the others after them were not looked at, empty
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
+from broker.engine import annotation
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
 from broker.engine.message import Facts, Format, Message, PropertyView, RoutingType, group_of
 from broker.engine.replay import NAME_CHARS_MAX, Past, Replayed, replay
-from broker.log import report
+from broker.offline.lines import PastLine, read_json, read_past
 
 PATH: Final = "/api/v1/messages:replay"
 
@@ -27,8 +27,6 @@ BODY_BYTES_MAX: Final = 64 << 20
 
 #: Messages in one request: some 50 ms of the event loop, in which every client waits.
 MESSAGES_MAX: Final = 1_000
-
-Json = dict[str, object]
 
 
 class BadReplay(EngineError):
@@ -43,46 +41,47 @@ def read_replay(engine: Engine, body: bytes, name: str) -> list[Past]:
         raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
     formats = {format.name: format for format in engine.core.formats.values()}
     try:
-        messages = json.loads(body)["messages"]
+        request = read_json(body)
+        messages = request.get("messages")
         if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
             raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
-        return [_past(formats, line) for line in messages]
-    except KeyError as missing:
-        raise BadReplay(f"{missing} is missing") from missing
-    except (ValueError, TypeError, AttributeError) as wrong:
+        return [_past(formats, read_past(line)) for line in messages]
+    except ValueError as wrong:
         raise BadReplay(str(wrong)) from wrong
 
 
-def _past(formats: Mapping[str, Format], line: Mapping[str, Any]) -> Past:
-    if line["protocol"] not in formats:
-        raise BadReplay(f"protocol {line['protocol']!r} is not known")
-    routing_type = line.get("routing-type")
+def _past(formats: Mapping[str, Format], line: PastLine) -> Past:
+    format = formats[line.protocol]
+    line.check_head(format, len(line.body))
     facts = Facts(
-        str(line["address"]),
-        formats[line["protocol"]],
+        line.address,
+        format,
         durable=True,
-        priority=int(line["priority"]),
-        timestamp=int(line["timestamp"]),
-        routing_type=RoutingType[routing_type] if routing_type else None,
-        user=str(line.get("user", "")),
-        origin=str(line.get("origin", "")),
-        annotations=_annotations(line.get("annotations") or {}),
+        priority=line.priority,
+        timestamp=line.timestamp,
+        routing_type=RoutingType[line.routing_type] if line.routing_type else None,
+        user=line.user,
+        origin=line.origin,
+        annotations=annotation.from_json(line.annotations),
     )
-    message = Message(facts, b64decode(line["head"], validate=True), b64decode(line["body"], validate=True))
-    message.id = int(line["id"])
+    message = Message(facts, line.head, line.body)
+    message.id = line.id
     group, closes = group_of(PropertyView(message))
     if group:
         message.facts = facts.in_group(group, closes=closes)
-    return Past(message, str(line["queue"]), str(line.get("to", "")))
+    return Past(message, line.queue, line.to)
 
 
-def _annotations(given: Mapping[str, Any]) -> dict[str, str | int]:
-    if not all(isinstance(value, str | int) for value in given.values()):
-        raise BadReplay("annotations are texts and integers")
-    return dict(given)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request: how many came back, how many did not; `stopped`: why the others were not looked at."""
+
+    replayed: int
+    refused: dict[str, int]
+    stopped: str
 
 
-def perform(engine: Engine, name: str, past: list[Past]) -> Json:
+def perform(engine: Engine, name: str, past: list[Past]) -> Answer:
     """Bring them back, as far as it goes; what the call answers when that is on disk."""
     done = Replayed()
     stopped = ""
@@ -90,5 +89,4 @@ def perform(engine: Engine, name: str, past: list[Past]) -> Json:
         replay(engine.core, engine.router, name, past, done)
     except EngineError as refusal:
         stopped = str(refusal)
-    report("journal.replayed", replay=name, messages=done.replayed, stopped=stopped)
-    return {"replayed": done.replayed, "refused": done.refused, "stopped": stopped}
+    return Answer(done.replayed, done.refused, stopped)

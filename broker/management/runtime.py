@@ -15,6 +15,9 @@ from typing import Final
 RUNTIME_FILE: Final = "broker.json"
 TOKEN_FILE: Final = "management.token"
 
+#: The header in which the command line says whose account it was run by, percent-encoded.
+OPERATOR_HEADER: Final = "Bartleby-Operator"
+
 #: Bytes of randomness in a token: as many as a key that nobody guesses.
 TOKEN_BYTES: Final = 32
 

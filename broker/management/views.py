@@ -18,7 +18,7 @@ from broker.build import COMPILED
 from broker.engine.bodies import Unreadable, read
 from broker.engine.consumer import Consumer
 from broker.engine.kinds.grouped import GroupedBacklog
-from broker.engine.message import Body, Message, Value
+from broker.engine.message import Body, Format, Message, Value
 from broker.engine.queue import COUNTED, Queue
 from broker.engine.transfer import Step
 from broker.log import cut
@@ -28,6 +28,9 @@ Json = dict[str, object]
 
 #: Bytes of a body that are shown: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
+
+#: Bytes of a body that is decoded to be shown; of a longer one only text and data are shown as such.
+BODY_DECODED_BYTES_MAX: Final = 1 << 16
 
 #: Characters of one property that are shown whatever the settings say, and properties of one message: a page of 1,000
 #: messages stays below some MiB as long as management-message-attribute-size-limit has its default, 256.
@@ -117,6 +120,7 @@ def message_view(message: Message, queue: Queue, state: str) -> Json:
         "timestamp": facts.timestamp,
         "expiration": facts.expiration,
         "scheduled": queue.scheduled[message.id][0] if state == "scheduled" else 0,
+        "redelivered": message.id in queue.states,
         "failed_deliveries": queue.delivery_count(message.id),
         "size": len(message.head) + len(message.body),
         "protocol": facts.format.name,
@@ -125,7 +129,7 @@ def message_view(message: Message, queue: Queue, state: str) -> Json:
         "properties": {cut(name): _value(properties[name], chars) for name in list(properties)[:PROPERTIES_MAX]},
         "properties_omitted": max(len(properties) - PROPERTIES_MAX, 0),
         "annotations": facts.annotations or {},
-        "body": body_view(message.body),
+        "body": body_view(message.body, facts.format),
     }
 
 
@@ -139,13 +143,18 @@ def _value(value: Value, chars: int) -> object:
     return value
 
 
-def body_view(body: Body) -> Json:
-    """The beginning of a body: as text if it is text, else in base64.  `bytes` is the whole length."""
+def body_view(body: Body, format: Format) -> Json:
+    """The beginning of a body: as text or JSON if it is that, else in base64.  `bytes` is the whole length, encoded."""
     try:
-        part = body[:BODY_PREVIEW_BYTES] if isinstance(body, bytes) else read(body, 0, BODY_PREVIEW_BYTES)
+        if isinstance(body, bytes):
+            raw = body if len(body) <= BODY_DECODED_BYTES_MAX else body[: 2 * BODY_PREVIEW_BYTES]
+        else:
+            raw = read(body, 0, 2 * BODY_PREVIEW_BYTES)
     except Unreadable as error:
         return {"encoding": "text", "data": f"({error})", "bytes": len(body), "truncated": True}
-    truncated = len(part) < len(body)
+    content = format.content(raw)
+    part = content[:BODY_PREVIEW_BYTES]
+    truncated = len(part) < len(content) or len(raw) < len(body)
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(part, final=not truncated)
     except UnicodeDecodeError:

@@ -2,7 +2,8 @@
 
 Writes are watched with a high-water mark of zero: `pause_writing` means that the operating system has not yet taken
 everything, `resume_writing` that it has.  So a session knows which of its bytes have left the process, and at most one
-tick's worth of them waits in it.  Over TLS up to 64 KiB more may be with the transport.
+tick's worth of messages waits in it.  Over TLS up to 64 KiB more may be with the transport.  A peer that goes on asking
+and does not read the answers is not read from.
 
 A connection that ends with an error is closed gently: everything is sent, then our side is shut, then what the peer
 still sends is discarded for a while.  Closing at once would let the kernel throw away the error message together with
@@ -12,6 +13,7 @@ the unread input.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.security.certificates import subject_of
@@ -30,6 +32,10 @@ LINGER_MS: Final = 2_000
 #: cache, which is worth a quarter of the time, and one fast producer does not keep the others waiting.
 TICK_READ_BYTES: Final = 64 << 10
 
+#: Bytes that the operating system does not take, beyond which the peer is not read from: its answers would gather here.
+#: Sessions send up to 3 MiB of messages ahead; a client that writes all its requests before it reads has the rest.
+OUTPUT_BYTES_MAX: Final = 8 << 20
+
 #: Input discarded from such a peer before it is cut off, in bytes.
 LINGER_BYTES_MAX: Final = 4 << 20
 
@@ -44,6 +50,7 @@ class Connection(asyncio.Protocol):
         "_first",
         "_flushing",
         "_listener",
+        "_overfull",
         "_paused",
         "_received_at",
         "_sated",
@@ -61,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._turn = turn
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._overfull = False  # does not read what it asked for
         self._sated = False  # has had its share of this tick
         self._flushing = False
         self._unsent = False
@@ -91,8 +99,11 @@ class Connection(asyncio.Protocol):
         if isinstance(peer, tuple):
             subject = subject_of(transport.get_extra_info("peercert"))
             self.peer = Peer(f"{peer[0]}:{peer[1]}", str(peer[0]), secure, subject)
-        if not self._listener.admit(self):
-            transport.abort()
+        try:
+            if not self._listener.admit(self):
+                transport.abort()
+        except BaseException as error:
+            self._turn.failed(self, error)
 
     def data_received(self, data: bytes) -> None:
         """Bytes: to the session, or nowhere if the connection is about to close."""
@@ -107,9 +118,13 @@ class Connection(asyncio.Protocol):
             return
         if self._first is None:
             self._first = data[:FIRST_BYTES]
-        self._turn.enter()
-        session.receive_data(data)
-        self._turn.touch(self)
+        turn = self._turn
+        turn.enter()
+        try:
+            session.receive_data(data)
+        except BaseException as error:
+            turn.failed(self, error)
+        turn.touch(self)
         if len(data) >= TICK_READ_BYTES and not self._sated and self._transport is not None:
             self._sated = True
             self._transport.pause_reading()
@@ -119,8 +134,7 @@ class Connection(asyncio.Protocol):
         if self._closing_since or self.session is None:
             return False
         self._ended = True
-        self._turn.enter()
-        self.session.receive_eof()
+        self._tell(self.session.receive_eof)
         self._turn.touch(self)
         return not self.peer.secure  # TLS has no halves: both sides end with one
 
@@ -128,23 +142,32 @@ class Connection(asyncio.Protocol):
         """The socket is gone."""
         self._transport = None
         self._listener.forget(self)
-        if self.session is not None:
-            self._turn.enter()
-            self.session.connection_lost()
-            self.session = None
+        session, self.session = self.session, None
+        if session is not None:
+            self._tell(session.connection_lost)
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """Call the session, within a tick: an exception costs this connection."""
+        self._turn.enter()
+        try:
+            call()
+        except BaseException as error:
+            self._turn.failed(self, error)
 
     def pause_writing(self) -> None:
         """The operating system has not taken everything."""
         self._unsent = True
         if self.session is not None:
-            self.session.write_blocked()
+            self._tell(self.session.write_blocked)
 
     def resume_writing(self) -> None:
         """It has now."""
         self._unsent = False
+        if self._overfull:
+            self._overfull = False
+            self._apply_reading()
         if self.session is not None and not self._flushing:
-            self._turn.enter()
-            self.session.flushed()
+            self._tell(self.session.flushed)
             self._turn.touch(self)
 
     # -- what the session asks for ---------------------------------------------------------------------------------
@@ -160,12 +183,17 @@ class Connection(asyncio.Protocol):
         data = session.data_to_send()
         if data:
             self._flushing = True
-            transport.write(data)
-            self._flushing = False
+            try:
+                transport.write(data)
+            finally:
+                self._flushing = False
             self._sent_at = self._listener.monotonic_ms()
             if not self._unsent:
                 self._turn.enter()
                 session.flushed()
+            elif not self._overfull and transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
+                self._overfull = True
+                self._apply_reading()
         if session.close_expected and not self._closing_since:
             if not session.established and self._first:
                 self._listener.tell_foreign(self, self._first)
@@ -183,11 +211,11 @@ class Connection(asyncio.Protocol):
         self._apply_reading()
 
     def _apply_reading(self) -> None:
-        """Reading stops for either reason: the session's (a full address) or the listener's (a busy journal)."""
+        """Reading stops for the session (a full address), the listener (a busy journal), or a peer (it does not)."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self._listener.congested:
+        if self._paused or self._overfull or self._listener.congested:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -213,16 +241,14 @@ class Connection(asyncio.Protocol):
                 self._listener.report("connection.handshake_timeout", remote=self.remote)
                 self.abort()
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
-            self._turn.enter()
-            session.timed_out()
+            self._tell(session.timed_out)
             if session.close_expected:
                 self._turn.touch(self)  # it says goodbye first
             else:
                 self.abort()
         elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
             self._sent_at = now
-            self._turn.enter()
-            session.send_heartbeat()
+            self._tell(session.send_heartbeat)
 
     @property
     def _reading(self) -> bool:
@@ -233,8 +259,7 @@ class Connection(asyncio.Protocol):
     def shut_down(self) -> None:
         """The broker stops: the session says goodbye."""
         if self.session is not None and not self._closing_since:
-            self._turn.enter()
-            self.session.shut_down()
+            self._tell(self.session.shut_down)
             self._turn.touch(self)
 
     def _hang_up(self, transport: asyncio.Transport) -> None:

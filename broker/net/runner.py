@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 from broker.sessions.turn import Turn
@@ -24,21 +25,25 @@ class LoopRunner:
         self._threads = ThreadPoolExecutor(THREADS, "login")
         self._fetcher = ThreadPoolExecutor(1, "keys")
 
-    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """See Runner."""
         self._run_on(self._threads, work, then)
 
-    def aside(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def aside(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """As `run`, for what waits for others: it keeps no login waiting."""
         self._run_on(self._fetcher, work, then)
 
-    def _run_on(self, threads: ThreadPoolExecutor, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def _run_on(
+        self, threads: ThreadPoolExecutor, work: Callable[[], Result], then: Callable[[Result | BaseException], None]
+    ) -> None:
         def done(future: asyncio.Future[Result]) -> None:
             if not future.cancelled():
-                self._turn.enter()
-                then(future.result())
+                self._call(lambda: then(future.exception() or future.result()))
 
-        self._loop.run_in_executor(threads, work).add_done_callback(done)
+        try:
+            self._loop.run_in_executor(threads, work).add_done_callback(done)
+        except (RuntimeError, MemoryError) as fault:  # the system gives no thread
+            self._loop.call_soon(self._call, partial(then, fault))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         """See Runner."""
@@ -46,7 +51,10 @@ class LoopRunner:
 
     def _call(self, call: Callable[[], None]) -> None:
         self._turn.enter()
-        call()
+        try:
+            call()
+        except BaseException as error:
+            self._turn.failed(None, error)
 
     def close(self) -> None:
         """Whoever still waits is told nothing any more."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.net.connection import Connection
 from broker.net.handshake import Context, shake
+from broker.net.tasks import supervised
 from broker.sessions.turn import Turn
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Handshake:
 
     def begin(self, context: ssl.SSLContext) -> None:
         """Shake hands; what becomes of it is a connection of the listener."""
-        self._task = asyncio.get_running_loop().create_task(self._shake(context))
+        self._task = supervised(f"handshake with {self.remote}", self._shake(context))
 
     def abort(self) -> None:
         """Cut it off."""
@@ -238,11 +239,10 @@ class SecureServer:
 
     def serve(self, sockets: list[socket.socket]) -> None:
         """Accept on sockets that listen; they are closed with this."""
-        loop = asyncio.get_running_loop()
         self._sockets = sockets
         for listening in sockets:
             listening.setblocking(False)
-        self._tasks = [loop.create_task(self._accept(listening)) for listening in sockets]
+        self._tasks = [supervised("accept", self._accept(listening), essential=True) for listening in sockets]
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -253,8 +253,14 @@ class SecureServer:
                 self._report(error)  # no more files, as a rule: connections that end give some back
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._shake(client, address)
+            try:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._shake(client, address)
+            except OSError:  # the peer has gone already
+                client.close()
+            except Exception as error:  # one socket's trouble; the next one is accepted
+                client.close()
+                loop.call_exception_handler({"message": "a socket was not taken", "exception": error})
 
     def close(self) -> None:
         """Accept no more."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from broker import __version__
 from broker.clock import wall_ms
+from broker.engine import annotation
 from broker.engine.message import Facts, Format, Message
 from broker.engine.restore import Fold
 from broker.engine.stored import UnknownFormat
@@ -21,11 +22,13 @@ from broker.wiring import formats
 from store import decode
 from store.bodies import Bodies, to_read
 from store.body import LargeBody
+from store.decode import RawRecord
 from store.errors import JournalError
 from store.files import OsFiles
-from store.log import FileLog, LogSettings, Source
+from store.log import FileLog, LogSettings
 from store.record import RecordType
-from store.recovery import RawRecord, Recovery
+from store.recovery import Recovery
+from store.segment_directory import Source
 from store.space import Space
 
 Line = dict[str, object]
@@ -116,7 +119,7 @@ def _messages(fold: Fold) -> Iterator[Line]:
         counts, dues = fold.counts.get(queue_id, {}), fold.due.get(queue_id, {})
         for id, message in fold.held.get(queue_id, {}).items():
             place: Line = {"name": queue.name}
-            if counts.get(id):
+            if id in counts:
                 place["delivery-count"] = counts[id]
             if dues.get(id):
                 place["due"] = dues[id]
@@ -125,6 +128,8 @@ def _messages(fold: Fold) -> Iterator[Line]:
         line = message_line(message, queues)
         if isinstance(message.body, bytes):
             yield line | {"body": b64encode(message.body).decode()}
+        elif not len(message.body):  # of a message in portions that has none
+            yield line | {"body": ""}
         else:
             yield line | {"body-bytes": len(message.body)}
             yield from _pieces(message.body)
@@ -160,5 +165,5 @@ def _optional(facts: Facts) -> Line:
         "routing-type": "" if facts.routing_type is None else facts.routing_type.name,
         "user": facts.user,
         "origin": facts.origin,
-        "annotations": facts.annotations,
+        "annotations": annotation.to_json(facts.annotations or {}),
     }

@@ -7,15 +7,12 @@ messages again, so the error says which line it was, and the command can begin t
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
-from binascii import Error as BadBase64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.engine import arrival
+from broker.engine import annotation, arrival
 from broker.engine.bodies import PENDING_BYTES_MAX
 from broker.engine.configured import add_divert
 from broker.engine.definitions import address_record, queue_record, read_address, read_queue
@@ -25,6 +22,17 @@ from broker.engine.filter import compile_filter
 from broker.engine.message import Facts, Format, Message, PropertyView, RoutingType, group_of
 from broker.engine.queue import DeliveryState, Queue
 from broker.offline.exporting import VERSION
+from broker.offline.lines import (
+    AddressLine,
+    BodyLine,
+    DivertLine,
+    MessageLine,
+    QueueLine,
+    SessionLine,
+    SessionPartLine,
+    read_json,
+    read_line,
+)
 from broker.offline.parts import Stopped
 from store import record
 from store.bodies import Upload
@@ -62,35 +70,35 @@ class _Importer:
         self.engine = broker.parts.engine
         self.made = Imported()
         self._formats: dict[str, Format] = {f.name: f for f in self.engine.core.formats.values()}
-        self._facts: dict[str, Facts] = {}
-        self._waiting: dict[str, Any] | None = None  # a message whose body comes in the lines behind it
+        self._last: tuple[object, Facts] | None = None  # what the last message's facts were made of, and they
+        self._waiting: MessageLine | None = None  # a message whose body comes in the lines behind it
         self._upload: Upload | None = None
 
-    def take(self, line: Mapping[str, Any]) -> None:
-        """One line.  Raises KeyError, ValueError, TypeError, EngineError for one that is not right."""
-        kind = line.get("kind")
-        definition = {name: value for name, value in line.items() if name != "kind"}
-        if (self._waiting is not None) != (kind == "body"):
+    def take(self, definition: dict[str, Any]) -> None:
+        """One line.  Raises ValueError, EngineError for one that is not right, before anything is done."""
+        line = read_line(definition)
+        if (self._waiting is not None) != isinstance(line, BodyLine):
             raise ValueError("the lines behind a message with body-bytes have its body, others have none")
-        match kind:
-            case "address":
+        definition = {name: value for name, value in definition.items() if name != "kind"}
+        match line:
+            case AddressLine():
                 self._address(definition)
-            case "queue":
+            case QueueLine():
                 self._queue(definition)
-            case "divert":
+            case DivertLine():
                 self._divert(definition)
-            case "session":
+            case SessionLine():
                 self._session(definition)
-            case "session-part":
+            case SessionPartLine():
                 self._session_part(definition)
-            case "message" if "body-bytes" in definition:
-                self._begin_body(definition)
-            case "message":
-                self._message(definition)
-            case "body":
-                self._more_body(definition)
-            case _:
-                raise ValueError(f"kind {kind!r} is not known: it is written by newer software, or no export")
+            case MessageLine():
+                self._check(line)
+                if line.body_bytes is None:
+                    self._message(line)
+                else:
+                    self._begin_body(line)
+            case BodyLine():
+                self._more_body(line)
 
     def _address(self, definition: dict[str, Any]) -> None:
         router, journal = self.engine.router, self.engine.core.journal
@@ -139,19 +147,27 @@ class _Importer:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def _begin_body(self, line: dict[str, Any]) -> None:
-        if int(line["body-bytes"]) <= 0:
-            raise ValueError("body-bytes is the length of a body that follows")
+    def _check(self, line: MessageLine) -> None:
+        """Raises ValueError for what would be found out when the message is delivered."""
+        for place in line.queues:
+            self._named(place.name)
+        if len({place.name for place in line.queues}) != len(line.queues):
+            raise ValueError("the message is on one queue twice")
+        body_bytes = len(line.body) if line.body_bytes is None else line.body_bytes
+        line.check_head(self._formats[line.protocol], body_bytes)
+
+    def _begin_body(self, line: MessageLine) -> None:
         self._waiting = line
         self._upload = self.engine.uploads.begin(lambda: None, durable=True)
 
-    def _more_body(self, line: dict[str, Any]) -> None:
+    def _more_body(self, line: BodyLine) -> None:
         upload, waiting = self._upload, self._waiting
         assert upload is not None
         assert waiting is not None
-        data = b64decode(line["data"], validate=True)
-        wanted = int(waiting["body-bytes"]) - upload.nbytes
-        if not 0 < len(data) <= wanted:
+        assert waiting.body_bytes is not None
+        data = line.data
+        wanted = waiting.body_bytes - upload.nbytes
+        if len(data) > wanted:
             raise ValueError(f"{len(data)} bytes of a body of which {wanted} are missing")
         self.engine.uploads.write(upload, data, last=len(data) == wanted)
         if upload.pending > PENDING_BYTES_MAX or len(data) == wanted:
@@ -160,27 +176,26 @@ class _Importer:
             self._waiting = self._upload = None
             self._message(waiting, self.engine.uploads.finished(upload))
 
+    def finish(self) -> None:
+        """No more lines come.  Raises ValueError for a body that is not whole."""
+        if self._upload is not None:
+            raise ValueError("the last message has only a part of its body")
+
     def abandon(self) -> None:
-        """No more lines come: a body that is not whole is none."""
+        """A body that is not whole is none."""
         if self._upload is not None:
             self.engine.uploads.abort(self._upload)
-            raise ValueError("the last message has only a part of its body")
+            self._upload = None
 
     def _settle(self) -> None:
         self.broker.settle()
         self.broker.parts.turn.enter()
 
-    def _message(self, line: dict[str, Any], body: LargeBody | None = None) -> None:
+    def _message(self, line: MessageLine, body: LargeBody | None = None) -> None:
         core, router = self.engine.core, self.engine.router
-        places = {self._named(place["name"]): place for place in line["queues"]}
-        if not places:
-            raise ValueError("a message on no queue")
+        places = {self._named(place.name): place for place in line.queues}
         facts = self._common(line)
-        head = b64decode(line["head"], validate=True)
-        if body is None:
-            message = Message(facts, head, b64decode(line["body"], validate=True))
-        else:
-            message = Message.of(copy(facts), head, body)
+        message = Message(facts, line.head, line.body) if body is None else Message.of(copy(facts), line.head, body)
         group, closes = group_of(PropertyView(message))
         if group:
             message.facts = message.facts.in_group(group, closes=closes)
@@ -189,11 +204,11 @@ class _Importer:
         multicast = [queue for queue in places if queue.routing_type is RoutingType.MULTICAST]
         arrival.publish(core, address, [message], (anycast, multicast))
         for queue, place in places.items():
-            count = int(place.get("delivery-count", 0))
-            if count:
+            count = place.delivery_count
+            if count is not None:
                 queue.states[message.id] = DeliveryState(count, core.now)
                 core.journal.mention(queue.id)
-                core.journal.add(record.counts(queue.id, count, [message.id]))
+                core.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
         self.made.messages += 1
         if self.made.messages % SETTLE_EVERY == 0:
             self._settle()
@@ -204,47 +219,42 @@ class _Importer:
             raise ValueError(f"the message is on queue {name}, which no line before defines")
         return queue
 
-    def _common(self, line: dict[str, Any]) -> Facts:
+    def _common(self, line: MessageLine) -> Facts:
         """The facts of a message, one object for all messages that agree in them."""
-        due = max((int(place.get("due", 0)) for place in line["queues"]), default=0)
-        key = json.dumps([line.get(name) for name in _COMMON] + [due])
-        facts = self._facts.get(key)
-        if facts is None:
-            format = self._formats.get(line["protocol"])
-            if format is None:
-                raise ValueError(f"protocol {line['protocol']!r} is not known")
-            routing_type = line.get("routing-type")
+        common = line.model_dump(include=_COMMON)
+        due = max(place.due for place in line.queues) or line.scheduled
+        key = common, due
+        if self._last is None or self._last[0] != key:
             facts = Facts(
-                str(line["address"]),
-                format,
+                line.address,
+                self._formats[line.protocol],
                 durable=True,
-                priority=int(line["priority"]),
-                timestamp=int(line["timestamp"]),
-                expiration=int(line.get("expiration", 0)),
-                expiry_source=int(line.get("expiry-source", 0)),
-                scheduled=due or int(line.get("scheduled", 0)),
-                routing_type=RoutingType[routing_type] if routing_type else None,
-                user=str(line.get("user", "")),
-                origin=str(line.get("origin", "")),
-                annotations=line.get("annotations"),
+                priority=line.priority,
+                timestamp=line.timestamp,
+                expiration=line.expiration,
+                expiry_source=line.expiry_source,
+                scheduled=due,
+                routing_type=RoutingType[line.routing_type] if line.routing_type else None,
+                user=line.user,
+                origin=line.origin,
+                annotations=annotation.from_json(line.annotations) if line.annotations else None,
             )
-            self._facts = {key: facts}
-        return facts
+            self._last = key, facts
+        return self._last[1]
 
 
-_COMMON: Final = (
+_COMMON: Final = {
     "address",
     "protocol",
     "timestamp",
     "priority",
     "expiration",
-    "expiry-source",
-    "scheduled",
-    "routing-type",
+    "expiry_source",
+    "routing_type",
     "user",
     "origin",
     "annotations",
-)
+}
 
 
 def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> Imported:
@@ -256,20 +266,19 @@ def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> 
     number = 0
     try:
         for number, text in enumerate(lines, 1):
-            line = json.loads(text)
+            line = read_json(text)
             if number == 1:
-                if not isinstance(line, dict) or (line.get("kind"), line.get("version")) != ("journal", VERSION):
+                if (line.get("kind"), line.get("version")) != ("journal", VERSION):
                     raise ValueError(f"this is no export of version {VERSION}: the first line says so")
                 continue
             if number < first and line.get("kind") in ("message", "body"):
                 continue
             broker.parts.turn.enter()
             importer.take(line)
-        importer.abandon()
-    except KeyError as missing:
-        raise BadLine(number, f"{missing} is missing") from missing
-    except (ValueError, TypeError, AttributeError, BadBase64, EngineError) as wrong:
+        importer.finish()
+    except (ValueError, EngineError) as wrong:
         raise BadLine(number, str(wrong)) from wrong
     finally:
+        importer.abandon()
         broker.settle()
     return importer.made

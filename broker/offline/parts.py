@@ -37,9 +37,7 @@ class Stopped:
         return self._writer
 
     def _announce(self, ticket: int) -> None:
-        self.parts.turn.enter()
-        self.parts.journal.on_durable(ticket)
-        self.parts.engine.durable(ticket)
+        self.parts.turn.durable(ticket)
 
     def _failed(self, error: Exception) -> None:
         self._failure = error

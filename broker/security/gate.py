@@ -15,8 +15,10 @@ Unknown users cost what known ones do.  Failed logins of an origin slow it (`thr
 from __future__ import annotations
 
 import hmac
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from broker.engine.access import Identity
@@ -24,9 +26,9 @@ from broker.engine.core import Report
 from broker.security import passwords
 from broker.security.certificates import Rule, user_of
 from broker.security.throttle import Throttle
-from broker.security.tokens import BadToken, Bearer, Tokens, UnknownKey, looks_like_token
+from broker.security.tokens import BadToken, Bearer, KeySet, Tokens, UnknownKey, looks_like_token
 from broker.security.users_file import StoredUser, Users
-from broker.sessions.login import Peer, ScramKeys, Then
+from broker.sessions.login import Door, Peer, ScramKeys, Then, tell_all
 from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS, XOAUTH2
 
 #: Logins that wait for a thread: five seconds of two threads' work.  More are refused, and may come back.
@@ -35,14 +37,17 @@ HASHES_WAITING_MAX: Final = 256
 #: Passwords that are remembered as right.
 REMEMBERED_MAX: Final = 1_000
 
+#: How a client can have come in, for the log.
+CERTIFICATE: Final = "certificate"
+
 Result = TypeVar("Result")
 
 
 class Runner(Protocol):
     """Where slow things are done.  What it calls, it calls within a tick."""
 
-    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do something on a thread and hand over what came of it."""
+    def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
+        """Do something on a thread and hand over what came of it, or what it raised."""
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         """Call after some time."""
@@ -67,6 +72,15 @@ class Policy:
     renew: Callable[[Callable[[], None]], None] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """As whom a peer is in, and by what."""
+
+    user: str
+    how: str
+    bearer: Bearer | None
+
+
 class UserGate:
     """See Gate."""
 
@@ -76,17 +90,30 @@ class UserGate:
         self._throttle = throttle
         self._report = report
         self._secret = secret
-        self._remembered: dict[bytes, str] = {}
-        self._checking: dict[bytes, list[Callable[[bool], None]]] = {}
-        self._inside: dict[Peer, str] = {}
+        self._remembered: OrderedDict[tuple[bytes, str], None] = OrderedDict()
+        self._checking: dict[tuple[bytes, str], list[Callable[[bool | None], None]]] = {}
+        self._asking: set[Peer] = set()  # whose login takes a while, or took one, as long as they are connected
+        self._inside: dict[Peer, _Inside] = {}
+        self._doors: dict[Peer, Door] = {}  # by which peers come, where not everybody may
         self._per_user: dict[str, int] = {}
         self._tokens_waiting = 0
-        self._expiries: dict[Peer, int] = {}
+        self._keys: KeySet | None = None  # when `any_withdrawn` was last asked
+        #: Counts changes of the policy: what was found out under another one has to be found out again.
+        self.version = 0
 
     def change(self, policy: Policy) -> None:
-        """Other users and rules; those who are in stay, as far as there still is such a user (`gone`)."""
+        """Other users and rules; a connection stays as long as what it came in by still lets it in (`gone`)."""
         self._policy = policy
         self._remembered.clear()
+        self.version += 1
+
+    def restrict(self, peer: Peer, door: Door) -> None:
+        """See Gate."""
+        self._doors[peer] = door
+
+    def _admits(self, peer: Peer, user: str, roles: frozenset[str]) -> bool:
+        door = self._doors.get(peer)
+        return door is None or door.admits(user, roles)
 
     # -- who is in ---------------------------------------------------------------------------------------------------
 
@@ -98,40 +125,77 @@ class UserGate:
         return None if stored is None else stored.roles
 
     def gone(self, peer: Peer) -> bool:
-        """Whether a peer that came in could not any more, because its user was taken away."""
-        user = self._inside.get(peer)
-        return user is not None and peer not in self._expiries and self.roles_of(user) is None
+        """Whether a peer that came in could not any more: its user, the rule for its certificate, or the key of its
+        token was taken away, or the role by which it may come in at its acceptor.
+        """
+        inside = self._inside.get(peer)
+        if inside is None:
+            return False
+        policy = self._policy
+        if inside.bearer is not None:  # whose roles do not change
+            return policy.tokens is None or not policy.tokens.believes(inside.bearer)
+        if inside.how == CERTIFICATE and user_of(policy.rules, peer.subject) != inside.user:
+            return True
+        roles = self.roles_of(inside.user)
+        return roles is None or not self._admits(peer, inside.user, roles)
+
+    def any_withdrawn(self) -> bool:
+        """Whether the keys of tokens have changed since this was last asked, so that a peer may be gone."""
+        tokens = self._policy.tokens
+        present = tokens.present if tokens is not None else None
+        changed, self._keys = present is not self._keys, present
+        return changed
 
     def expired(self, peer: Peer, now: int) -> bool:
         """Whether the token of a peer counts no more; `now` in ms since the epoch."""
-        return self._expiries.get(peer, now + 1) <= now
+        inside = self._inside.get(peer)
+        return inside is not None and inside.bearer is not None and inside.bearer.expires <= now
 
     def any_expired(self, now: int) -> bool:
         """Whether that is so of any peer."""
-        return any(expires <= now for expires in self._expiries.values())
+        return any(each.bearer is not None and each.bearer.expires <= now for each in self._inside.values())
 
     def left(self, peer: Peer) -> None:
         """A connection is over."""
-        self._expiries.pop(peer, None)
-        user = self._inside.pop(peer, None)
-        if user:
-            left = self._per_user[user] - 1
-            if left:
-                self._per_user[user] = left
-            else:
-                del self._per_user[user]
+        self._asking.discard(peer)
+        self._doors.pop(peer, None)
+        self._release(peer)
 
-    def _enter(self, peer: Peer, identity: Identity, then: Then, how: str) -> None:
+    def _release(self, peer: Peer) -> None:
+        inside = self._inside.pop(peer, None)
+        if inside is not None and inside.user:
+            left = self._per_user[inside.user] - 1
+            if left:
+                self._per_user[inside.user] = left
+            else:
+                del self._per_user[inside.user]
+
+    def _enter_if_there(
+        self, peer: Peer, identity: Identity, then: Then, how: str, bearer: Bearer | None = None
+    ) -> None:
+        """As `_enter`, after a while in which the connection may have ended."""
+        if peer in self._asking:
+            self._enter(peer, identity, then, how, bearer)
+        else:
+            then(None)
+
+    def _enter(self, peer: Peer, identity: Identity, then: Then, how: str, bearer: Bearer | None = None) -> None:
+        """Let a peer in, maybe again and as somebody else (HTTP)."""
         user = identity.user
-        if user:
+        if not self._admits(peer, user, identity.roles):
+            self._refuse(peer, user, "may not log in at this acceptor", then)
+            return
+        before = self._inside.get(peer)
+        if before is None or before.user != user:
             most, have = self._policy.allowed.get(user, self._policy.per_user), self._per_user.get(user, 0)
-            if peer not in self._inside:
-                if 0 <= most <= have:
-                    self._report("login.too_many", remote=peer.remote, user=user, allowed=most)
-                    then(None)
-                    return
+            if user and 0 <= most <= have:
+                self._report("login.too_many", remote=peer.remote, user=user, allowed=most)
+                then(None)
+                return
+            self._release(peer)
+            if user:
                 self._per_user[user] = have + 1
-        self._inside.setdefault(peer, user)
+        self._inside[peer] = _Inside(user, how, bearer)
         self._report("login.accepted", remote=peer.remote, user=user, how=how)
         then(identity)
 
@@ -159,7 +223,7 @@ class UserGate:
             self._refuse(peer, "", "no credentials", found.append)
             return None
         self._enter(peer, Identity("", roles), found.append, "anonymous")
-        return found[0]
+        return found[0] if found else None  # a refusal may be told later
 
     def external(self, peer: Peer, name: str) -> Identity | None:
         """See Gate."""
@@ -171,8 +235,8 @@ class UserGate:
             self._report("login.refused", remote=peer.remote, user=name or user or "", reason=reason, subject=shown)
             return None
         found: list[Identity | None] = []
-        self._enter(peer, Identity(user, stored.roles), found.append, "certificate")
-        return found[0]
+        self._enter(peer, Identity(user, stored.roles), found.append, CERTIFICATE)
+        return found[0] if found else None
 
     def login(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
         """See Gate."""
@@ -211,23 +275,30 @@ class UserGate:
             then(None)
             return
         self._tokens_waiting += 1
+        version = self.version
 
-        def checked(found: Bearer | BadToken) -> None:
+        def checked(found: Bearer | BaseException) -> None:
             self._tokens_waiting -= 1
-            if isinstance(found, UnknownKey) and again and policy.renew is not None:
+            if version != self.version or (isinstance(found, Bearer) and not tokens.believes(found)):
+                self._check_token(peer, name, token, then, again=again)
+            elif isinstance(found, UnknownKey) and again and policy.renew is not None:
                 policy.renew(lambda: self._check_token(peer, name, token, then, again=False))
             elif isinstance(found, BadToken):
                 self._refuse(peer, name, f"token: {found}", then)
+            elif isinstance(found, BaseException):
+                self._fail(found)
+                self._refuse_unchecked(peer, name, then)
             elif name not in ("", found.user):
                 self._refuse(peer, name, "the token is of another user", then)
             else:
                 self._throttle.succeeded(peer.origin)
-                self._expiries[peer] = found.expires
-                self._enter(peer, Identity(found.user, found.roles, lasting=True), then, "token")
+                identity = Identity(found.user, found.roles, lasting=True)
+                self._enter_if_there(peer, identity, then, "token", found)
 
-        self._runner.run(lambda: _checked(tokens, token), checked)
+        self._runner.run(lambda: tokens.check(token), checked)
 
     def _in_turn(self, peer: Peer, name: str, then: Then, attempt: Callable[[], None]) -> None:
+        self._asking.add(peer)
         wait = self._throttle.reserve(peer.origin)
         if wait is None:
             self._report("login.refused", remote=peer.remote, user=name, reason="too many failed logins")
@@ -241,46 +312,57 @@ class UserGate:
         stored = (self._policy.users or {}).get(name)
         hash = stored.password if stored is not None else ""
         key = hmac.digest(self._secret, name.encode("utf-8", "replace") + b"\0" + password, "sha256")
+        compared = key, hash  # a verdict is about both: the user may have another hash when it comes
 
-        def checked(right: bool) -> None:
-            if right and hash:
-                self._remember(key, hash)
-                self._let_in(peer, name, hash, then)
+        def checked(right: bool | None) -> None:
+            if right is None:
+                self._refuse_unchecked(peer, name, then)
+            elif right and hash:
+                self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
-        if hash and self._remembered.get(key) == hash:
-            self._let_in(peer, name, hash, then)
-        elif key in self._checking:
-            self._checking[key].append(checked)
+        if compared in self._remembered:
+            self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
+        elif compared in self._checking:
+            self._checking[compared].append(checked)
         elif len(self._checking) >= HASHES_WAITING_MAX:
             self._report("login.refused", remote=peer.remote, user=name, reason="too many logins at once")
             then(None)
         else:
-            self._checking[key] = [checked]
-            self._runner.run(lambda: passwords.fits(password, hash or passwords.DECOY), lambda r: self._tell(key, r))
+            self._checking[compared] = [checked]
+            self._runner.run(
+                lambda: passwords.fits(password, hash or passwords.DECOY), lambda right: self._tell(compared, right)
+            )
 
-    def _tell(self, key: bytes, right: bool) -> None:
-        for checked in self._checking.pop(key):
-            checked(right)
+    def _tell(self, compared: tuple[bytes, str], found: bool | BaseException) -> None:
+        waiting = self._checking.pop(compared)
+        right = None if isinstance(found, BaseException) else found
+        if isinstance(found, BaseException):
+            self._fail(found)
+        elif found and compared[1]:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+            self._remembered[compared] = None
+        tell_all([partial(checked, right) for checked in waiting])
 
-    def _remember(self, key: bytes, hash: str) -> None:
-        if len(self._remembered) >= REMEMBERED_MAX:
-            del self._remembered[next(iter(self._remembered))]
-        self._remembered[key] = hash
+    def _fail(self, fault: BaseException) -> None:
+        """Whether a password or a token is right could not be found out, by the broker's fault."""
+        self._report("login.failed", error=f"{type(fault).__name__}: {fault}")
 
-    def _let_in(self, peer: Peer, name: str, hash: str | None, then: Then) -> None:
-        """The password, or the proof, was right; unless the user changed while that was found out."""
-        stored = self._present(name, hash)
-        if stored is None:
+    def _refuse_unchecked(self, peer: Peer, name: str, then: Then) -> None:
+        """It is no failed login: nobody is slowed for it."""
+        self._report("login.refused", remote=peer.remote, user=name, reason="a fault of the broker")
+        then(None)
+
+    def _let_in(self, peer: Peer, name: str, unchanged: Callable[[StoredUser], bool], then: Then, how: str) -> None:
+        """The password, or the proof, was right; `unchanged`: whether it is for a user as it is now."""
+        stored = (self._policy.users or {}).get(name)
+        if stored is None or not unchanged(stored):
             self._refuse(peer, name, "the user was changed meanwhile", then)
             return
         self._throttle.succeeded(peer.origin)
-        self._enter(peer, Identity(name, stored.roles), then, "password" if hash else "scram")
-
-    def _present(self, name: str, hash: str | None) -> StoredUser | None:
-        stored = (self._policy.users or {}).get(name)
-        return stored if stored is not None and hash in (None, stored.password) else None
+        self._enter_if_there(peer, Identity(name, stored.roles), then, how)
 
     def _refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
         """Say no, after a while."""
@@ -299,20 +381,13 @@ class UserGate:
         keys = None if stored is None else stored.scram.get(mechanism)
         return keys if keys is not None else passwords.decoy_keys(mechanism, name, self._secret)
 
-    def scram_done(self, peer: Peer, name: str, right: bool, then: Then) -> None:
+    def scram_done(self, peer: Peer, mechanism: str, name: str, proven: ScramKeys | None, then: Then) -> None:
         """See Gate."""
 
         def attempt() -> None:
-            if right:
-                self._let_in(peer, name, None, then)
+            if proven is not None:
+                self._let_in(peer, name, lambda stored: stored.scram.get(mechanism) == proven, then, "scram")
             else:
                 self._refuse(peer, name, "a SCRAM proof that does not fit", then)
 
         self._in_turn(peer, name, then, attempt)
-
-
-def _checked(tokens: Tokens, token: bytes) -> Bearer | BadToken:
-    try:
-        return tokens.check(token)
-    except BadToken as bad:
-        return bad

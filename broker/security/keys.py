@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from broker.engine.core import Report
 from broker.security.tokens import KeySet
+from broker.sessions.login import tell_all
 
 #: Milliseconds between two fetches for keys that nobody knows.
 UNKNOWN_MS: Final = 30_000
@@ -26,8 +27,11 @@ Fetch = Callable[[], bytes]
 class Aside(Protocol):
     """Where a fetch is done."""
 
-    def aside(self, work: Callable[[], bytes | str], then: Callable[[bytes | str], None]) -> None:
-        """Do something that may take seconds on a thread of its own, and hand over what came of it within a tick."""
+    def aside(self, work: Callable[[], bytes], then: Callable[[bytes | BaseException], None]) -> None:
+        """Do something that may take seconds on a thread of its own; hand over what came of it, or what it raised.
+
+        Within a tick.
+        """
 
 
 class FetchedKeys:
@@ -65,22 +69,19 @@ class FetchedKeys:
     def _begin(self) -> None:
         self._fetching = True
         self._asked_at = self._now()
-        self._aside.aside(self._try, self._fetched)
+        self._aside.aside(self._fetch, self._fetched)
 
-    def _try(self) -> bytes | str:
-        try:
-            return self._fetch()
-        except (OSError, ValueError) as error:
-            return str(error) or type(error).__name__
-
-    def _fetched(self, answer: bytes | str) -> None:
+    def _fetched(self, answer: bytes | BaseException) -> None:
         self._fetching = False
-        try:
-            if isinstance(answer, str):
-                raise ValueError(answer)
-            self.present = KeySet(answer)
-        except ValueError as error:
-            self._report("security.keys_failed", error=str(error))
+        fault: BaseException | None = None
+        if isinstance(answer, BaseException):
+            fault = answer
+        else:
+            try:
+                self.present = KeySet(answer)
+            except Exception as error:
+                fault = error
+        if fault is not None:  # whatever it is: the keys stay, and those that wait are told
+            self._report("security.keys_failed", error=str(fault) or type(fault).__name__)
         waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
+        tell_all(waiting)

@@ -12,7 +12,7 @@ import hmac
 from typing import Final
 
 from argon2 import PasswordHasher, Type, extract_parameters
-from argon2.exceptions import Argon2Error, InvalidHashError
+from argon2.exceptions import InvalidHashError, VerifyMismatchError
 from scramp import ScramMechanism
 
 from broker.sessions.login import ScramKeys
@@ -40,12 +40,15 @@ def hashed(password: str) -> str:
 
 
 def fits(password: bytes, stored: str) -> bool:
-    """Whether a password is the one of a hash.  Takes long: not for the event loop."""
+    """Whether a password is the one of a hash.  Takes long: not for the event loop.
+
+    Raises Argon2Error, InvalidHashError where that cannot be found out: no memory, no hash of this kind.
+    """
     if not 0 < len(password) <= PASSWORD_BYTES_MAX:
         return False
     try:
         return _HASHER.verify(stored, password)
-    except (Argon2Error, InvalidHashError):
+    except VerifyMismatchError:
         return False
 
 

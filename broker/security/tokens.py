@@ -67,18 +67,22 @@ class TokenRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A public key, and the algorithms that it is for."""
+
+    key: Any
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who a token is for, until when (ms since the epoch)."""
+    """Who a token is for, until when (ms since the epoch); by which rules and which key it was believed."""
 
     user: str
     roles: frozenset[str]
     expires: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    key: Any
-    algorithms: tuple[str, ...]
+    rules: TokenRules
+    key: Key
 
 
 class KeySet:
@@ -96,10 +100,10 @@ class KeySet:
         found = [(each.get("kid"), key) for each in listed if isinstance(each, dict) and (key := _key(each))]
         if not found:
             raise ValueError("it has no public key that can check a signature")
-        self.keys: dict[str | None, _Key] = dict(found)
+        self.keys: dict[str | None, Key] = dict(found)
         self.only = found[0][1] if len(found) == 1 else None
 
-    def find(self, id: object) -> _Key:
+    def find(self, id: object) -> Key:
         """The key that a token names; one that names none has the only key.  Raises BadToken, UnknownKey."""
         if id is None and self.only is not None:
             return self.only
@@ -111,7 +115,7 @@ class KeySet:
         return key
 
 
-def _key(entry: Mapping[str, Any]) -> _Key | None:
+def _key(entry: Mapping[str, Any]) -> Key | None:
     """A key of a set; None for one that is not for signatures, not public, or too weak."""
     fitting = _FITTING.get((str(entry.get("kty")), str(entry.get("crv", ""))), ())
     said = entry.get("alg")
@@ -126,7 +130,7 @@ def _key(entry: Mapping[str, Any]) -> _Key | None:
         return None
     if entry["kty"] == "RSA" and key.key_size < RSA_BITS_MIN:
         return None
-    return _Key(key, algorithms)
+    return Key(key, algorithms)
 
 
 def looks_like_token(text: bytes) -> bool:
@@ -142,9 +146,21 @@ class Tokens:
         self._keys = keys
         self._now = now
 
+    @property
+    def present(self) -> KeySet | None:
+        """The keys that count now."""
+        return self._keys()
+
+    def believes(self, bearer: Bearer) -> bool:
+        """Whether a token that was believed before still would be, but for the time: by the same rules, with a key
+        that is still there.  As long as there are no keys at all, nothing is known against it.
+        """
+        keys = self.present
+        return bearer.rules == self.rules and (keys is None or bearer.key in keys.keys.values())
+
     def check(self, token: bytes) -> Bearer:
         """Who it is.  Raises BadToken, UnknownKey."""
-        claims = self._claims(token)
+        claims, key = self._claims(token)
         rules = self.rules
         now, leeway = self._now() / 1000, rules.leeway_ms / 1000
         if claims.get("iss") != rules.issuer:
@@ -161,9 +177,9 @@ class Tokens:
             begins = _time(claims, name)
             if begins is not None and begins - leeway > now:
                 raise BadToken("it does not count yet")
-        return Bearer(self._user(claims), self._roles(claims), int((expires + leeway) * 1000))
+        return Bearer(self._user(claims), self._roles(claims), int((expires + leeway) * 1000), rules, key)
 
-    def _claims(self, token: bytes) -> Mapping[str, Any]:
+    def _claims(self, token: bytes) -> tuple[Mapping[str, Any], Key]:
         if len(token) > TOKEN_BYTES_MAX:
             raise BadToken(f"it has more than {TOKEN_BYTES_MAX} bytes")
         keys = self._keys()
@@ -187,7 +203,7 @@ class Tokens:
             raise BadToken("it is no token, or its signature is wrong") from None
         if not isinstance(claims, dict):
             raise BadToken("it has no claims")
-        return claims
+        return claims, key
 
     def _user(self, claims: Mapping[str, Any]) -> str:
         user = _claim(claims, self.rules.user_claim)

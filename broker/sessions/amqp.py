@@ -8,6 +8,7 @@ everything done before them is durable (promise P1), in their order, those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from broker.engine import redelivery
@@ -33,6 +34,7 @@ from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     CONNECTION_FORCED,
+    INTERNAL_ERROR,
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
@@ -50,6 +52,7 @@ from protocols.amqp.events import (
     Ended,
     LinkFailed,
     Portion,
+    Refused,
     SessionFailed,
     Transfers,
     WindowOpened,
@@ -65,8 +68,10 @@ from protocols.amqp.performatives import (
     SaslResponse,
 )
 from protocols.amqp.receiver import Receiver
-from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
+
+#: The shortest idle-time-out of a peer's that is kept (part 2, 2.4.5), in ms: two of the network's looks at its timers.
+IDLE_TIMEOUT_MIN_MS: Final = 500
 
 #: Bytes of messages that wait for the operating system to take them, over all links, above which none are delivered.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
@@ -105,15 +110,15 @@ class AmqpSession:
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        self._login = Login(self._codec, gate, peer, self._proceed)
+        self.reading = Reading(outlet, partial(turn.guarded, outlet))
+        self._login = Login(self._codec, gate, peer, self.reading, self._proceed)
         self._sole = False
-        self.reading = Reading(outlet)
         self.pulling = Pulling()
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
         self._coordinators: dict[Link, Receiver] = {}
         self._transactions = Transactions(turn.engine, options.transactions_max)
-        self._attacher = Attacher(self)
+        self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
         self._gathered = Gathered()
         self._answers = Answers(turn.engine)
         self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
@@ -124,6 +129,11 @@ class AmqpSession:
         self._lost = False
 
     # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def outlet(self) -> Outlet:
+        """The connection: see Waiter."""
+        return self._outlet
 
     @property
     def receive_timeout(self) -> int:
@@ -230,12 +240,19 @@ class AmqpSession:
         """The socket is gone."""
         self._end(redelivery.LOST)
 
+    def fail(self, why: str) -> None:
+        """See Session."""
+        self._codec.discard()
+        self.unsendable.forget()
+        self._draining.clear()
+        self._fail(connection_error(INTERNAL_ERROR, why))
+
     def shut_down(self, why: str = "The broker is shutting down.") -> None:
         """The peer has to go."""
         self._gathered.publish()
         self._codec.send_close(connection_error(CONNECTION_FORCED, why))
         self._turn.touch(self._outlet)
-        self._end(redelivery.CLOSED)
+        self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: Return) -> None:
         """Nothing more happens on this connection."""
@@ -248,7 +265,8 @@ class AmqpSession:
             link.close(how)
         for incoming in self._incoming.values():
             incoming.gone()
-        self._attacher.release_all()
+        if self._attacher is not None:
+            self._attacher.release_all()
         self._outgoing.clear()
         self._incoming.clear()
         self._draining.clear()
@@ -271,6 +289,9 @@ class AmqpSession:
         identity = self._login.whoever()
         if identity is None:
             raise connection_error(UNAUTHORIZED_ACCESS, "A login is needed: begin with the SASL protocol header.")
+        if event.idle_time_out and event.idle_time_out < IDLE_TIMEOUT_MIN_MS:
+            text = f"open: an idle-time-out is at least {IDLE_TIMEOUT_MIN_MS} ms, not {event.idle_time_out}."
+            raise connection_error(INVALID_FIELD, text)
         self.container = event.container_id
         self.access = self.engine.security.access(identity, event.container_id)
         self.origin = event.container_id or self._id
@@ -281,9 +302,11 @@ class AmqpSession:
                 self._codec.send_close(Error(INVALID_FIELD, "container-id is in use", amqp_containers.CLASH))
                 self._end(redelivery.CLOSED)
                 return
+        self._attacher = Attacher(self)
         self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.established = True
-        self.engine.connections.came(self._id, "AMQP", self.remote, self.access, self.shut_down)
+        dismiss = self._turn.guarded(self._outlet, self.shut_down)
+        self.engine.connections.came(self._id, "AMQP", self.remote, self.access, dismiss)
 
     def _send_open(self, properties: dict[str, object]) -> None:
         self._codec.send_open(
@@ -302,23 +325,26 @@ class AmqpSession:
     # -- sessions and links ----------------------------------------------------------------------------------------
 
     def _on_ended(self, event: Ended) -> None:
-        self._drop_session(event.session)
+        self._drop_session(event.session, redelivery.CLOSED)
         event.session.send_end()
 
     def _on_session_failed(self, event: SessionFailed) -> None:
         self._report(event.error)
-        self._drop_session(event.session)
+        self._drop_session(event.session, redelivery.INTERRUPTED)
         event.session.send_end(event.error)
 
-    def _drop_session(self, session: Session) -> None:
+    def _drop_session(self, session: Session, how: Return) -> None:
         self._gathered.publish()
         for link in (*self._incoming, *self._outgoing, *self._coordinators):
             if link.session is session:
-                self._drop(link, closed=False)
+                self._drop(link, closed=False, detached=True, how=how)
+        assert self._attacher is not None, "the connection is open"
+        self._attacher.session_ended(session)
         self._answers.forget(session)
 
     def _on_attached(self, event: Attached) -> None:
         link = event.link
+        assert self._attacher is not None, "the connection is open"
         try:
             made = self._attacher.attach(link, event.attach)
         except EngineError as refusal:
@@ -340,12 +366,17 @@ class AmqpSession:
             self._coordinators[link] = link
             link.send_credit(self.options.credits)
 
+    def _on_refused(self, event: Refused) -> None:
+        """One link too many: the others go on."""
+        self._report(event.error)
+        refuse(event.link, Error(event.error.condition, event.error.description))
+
     def _on_detached(self, event: Detached) -> None:
         self._gathered.publish()
         error = None
         try:
-            self._drop(event.link, closed=event.closed)
-        except EngineError as denied:  # its subscription stays: the peer may not delete it
+            self._drop(event.link, closed=event.closed, detached=not event.closed)
+        except EngineError as denied:  # its subscription stays: the peer may not delete it, or another consumes
             error = refused(denied)
         event.link.send_detach(closed=event.closed, error=error)
 
@@ -360,21 +391,22 @@ class AmqpSession:
         first = not self.established
         report_error(self.engine.core.report, error, connection=self._id, remote=self.remote, first=first)
 
-    def _drop(self, link: Link, *, closed: bool) -> None:
-        """A link is gone."""
+    def _drop(self, link: Link, *, closed: bool, detached: bool = False, how: Return = redelivery.CLOSED) -> None:
+        """A link is gone: `closed` by the peer, or only `detached`."""
         incoming = self._incoming.pop(link, None)
         if incoming is not None:
             incoming.gone()
         outgoing = self._outgoing.pop(link, None)
         if outgoing is not None:
             self._draining.pop(outgoing, None)
-            outgoing.close(redelivery.CLOSED)
+            outgoing.close(how)
         if self._coordinators.pop(link, None) is not None:
             assert isinstance(link, Receiver)
             self._transactions.abandon(link)
-        self._attacher.release(link, closed=closed)
+        assert self._attacher is not None, "the connection is open"
+        self._attacher.release(link, closed=closed, detached=detached)
 
-    def detach(self, link: Sender, error: Error) -> None:
+    def detach(self, link: Link, error: Error) -> None:
         """The broker ends a link: its queue was deleted."""
         self._drop(link, closed=False)
         try:
@@ -462,9 +494,11 @@ class AmqpSession:
         if self._draining:  # there is more to send first: look again after the next tick
             self._turn.touch(self._outlet)
 
-    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
-        """Settle deliveries once everything done so far is durable."""
-        self._answers.add(session, role, ids, state)
+    def answer(
+        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+    ) -> None:
+        """Settle deliveries, or only say their state, once everything done so far is durable."""
+        self._answers.add(session, role, ids, state, settled=settled)
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""
@@ -485,6 +519,7 @@ _HANDLERS: Final[dict[type, Callable[[AmqpSession, Any], None]]] = {
     Ended: AmqpSession._on_ended,
     SessionFailed: AmqpSession._on_session_failed,
     Attached: AmqpSession._on_attached,
+    Refused: AmqpSession._on_refused,
     Detached: AmqpSession._on_detached,
     LinkFailed: lambda session, event: session.lose(event.link, event.error),
     Transfers: AmqpSession._on_transfers,

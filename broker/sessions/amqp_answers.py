@@ -1,7 +1,7 @@
 """What an AMQP peer is told of deliveries, once it is true: after the disk has it (promise P1), in order, in ranges.
 
 An answer settles deliveries: those that the peer sent, with the outcome they had; or ours that the peer gave an outcome
-and left to us to settle.
+and left to us to settle.  Where the receiver settles second it only says the outcome, and the peer settles.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from protocols.amqp.performatives import Accepted, DeliveryState
 from protocols.amqp.serial import ranges
 from protocols.amqp.session import Session
 
-#: Session, our role, delivery ids, their state.
-_Answer = tuple[Session, bool, Sequence[int], DeliveryState | None]
+#: Session, our role, delivery ids, their state, whether they are settled by it.
+_Answer = tuple[Session, bool, Sequence[int], DeliveryState | None, bool]
 
 _ACCEPTED: Final = Accepted()
 
@@ -30,9 +30,11 @@ class Answers:
         self._wanted: list[_Answer] = []
         self._waiting: deque[tuple[int, list[_Answer]]] = deque()
 
-    def add(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
+    def add(
+        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool
+    ) -> None:
         """An answer to be given once everything done so far is durable."""
-        self._wanted.append((session, role, ids, state))
+        self._wanted.append((session, role, ids, state, settled))
 
     def confirm(self, waiter: Waiter) -> bool:
         """What was done is complete: give the answers, or keep them until `release`; whether any were given."""
@@ -60,16 +62,16 @@ class Answers:
 
 def _say(answers: list[_Answer]) -> None:
     """Settle deliveries, the accepted ones of consecutive ids together."""
-    accepted: dict[tuple[Session, bool], list[int]] = {}
-    for session, role, ids, state in answers:
+    accepted: dict[tuple[Session, bool, bool], list[int]] = {}
+    for session, role, ids, state, settled in answers:
         if type(state) is Accepted:
-            accepted.setdefault((session, role), []).extend(ids)
+            accepted.setdefault((session, role, settled), []).extend(ids)
         else:
-            _settle(session, role, ids, state)
-    for (session, role), ids in accepted.items():
-        _settle(session, role, ids, _ACCEPTED)
+            _settle(session, role, ids, state, settled=settled)
+    for (session, role, settled), ids in accepted.items():
+        _settle(session, role, ids, _ACCEPTED, settled=settled)
 
 
-def _settle(session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
+def _settle(session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool) -> None:
     for first, last in ranges(ids):
-        session.send_disposition(role, first, last, settled=True, state=state)
+        session.send_disposition(role, first, last, settled=settled, state=state)

@@ -6,16 +6,21 @@ are those of application properties; JMS's names stand for properties, `m.NAME` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.message import INGRESS_TIMESTAMP, Annotations, Value
+from broker.engine.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, RoutingType, Value
+from broker.sessions.plain_values import to_json
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
+    AMQP_SEQUENCE,
     AMQP_VALUE,
+    DATA,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     Message,
+    encode_annotations,
     encode_application_properties,
     encode_section,
 )
@@ -33,6 +38,11 @@ _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 
 
+#: What begins a section of data, of binary or of text with a length of four bytes.
+_LONG: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
+_LEAD_BYTES: Final = 8
+
+
 class AmqpFormat:
     """The `Format` of messages that came over AMQP; `prefixes` are those that a reply-to may begin with."""
 
@@ -40,8 +50,17 @@ class AmqpFormat:
     name = "amqp"
     typed = True
 
-    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(self, prefixes: tuple[tuple[str, RoutingType], ...] = ()) -> None:
         self.prefixes = prefixes
+
+    def readable(self, head: bytes, body_bytes: int) -> bool:
+        """Sections before the body that can be decoded."""
+        message = Message(head)
+        try:
+            _ = message.message_annotations, message.properties, message.application_properties
+        except DecodeError:
+            return False
+        return True
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """What a selector may ask for; nothing of a section that cannot be decoded."""
@@ -83,6 +102,19 @@ class AmqpFormat:
             return head
         return before + encode_application_properties({**properties, **add})
 
+    def content(self, part: bytes) -> bytes:
+        """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""
+        try:
+            kind, values = Message(part).body()
+        except DecodeError:
+            return part[_LEAD_BYTES:] if part.startswith(_LONG) else part
+        if kind == DATA:
+            return b"".join([value for value in values if isinstance(value, bytes)])
+        value = values if kind == AMQP_SEQUENCE else values[0] if values else b""
+        if isinstance(value, bytes):
+            return value
+        return value.encode() if isinstance(value, str) else to_json(value)
+
     def noted(self, annotations: Annotations) -> dict[str, Value]:
         """The broker's own annotations: under their own names and as the message annotations that clients see."""
         return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
@@ -94,6 +126,29 @@ def annotation_name(name: str) -> str:
     if known is not None:
         return known
     return _OPTIONAL + name[len(_BROKERS) :].replace("_", "-") if name.startswith(_BROKERS) else name
+
+
+#: How message annotations begin that only the broker writes.
+RESERVED_ANNOTATIONS: Final = RESERVED_PREFIXES + tuple(map(annotation_name, RESERVED_PREFIXES))
+_RESERVED: Final = re.compile("|".join(map(re.escape, RESERVED_ANNOTATIONS)).encode())
+
+
+def genuine(head: bytes) -> bytes:
+    """A head without the names that only the broker writes; nearly always the same.  Raises DecodeError.
+
+    Application properties are part of the bare message, which a broker does not change (part 3, 3.2): except that
+    nobody but the broker speaks in its name.
+    """
+    if (head.find(b"_AMQ_") < 0 and head.find(b"x-opt-") < 0) or _RESERVED.search(head) is None:
+        return head
+    message = Message(head)
+    annotations, application = message.message_annotations, message.application_properties
+    noted = {name: value for name, value in annotations.items() if not str(name).startswith(RESERVED_ANNOTATIONS)}
+    said = {str(name): v for name, v in application.items() if not str(name).startswith(RESERVED_PREFIXES)}
+    if len(noted) == len(annotations) and len(said) == len(application):
+        return head
+    section = encode_annotations(MESSAGE_ANNOTATIONS, noted)
+    return section + message.section(PROPERTIES) + encode_application_properties(said)
 
 
 def _properties(properties: Properties) -> dict[str, Value]:

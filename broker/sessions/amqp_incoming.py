@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.engine.access import Access
-from broker.engine.address import Address, Producer
+from broker.engine.address import Address
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, NotFound
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
@@ -26,8 +26,10 @@ from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
 from broker.sessions.amqp_upload import Uploading
+from broker.sessions.convert import JMS_KINDS
 from broker.sessions.reading import Reading
-from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error
+from protocols.amqp.check import check_body
+from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.link import Link
 from protocols.amqp.message import DATA, encode_section
@@ -46,15 +48,9 @@ from protocols.amqp.session import Session
 
 _ACCEPTED = Accepted()
 
-#: What a JMS client notes of its destination: a queue, a topic, a temporary queue, a temporary topic.
+#: What a JMS client notes of its destination: a place in JMS_KINDS.
 _JMS_DESTINATION: Final = "x-opt-jms-dest"
 _JMS_NOTED: Final = _JMS_DESTINATION.encode()
-_JMS_KINDS: Final = (
-    (RoutingType.ANYCAST, False),
-    (RoutingType.MULTICAST, False),
-    (RoutingType.ANYCAST, True),
-    (RoutingType.MULTICAST, True),
-)
 
 #: Stands for a body where only the sections before it are to be decoded.
 _NO_BODY: Final = encode_section(DATA, b"")
@@ -62,6 +58,10 @@ _NO_BODY: Final = encode_section(DATA, b"")
 
 class Owner(Protocol):
     """What a link needs of its connection's session layer."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection's outlet."""
 
     engine: Engine
     options: AmqpOptions
@@ -76,8 +76,13 @@ class Owner(Protocol):
     def go_on(self) -> None:
         """The codec may read what follows a large message."""
 
-    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
-        """Settle deliveries once everything done so far is durable."""
+    def answer(
+        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+    ) -> None:
+        """Settle deliveries, or only say their state, once everything done so far is durable."""
+
+    def detach(self, link: Link, error: Error) -> None:
+        """The broker ends a link."""
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""
@@ -97,10 +102,30 @@ class Goal(NamedTuple):
     temporary: bool  # another peer's own node, which is never made for a message
 
 
+class Place(NamedTuple):
+    """What a target named when its link attached; `queue` if it was one by its full name."""
+
+    address: Address
+    queue: Queue | None
+    routing_type: RoutingType | None
+
+    def lost(self, engine: Engine) -> str:
+        """What of it was deleted; empty if there is still somewhere to send.  A topic needs no queue for that."""
+        address, queue = self.address, self.queue
+        if engine.router.addresses.get(address.name) is not address:
+            return f"address {address.name} was deleted"
+        if queue is not None:
+            return f"queue {queue.name} was deleted" if queue.deleted else ""
+        wanted = address.routing_types if self.routing_type is None else {self.routing_type}
+        if RoutingType.MULTICAST in wanted or any(each.routing_type in wanted for each in address.queues):
+            return ""
+        return f"the queue of address {address.name} was deleted"
+
+
 class _Run(Send):
     """Messages in a row for one goal with the same facts; `ids` are their delivery ids."""
 
-    __slots__ = ("alone", "facts", "goal", "header", "ids", "settled", "tx")
+    __slots__ = ("alone", "facts", "goal", "header", "ids", "second", "settled", "tx")
 
     def __init__(
         self, goal: Goal, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
@@ -111,20 +136,24 @@ class _Run(Send):
         self.header = b""
         self.alone = False  # its facts depend on more than the header: nobody joins it
         self.settled = False
+        self.second = False  # the outcome is told first, and the producer settles (2.6.12)
         self.tx: OpenTransaction | None = None
         self.ids: list[int] = []
 
 
 class IncomingLink:
-    """A producer's link.  `goal` is the target's; without a name it is the anonymous relay."""
+    """A producer's link.  `goal` is the target's, `place` what it names; without them it is the anonymous relay."""
 
-    def __init__(self, owner: Owner, link: Receiver, goal: Goal) -> None:
+    def __init__(self, owner: Owner, link: Receiver, goal: Goal, place: Place | None) -> None:
         self.link = link
         self._owner = owner
         self._goal = goal
+        self._place = place
         self._runs: list[_Run] = []
         self._blocked = False
-        self._waiting: dict[Producer, None] = {}  # where it stands while its first credit waits
+        self._wait_for_room()
+        if place is not None:
+            owner.engine.router.attach_sender(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, owner.go_on)
 
     # -- gathering -------------------------------------------------------------------------------------------------
@@ -134,24 +163,25 @@ class IncomingLink:
         tx = None
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
-        run = self._last_run(event.settled, tx)
+        run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
         goal, relay = self._goal, not self._goal.name
         for at, payload in enumerate(event.payloads):
             try:
                 header, head, body, special = take_apart(payload)
+                check_body(body)
                 if relay:
                     goal = self._stated_goal(payload)
                 if run is None or special is not None or header != run.header or goal != run.goal:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(goal, header, special, event.settled, tx)
+                    run = self._begin(goal, header, special, event, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
                 run, begun = None, at + 1
-                self.refuse(error, event.settled, ids[at], event.tags[at], tx)
+                self.refuse(error, event, ids[at], event.tags[at], tx)
                 continue
             run.messages.append(Message(run.facts, head, body))
             if special is not None:
@@ -171,24 +201,26 @@ class IncomingLink:
         try:
             self.uploading.begin(_Large(self, event, tx), event)
         except (DecodeError, EngineError) as error:
-            self.refuse(error, event.settled, event.id, event.tag, tx)
+            self.refuse(error, event, event.id, event.tag, tx)
             if event.last:
                 self.uploading.more(event)
 
-    def _last_run(self, settled: bool, tx: OpenTransaction | None) -> _Run | None:
+    def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> _Run | None:
         """The run that messages may join."""
         run = self._runs[-1] if self._runs else None
-        return run if run is not None and not run.alone and run.settled == settled and run.tx is tx else None
+        if run is None or run.alone or run.tx is not tx:
+            return None
+        return run if (run.settled, run.second) == (event.settled, event.second) else None
 
     def _begin(
-        self, goal: Goal, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+        self, goal: Goal, header: bytes, special: Special | None, event: Transfers | Portion, tx: OpenTransaction | None
     ) -> _Run:
-        run = self.make(goal, header, special, settled, tx)
+        run = self.make(goal, header, special, event, tx)
         self._runs.append(run)
         return run
 
     def make(
-        self, goal: Goal, header: bytes, special: Special | None, settled: bool, tx: OpenTransaction | None
+        self, goal: Goal, header: bytes, special: Special | None, event: Transfers | Portion, tx: OpenTransaction | None
     ) -> _Run:
         """A run of messages.  Raises DecodeError, EngineError."""
         owner = self._owner
@@ -197,20 +229,14 @@ class IncomingLink:
         noted = None if special is None else special.routing_type
         asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
         check_temporary(owner.engine, plain, stated=goal.temporary)
+        now, user, origin = owner.engine.now, owner.access.user, owner.origin
+        facts = make_facts(header, special, owner.format, asked, now=now, user=user, origin=origin)
         address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
-        facts = make_facts(
-            header,
-            special,
-            address.name,
-            owner.format,
-            asked,
-            now=owner.engine.now,
-            user=owner.access.user,
-            origin=owner.origin,
-        )
+        facts.address = address.name
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         run = _Run(goal, facts, address, queue, asked)
-        run.header, run.settled, run.tx, run.alone = header, settled, tx, special is not None
+        run.header, run.tx, run.alone = header, tx, special is not None
+        run.settled, run.second = event.settled, event.second
         return run
 
     def publish_large(self, run: _Run, message: Message, id: int) -> None:
@@ -238,11 +264,13 @@ class IncomingLink:
         asked, temporary = self._goal.asked, False
         if asked is None and payload.find(_JMS_NOTED, 0, encoded.body_at) >= 0:
             kind = encoded.message_annotations.get(_JMS_DESTINATION)
-            if isinstance(kind, int) and 0 <= kind < len(_JMS_KINDS):
-                asked, temporary = _JMS_KINDS[kind]
+            if isinstance(kind, int) and 0 <= kind < len(JMS_KINDS):
+                asked, temporary = JMS_KINDS[kind]
         return Goal(to, asked, temporary)
 
-    def refuse(self, error: Exception, settled: bool, id: int, tag: bytes, tx: OpenTransaction | None) -> None:
+    def refuse(
+        self, error: Exception, event: Transfers | Portion, id: int, tag: bytes, tx: OpenTransaction | None
+    ) -> None:
         """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
         if isinstance(error, EngineError):
             why = refused(error)
@@ -254,45 +282,52 @@ class IncomingLink:
             why.info = {"delivery-tag": tag}
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
-        heard = tx is not None if settled else rejects(self.link)
+        heard = tx is not None if event.settled else rejects(self.link)
         if relay and not heard:
             raise link_error(why.condition, why.description or "", why.info)
-        if not settled:
+        if not event.settled:
             rejected = Rejected(why)
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
-            self._owner.answer(self.link.session, RECEIVER, [id], state)
+            self._owner.answer(self.link.session, RECEIVER, [id], state, settled=not event.second)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
         """Publish what was gathered; what is refused does not keep back what comes behind it."""
         runs, self._runs = self._runs, []
-        blocked = False
         engine = self._owner.engine
         for run in runs:
-            state: DeliveryState = _ACCEPTED
-            ids = run.ids
-            try:
-                if run.tx is not None:
+            if run.tx is not None:
+                state: DeliveryState = TransactionalState(run.tx.id, _ACCEPTED)
+                try:
                     engine.send_in(run.tx.transaction, [run], run.messages)
-                    state = TransactionalState(run.tx.id, _ACCEPTED)
-                else:
-                    engine.publish(run.address, run.queue, run.routing_type, run.messages)
-            except EngineError as refusal:
-                why = refused(refusal)
-                rejected = state = Rejected(why)
-                if refusal.taken and not run.settled:
-                    self._owner.answer(self.link.session, RECEIVER, ids[: refusal.taken], _ACCEPTED)
-                    ids = ids[refusal.taken :]
-                if run.tx is not None:
+                except EngineError as refusal:
+                    why = refused(refusal)
                     run.tx.refused = run.tx.refused or rollback_only(why)
-                    state = TransactionalState(run.tx.id, rejected)
+                    state = TransactionalState(run.tx.id, Rejected(why))
+                else:
+                    self._blocked |= engine.block_if_full(run.address, self)
+                self._answer(run, run.ids, state)
             else:
-                blocked |= engine.block_if_full(run.address, self)
-            if not run.settled:
-                self._owner.answer(self.link.session, RECEIVER, ids, state)
-        self._blocked = self._blocked or blocked
+                self._publish(run)
         self.top_up()
+
+    def _publish(self, run: _Run) -> None:
+        """Publish the messages of a run, and answer each."""
+        result = self._owner.engine.publish([run], producer=self)
+        self._blocked |= result.blocked
+        ids = run.ids
+        if result.refusals:
+            of = dict(zip(run.messages, ids, strict=True))
+            for refusal in result.refusals:
+                rejected = Rejected(refused(refusal.error))
+                self._answer(run, [of.pop(message) for message in refusal.messages], rejected)
+            ids = list(of.values())
+        self._answer(run, ids, _ACCEPTED)
+
+    def _answer(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
+        if ids and not run.settled:
+            self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
 
     def top_up(self) -> None:
         """Give credit again when little is left, unless the address is full."""
@@ -300,23 +335,36 @@ class IncomingLink:
         if not self._blocked and self.link.credit <= options.low_credits:
             self.link.send_credit(options.credits)
 
-    def wait_for_room(self, address: Address | None) -> None:
+    def _wait_for_room(self) -> None:
         """No first credit while the address is full, or (the anonymous relay) the disk."""
         engine = self._owner.engine
-        if address is not None:
-            self._blocked = engine.block_if_full(address, self)
-            self._waiting = address.blocked
+        if self._place is not None:
+            self._blocked = engine.block_if_full(self._place.address, self)
         else:
             disk = engine.core.usage.disk
             self._blocked = disk.full
-            self._waiting = disk.waiting
             if disk.full:
                 disk.waiting[self] = None
 
     def gone(self) -> None:
         """The link is detached: it waits for nothing."""
-        self._waiting.pop(self, None)
+        self._owner.engine.stop_waiting(self)
+        if self._place is not None:
+            self._owner.engine.router.detach_sender(self._place.address, self)
         self.uploading.abandon()
+
+    def destination_lost(self) -> None:
+        """See AttachedSender."""
+        place = self._place
+        assert place is not None, "it is attached to it"
+        lost = place.lost(self._owner.engine)
+        if lost:
+            self._owner.detach(self.link, Error(RESOURCE_DELETED, lost))
+
+    @property
+    def outlet(self) -> object:
+        """See Producer."""
+        return self._owner.outlet
 
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""
@@ -331,21 +379,21 @@ class _Large:
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
         self._header, self._head, self.body, self._special = take_apart(event.payload)
         self._goal = link.goal(self._head + _NO_BODY)
-        self.durable = link.make(self._goal, self._header, self._special, event.settled, tx).facts.durable
+        self.durable = link.make(self._goal, self._header, self._special, event, tx).facts.durable
         self._link = link
         self._event = event
         self._tx = tx
 
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
-        run = self._link.make(self._goal, self._header, self._special, self._event.settled, self._tx)
+        run = self._link.make(self._goal, self._header, self._special, self._event, self._tx)
         self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event.id)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
         """It never will be."""
         event = self._event
         try:
-            self._link.refuse(error, event.settled, event.id, event.tag, self._tx)
+            self._link.refuse(error, event, event.id, event.tag, self._tx)
         except AmqpError as unheard:
             self._link.fail(unheard)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.engine.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.engine.message import Message
-from broker.engine.queue import DeliveryState
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.amqp_message import encode_alone
+from broker.sessions.amqp_message import Past, encode_alone
+from broker.sessions.convert import ReplyPrefixes
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
 
@@ -25,26 +25,31 @@ _DATA_BYTES_MAX: Final = 1 << 30
 class LargeMessage:
     """A message whose body is in a file, as it goes out: `head` is everything before the body, `nbytes` the whole."""
 
-    def __init__(self, message: Message, states: Mapping[int, DeliveryState], now: int) -> None:
+    def __init__(self, message: Message, past: Past, now: int, replies: ReplyPrefixes) -> None:
         """Raises ConversionError."""
         assert not isinstance(message.body, bytes)
         foreign = message.facts.format.number != AMQP_FORMAT
         shell = Message(message.facts, message.head, b"" if foreign else _NO_BODY)
         shell.id = message.id
-        payload = encode_alone(shell, states, now)
+        payload = encode_alone(shell, past, now, replies)
         assert payload.endswith((_NO_BODY, _NO_TEXT)), "the body comes last"
         self.head = payload[: -len(_NO_BODY)]
         self.message = message
         self._body = message.body
-        self._most = _DATA_BYTES_MAX if foreign else len(self._body)  # bytes of one section
+        self._most = _DATA_BYTES_MAX if foreign else max(len(self._body), 1)  # bytes of one section
         self._lead = len(_DATA_32) + 4 if foreign else 0
-        self.nbytes = len(self.head) + len(self._body) + -(-len(self._body) // self._most) * self._lead
+        self.nbytes = len(self.head) + len(self._body) + len(self._starts) * self._lead
+
+    @property
+    def _starts(self) -> range:
+        """Where the sections begin; an empty body, that of a message whose properties are long, has one of them."""
+        return range(0, max(len(self._body), 1), self._most)
 
     def sections(self) -> Iterator[tuple[bytes, Stream]]:
         """The body: what is to be written, and then what is to be read, one after the other."""
         body, most = self._body, self._most
         checksum = Checksum(body)
-        for at in range(0, len(body), most):
+        for at in self._starts:
             end = min(at + most, len(body))
             yield _DATA_32 + (end - at).to_bytes(4) if self._lead else b"", Stream(body, at, end, checksum)
 

@@ -1,6 +1,6 @@
 """SASL over AMQP (part 5): frames to steps of a mechanism, and back.
 
-The codec reads nothing while it is our turn, so an answer may take its time (see `login`).
+Nothing is read while it is our turn, so an answer may take its time (see `login`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from broker.engine.access import Identity
 from broker.engine.core import Report
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
+from broker.sessions.reading import LOGIN, Reading
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslOutcome, SaslResponse
@@ -30,11 +31,14 @@ def report_error(report: Report, error: AmqpError, *, connection: str, remote: s
 class Login:
     """One peer's login.  `proceed` is called when an answer was given later than at once; `over`: nobody waits."""
 
-    def __init__(self, codec: AmqpConnection, gate: Gate, peer: Peer, proceed: Callable[[], None]) -> None:
+    def __init__(
+        self, codec: AmqpConnection, gate: Gate, peer: Peer, reading: Reading, proceed: Callable[[], None]
+    ) -> None:
         self.over = False
         self._codec = codec
         self._gate = gate
         self._peer = peer
+        self._reading = reading
         self._proceed = proceed
         self._exchange: sasl.Exchange | None = None
         self._identity: Identity | None = None
@@ -55,7 +59,7 @@ class Login:
                 return
         assert self._exchange is not None, "a response follows an init"
         self._stepping = True
-        self._exchange.step(message, self._answer)
+        self._exchange.step(message, self._reading.until(LOGIN, self._answer))
         self._stepping = False
 
     def _answer(self, answer: sasl.Answer) -> None:

@@ -10,22 +10,35 @@ What the broker notes on a message (facts.annotations) goes out as message annot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from broker.engine.annotation import TypedInt, TypedText
 from broker.engine.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
-from broker.engine.queue import DeliveryState
-from broker.sessions.amqp_format import AMQP_FORMAT, annotation_name
-from broker.sessions.convert import ConversionError, to_amqp, whole
+from broker.engine.queue import DeliveryState, Queue
+from broker.sessions.amqp_format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import DecodeError
+from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, split
-from protocols.amqp.types import Timestamp
+from protocols.amqp.types import (
+    Byte,
+    Char,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -34,6 +47,9 @@ ROUTING_TYPE: Final = "x-opt-routing-type"
 #: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
 _OBEYED: Final = (b"x-opt-delivery-", b"x-opt-routing-type")
 _SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
+
+#: Annotations of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+_REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
 
 _ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
 
@@ -45,8 +61,25 @@ _TTL_MAX: Final = 0xFFFF_FFFF
 
 _PRIORITY_MAX: Final = 9
 
+#: How the names of annotations begin that are nobody's in particular.
+_UNRESERVED: Final = "x-"
+
+#: Characters of names and values that receivers may note on one message: many trace contexts, and no way to fill the
+#: memory by giving a message back again and again.
+ANNOTATIONS_CHARS_MAX: Final = 65_536
+
 #: The group-sequence of the last message of its group: -1 in a field without negative numbers, as JMS clients send it.
 GROUP_CLOSED: Final = 0xFFFF_FFFF
+
+
+class _Repeats(DecodeError):
+    def __init__(self, annotation: str) -> None:
+        super().__init__(0, "")
+        self.condition = NOT_IMPLEMENTED
+        self.description = (
+            f"{annotation} asks for a message that is repeated, which is not supported; it is delivered once, after"
+            f" {DELIVERY_DELAY} or at {DELIVERY_TIME}."
+        )
 
 
 class Special:
@@ -71,14 +104,14 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
-        return header, head, payload[body_at:], special
+        return header, genuine(head), payload[body_at:], special
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    return header, head, payload[body_at:], None
+    return header, genuine(head), payload[body_at:], None
 
 
 def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, Special]:
@@ -96,7 +129,13 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
 
 
 def _obey(special: Special, annotations: dict[object, object]) -> bytes:
-    """Note what annotations ask for; those of a schedule are used up, the others go on."""
+    """Note what annotations ask for; those of a schedule are used up, the others go on.
+
+    Raises DecodeError for a schedule that repeats.
+    """
+    for name in _REPEATING:
+        if annotations.get(name):
+            raise _Repeats(name)
     time, delay = (annotations.get(name) for name in _SCHEDULES)
     if isinstance(time, int):
         special.scheduled_time = min(max(time, 0), TIME_MAX)
@@ -105,14 +144,13 @@ def _obey(special: Special, annotations: dict[object, object]) -> bytes:
     routing = annotations.get(ROUTING_TYPE)
     if isinstance(routing, int):
         special.routing_type = _ROUTINGS.get(routing)
-    left = {name: value for name, value in annotations.items() if name not in _SCHEDULES}
+    left = {name: value for name, value in annotations.items() if name not in _SCHEDULES + _REPEATING}
     return encode_annotations(MESSAGE_ANNOTATIONS, left)
 
 
 def make_facts(
     header: bytes,
     special: Special | None,
-    address: str,
     format: Format,
     routing_type: RoutingType | None,
     *,
@@ -120,7 +158,7 @@ def make_facts(
     user: str,
     origin: str,
 ) -> Facts:
-    """The facts of a message, before its address's expiry settings are applied.  Raises DecodeError."""
+    """The facts of a message, without its address and before that one's expiry settings.  Raises DecodeError."""
     durable, priority, ttl = read_header(header)
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
     scheduled = 0
@@ -130,7 +168,7 @@ def make_facts(
         scheduled = special.scheduled_time or (now + special.scheduled_delay if special.scheduled_delay else 0)
         group, closes_group = special.group, special.closes_group
     return Facts(
-        address,
+        "",
         format,
         durable=durable,
         priority=priority,
@@ -152,44 +190,95 @@ def read_header(header: bytes) -> tuple[bool, int, int]:
     return found.durable, int(min(found.priority, _PRIORITY_MAX)), int(found.ttl or 0)
 
 
-@lru_cache(maxsize=20)
-def first_header(durable: bool, priority: int) -> bytes:
+@lru_cache(maxsize=40)
+def plain_header(durable: bool, priority: int, first: bool) -> bytes:
     """The header of a message that does not expire and was not delivered without success before."""
-    return encode(Header(durable, priority))
+    return encode(Header(durable, priority, None, first))
+
+
+class Past:
+    """What became of a queue's messages before they leave (3.2.1): `states` are of those that failed or may have been
+    processed, `acquired` have come back from a link, and so may have all below `acquired_below`.
+    """
+
+    __slots__ = ("acquired", "acquired_below", "states")
+
+    def __init__(self, states: Mapping[int, DeliveryState], acquired: Set[int], acquired_below: int) -> None:
+        self.states = states
+        self.acquired = acquired
+        self.acquired_below = acquired_below
+
+    def first_acquirer(self, id: int) -> bool:
+        """Whether no link has had a message before."""
+        return id >= self.acquired_below and id not in self.acquired and id not in self.states
+
+
+_ALL: Final = 1 << 64
+#: Of messages that are only looked at, and so may be with somebody.
+LOOKED_AT: Final = Past({}, frozenset(), _ALL)
+
+
+def past_of(queue: Queue) -> Past:
+    """A queue's; of one that keeps its messages anybody may have had them."""
+    return Past(queue.states, queue.acquired, _ALL if queue.keeps else queue.acquired_below)
 
 
 class Encoder:
     """Messages for one link; what messages with the same facts share is made once."""
 
-    __slots__ = ("_facts", "_header")
+    __slots__ = ("_again", "_facts", "_first", "_replies")
 
-    def __init__(self) -> None:
+    def __init__(self, replies: ReplyPrefixes) -> None:
+        self._replies = replies
         self._facts: Facts | None = None
-        self._header = b""
+        self._first = self._again = b""  # headers: of those that no other link had before, and of others
 
     def encode(
-        self, messages: list[Message], states: Mapping[int, DeliveryState], now: int, bytes_max: int | None
-    ) -> tuple[list[bytes], list[tuple[Message, str, bool]], int]:
-        """The payloads of messages; those that cannot be sent: why, and whether they are too large; and how many were
-        looked at: it ends before one whose body is in a file.
+        self, messages: list[Message], past: Past, now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[Refusal], int]:
+        """The payloads of messages; those that cannot be sent, and why; and how many were looked at: it ends before one
+        whose body is in a file.
         """
+        try:
+            return self._encode(messages, past, now, bytes_max)
+        except Exception as error:  # our bug costs one message: which, they tell one by one
+            if len(messages) == 1:
+                return [], [(messages[0], unsaid(error))], 1
         payloads: list[bytes] = []
-        refused: list[tuple[Message, str, bool]] = []
+        refused: list[Refusal] = []
+        for at, message in enumerate(messages):
+            one, why, taken = self.encode([message], past, now, bytes_max)
+            if not taken:
+                return payloads, refused, at
+            payloads += one
+            refused += why
+        return payloads, refused, len(messages)
+
+    def _encode(
+        self, messages: list[Message], past: Past, now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[Refusal], int]:
+        payloads: list[bytes] = []
+        refused: list[Refusal] = []
+        states = past.states
+        known = past.acquired_below or past.acquired  # else all are with their first
         for message in messages:
             facts = message.facts
             if facts is not self._facts:
                 self._facts = facts
-                self._header = first_header(facts.durable, facts.priority)
-            header = self._header
+                self._first = plain_header(facts.durable, facts.priority, True)
+                self._again = plain_header(facts.durable, facts.priority, False)
+            header = self._first
+            if known and not past.first_acquirer(message.id):
+                header = self._again
             if (states and message.id in states) or facts.expiration:
-                header = _own_header(message, states, now)
+                header = _own_header(message, past, now)
             if facts.annotations or facts.format.number != AMQP_FORMAT:
                 if not isinstance(message.body, bytes):
                     return payloads, refused, messages.index(message)
                 try:
-                    payload = header + _rewritten(message)
+                    payload = header + _rewritten(message, self._replies)
                 except ConversionError as error:
-                    refused.append((message, str(error), error.too_large))
+                    refused.append((message, error))
                     continue
             else:
                 try:
@@ -197,34 +286,36 @@ class Encoder:
                 except TypeError:
                     return payloads, refused, messages.index(message)
             if bytes_max is not None and len(payload) > bytes_max:
-                refused.append((message, f"{len(payload)} bytes, and the receiver takes {bytes_max}", True))
+                why = f"{len(payload)} bytes, and the receiver takes {bytes_max}"
+                refused.append((message, ConversionError(why, too_large=True)))
                 continue
             payloads.append(payload)
         return payloads, refused, len(messages)
 
 
-def encode_alone(message: Message, states: Mapping[int, DeliveryState], now: int) -> bytes:
+def encode_alone(message: Message, past: Past, now: int, replies: ReplyPrefixes) -> bytes:
     """One message, whatever its size.  Raises ConversionError."""
-    return _own_header(message, states, now) + _rewritten(message)
+    return _own_header(message, past, now) + _rewritten(message, replies)
 
 
-def _own_header(message: Message, states: Mapping[int, DeliveryState], now: int) -> bytes:
+def _own_header(message: Message, past: Past, now: int) -> bytes:
     facts = message.facts
-    state = states.get(message.id)
+    state = past.states.get(message.id)
     ttl = min(max(facts.expiration - now, 1), _TTL_MAX) if facts.expiration else 0
-    return encode(Header(facts.durable, facts.priority, ttl or None, False, state.count if state else 0))
+    count = max(state.count, 1) if state else 0  # what had left before is no first delivery, whatever counts as failed
+    return encode(Header(facts.durable, facts.priority, ttl or None, past.first_acquirer(message.id), count))
 
 
-def _rewritten(message: Message) -> bytes:
+def _rewritten(message: Message, replies: ReplyPrefixes) -> bytes:
     """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
     facts = message.facts
-    payload = message.head + whole(message) if facts.format.number == AMQP_FORMAT else to_amqp(message)
+    payload = message.head + whole(message) if facts.format.number == AMQP_FORMAT else to_amqp(message, replies)
     if not facts.annotations:
         return payload
     try:
         encoded = Encoded(payload)
         annotations = encoded.message_annotations
-        annotations |= {annotation_name(name): value for name, value in facts.annotations.items()}
+        annotations |= {annotation_name(name): _typed(value) for name, value in facts.annotations.items()}
         bare = _expiring_anew(encoded, facts) if ORIG_ADDRESS in facts.annotations else encoded.bare
         return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + bare
     except DecodeError as error:
@@ -246,11 +337,56 @@ def _expiring_anew(encoded: Encoded, facts: Facts) -> bytes:
 
 def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:
     """A receiver's `modified` notes something on a message: texts and numbers, until the broker restarts or for as long
-    as the message is a dead letter.
+    as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are not noted: they could
+    be those of the sender's headers in another protocol.  Nor does it speak in the broker's name.
     """
-    noted: Annotations = {
-        str(name): value for name, value in annotations.items() if isinstance(value, str | int) and name[:1] != "_"
-    }
+    facts = message.facts
+    before = facts.annotations or {}
+    room = ANNOTATIONS_CHARS_MAX - sum([len(name) + len(str(value)) for name, value in before.items()])
+    noted: Annotations = {}
+    for name, value in annotations.items():
+        if not isinstance(value, str | int) or not name.startswith(_UNRESERVED):
+            continue
+        if not name.startswith(RESERVED_ANNOTATIONS) and len(name) + len(str(value)) <= room:
+            room -= len(name) + len(str(value))
+            noted[str(name)] = _plain(value)
     if noted:
-        facts = message.facts
-        message.facts = facts.noting((facts.annotations or {}) | noted)
+        message.facts = facts.noting(before | noted)
+
+
+#: The types of texts and numbers that are more than a string, a long or a boolean, by their names.
+_TYPES: Final[dict[str, type]] = {
+    "ubyte": UByte,
+    "ushort": UShort,
+    "uint": UInt,
+    "ulong": ULong,
+    "byte": Byte,
+    "short": Short,
+    "int": Int,
+    "timestamp": Timestamp,
+    "char": Char,
+    "symbol": Symbol,
+}
+_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+
+
+def _plain(value: str | int) -> str | int:
+    """A text or a number as an annotation that remembers its type."""
+    name = _NAMES.get(type(value))
+    if name is None:
+        return value
+    return TypedInt(value, name) if isinstance(value, int) else TypedText(value, name)
+
+
+def _typed(value: str | int) -> object:
+    """An annotation as a value of AMQP: of its type, or of one that can hold it."""
+    if isinstance(value, TypedInt | TypedText):
+        typed: object = _TYPES.get(value.type, str)(value)
+        with suppress(ValueError, TypeError):
+            encode(typed)
+            return typed
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool) or -(2**63) <= value < 2**63:
+        return value
+    return ULong(value) if 0 <= value < 2**64 else str(value)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Final, Protocol
 
@@ -23,15 +22,15 @@ from broker.engine import redelivery
 from broker.engine.bodies import Unreadable
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.engine import Engine
-from broker.engine.errors import UnknownDelivery
+from broker.engine.errors import EngineError, UnknownDelivery
 from broker.engine.message import Message
 from broker.engine.redelivery import Return
 from broker.sessions.amqp_large import LargeMessage, LargeOut, Pulling
-from broker.sessions.amqp_message import Encoder, merge_annotations
-from broker.sessions.amqp_terms import AmqpOptions
+from broker.sessions.amqp_message import LOOKED_AT, Encoder, merge_annotations, past_of
+from broker.sessions.amqp_terms import AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction
-from broker.sessions.convert import ConversionError
-from broker.sessions.unsendable import Unsendable
+from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.unsendable import Unsendable, confess
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import (
@@ -53,6 +52,10 @@ _TERMINAL: Final = (Accepted, Rejected, Released, Modified)
 
 class Owner(Protocol):
     """What a link needs of its connection's session layer."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection's outlet."""
 
     engine: Engine
     options: AmqpOptions
@@ -109,13 +112,18 @@ class OutgoingLink:
     def __init__(self, owner: Owner, link: Sender, *, settled: bool, default: object) -> None:
         self.link = link
         self.consumer: Consumer | None = None  # until the engine has attached it
-        self.encoder = Encoder()
+        self.encoder = Encoder(owner.options.of_replies)
         self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
         self._default = default if isinstance(default, _TERMINAL) else Released()
         self._pending: deque[Message] = deque()  # delivered by the engine, and the session has no room for them
         self._unflushed = False
+
+    @property
+    def outlet(self) -> object:
+        """See Sink."""
+        return self._owner.outlet
 
     @property
     def mode(self) -> AckMode:
@@ -181,13 +189,14 @@ class OutgoingLink:
         """There is room for a message whose body is in a file; what follows waits until it is out."""
         consumer, most = self.attached, self.link.message_bytes_max
         try:
-            large = LargeMessage(message, consumer.queue.states, self._owner.engine.now)
-        except ConversionError as error:
-            self._owner.unsendable.add(consumer, message, str(error))
+            owner = self._owner
+            large = LargeMessage(message, past_of(consumer.queue), owner.engine.now, owner.options.of_replies)
+        except Exception as error:  # of ours, too
+            self._owner.unsendable.add(consumer, message, unsaid(error))
             return
         if most is not None and large.nbytes > most:
             text = f"{large.nbytes} bytes, and the receiver takes {most}"
-            self._owner.unsendable.add(consumer, message, text, too_large=True)
+            self._owner.unsendable.add(consumer, message, ConversionError(text, too_large=True))
             return
         self.large = LargeOut(self.link, large, message.id, settled=self._settled)
         self._owner.pulling.add(self)
@@ -195,7 +204,9 @@ class OutgoingLink:
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         """See Puller."""
         consumer = self.attached
-        if error is not None and message.id in consumer.unacked:
+        if error is not None and error.passing and message.id in consumer.unacked:
+            self._owner.engine.postpone(consumer, message, str(error))
+        elif error is not None and message.id in consumer.unacked:
             self._owner.engine.give_back(consumer, message.id, redelivery.rejected(str(error)))
         self._owner.sent(self, 0)
         self.more_room()
@@ -203,15 +214,15 @@ class OutgoingLink:
     def _send(self, messages: list[Message]) -> None:
         consumer = self.attached
         payloads, refused, taken = self.encoder.encode(
-            messages, consumer.queue.states, self._owner.engine.now, self.link.message_bytes_max
+            messages, past_of(consumer.queue), self._owner.engine.now, self.link.message_bytes_max
         )
         if taken < len(messages):  # what follows is large
             self._pending.extendleft(reversed(messages[taken:]))
             messages = messages[:taken]
         if refused:
-            for message, text, too_large in refused:
-                self._owner.unsendable.add(consumer, message, text, too_large=too_large)
-            out = {message.id for message, _, _ in refused}
+            for message, why in refused:
+                self._owner.unsendable.add(consumer, message, why)
+            out = {message.id for message, _ in refused}
             messages = [message for message in messages if message.id not in out]
         if payloads:
             self.link.send(payloads, [message.id for message in messages], settled=self._settled)
@@ -304,9 +315,10 @@ class OutgoingLink:
 
     def close(self, how: Return) -> None:
         """See Outgoing."""
-        self._pending.clear()
+        pending, self._pending = self._pending, deque()
         self.large = None
         if self.consumer is not None:
+            self._owner.engine.withdraw(self.consumer, pending)
             self._owner.engine.close_consumer(self.consumer, how)
 
 
@@ -324,7 +336,7 @@ class BrowsingLink:
         self._messages: Iterator[Message] | None = None
         self._next: Message | None = None
         self.large: LargeOut | None = None
-        self._encoder = Encoder()
+        self._encoder = Encoder(owner.options.of_replies)
         self._paused = False
 
     def credit(self, event: Credit) -> None:
@@ -335,6 +347,13 @@ class BrowsingLink:
 
     def more_room(self) -> None:
         """See Outgoing."""
+        try:
+            self._show()
+        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+            self._source, self._messages, self._next = iter(()), iter(()), None
+            self._owner.detach(self.link, refused(refusal))
+
+    def _show(self) -> None:
         if self._messages is None:
             self._messages = (message for message, place in self._source if place != "scheduled")
             self._next = next(self._messages, None)
@@ -344,7 +363,10 @@ class BrowsingLink:
                 self._begin_large(large)
                 continue
             batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
-            payloads, _, taken = self._encoder.encode(batch, {}, self._owner.engine.now, self.link.message_bytes_max)
+            engine = self._owner.engine
+            payloads, refused, taken = self._encoder.encode(batch, LOOKED_AT, engine.now, self.link.message_bytes_max)
+            for message, why in refused:
+                confess(engine, message, why)
             self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
@@ -362,12 +384,16 @@ class BrowsingLink:
     def _begin_large(self, message: Message) -> None:
         """A message whose body is in a file; what cannot be sent is left out, as others are."""
         most = self.link.message_bytes_max
-        with suppress(ConversionError):
-            large = LargeMessage(message, {}, self._owner.engine.now)
-            if most is None or large.nbytes <= most:
-                self.large = LargeOut(self.link, large, None, settled=True)
-                self._owner.pulling.add(self)
-                self._owner.sent(self, message.size)
+        try:
+            owner = self._owner
+            large = LargeMessage(message, LOOKED_AT, owner.engine.now, owner.options.of_replies)
+        except Exception as error:  # of ours, too
+            confess(self._owner.engine, message, unsaid(error))
+            return
+        if most is None or large.nbytes <= most:
+            self.large = LargeOut(self.link, large, None, settled=True)
+            self._owner.pulling.add(self)
+            self._owner.sent(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         """See Puller."""

@@ -19,16 +19,18 @@ from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.query import split_query
 from broker.engine.subscribe import Wishes
-from broker.sessions.amqp_terms import GLOBAL, SHARED, TOPIC, AmqpOptions, stated_routing
+from broker.sessions.amqp_dynamic import COPY, MOVE, lasting, properties
+from broker.sessions.amqp_terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
-from protocols.amqp.performatives import Attach, Source, TerminusDurability
+from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
 from protocols.amqp.types import Described
 
 #: Filters that are known, by both forms of their descriptor (apache.org registry).
 _SELECTOR: Final = (0x0000_468C_0000_0004, "apache.org:selector-filter:string")
 _NO_LOCAL: Final = (0x0000_468C_0000_0003, "apache.org:no-local-filter:list")
 
-_COPY: Final = "copy"
+#: Outcomes that receivers may choose.
+_OUTCOMES: Final = frozenset(f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified"))
 #: Names under which a shared subscription may be used more than once on one connection: `name|1`.
 _SEPARATOR: Final = "|"
 
@@ -62,7 +64,7 @@ def read_filters(filters: dict[str, object] | None) -> Filters:
 
 def is_browser(source: Source) -> bool:
     """Whether the receiver only wants copies."""
-    return source.distribution_mode == _COPY
+    return source.distribution_mode == COPY
 
 
 def subscription_name(attach: Attach, source: Source, container: str) -> str:
@@ -121,20 +123,24 @@ def wishes(
     )
 
 
-def granted(source: Source, filters: Filters, *, address: str | None = None) -> Source:
-    """The source as the broker answers it."""
+def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:
+    """The source as the broker answers it: what it has, not what was asked for (3.5.3).
+
+    `copies`: the receiver takes nothing from others; `stays`: it is a durable subscription.
+    """
+    expiry = lasting(source) if source.dynamic else NEVER if stays else LINK_DETACH
     return Source(
-        address if address is not None else source.address,
+        source.address,
         source.durable,
-        source.expiry_policy,
-        source.timeout,
+        expiry,
+        0,
         source.dynamic,
-        source.dynamic_node_properties,
-        source.distribution_mode,
+        properties(topic=copies) if source.dynamic else None,
+        None if source.distribution_mode is None else COPY if copies else MOVE,
         filters.granted,
         source.default_outcome,
-        source.outcomes,
-        source.capabilities,
+        tuple(outcome for outcome in source.outcomes if outcome in _OUTCOMES),
+        offered(source.capabilities),
     )
 
 

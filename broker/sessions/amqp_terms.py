@@ -11,8 +11,10 @@ from broker.engine.errors import (
     Denied,
     DiskFull,
     EngineError,
+    NoQueue,
     NotFound,
     TooLarge,
+    TooManyAddresses,
     TooManyConsumers,
     TooManyQueues,
     TransactionClosed,
@@ -55,11 +57,13 @@ _ROUTING: Final = {
 _CONDITIONS: Final[dict[type[EngineError], str]] = {
     Denied: UNAUTHORIZED_ACCESS,
     NotFound: NOT_FOUND,
+    NoQueue: NOT_FOUND,
     AlreadyInUse: RESOURCE_LOCKED,
     AddressFull: RESOURCE_LIMIT_EXCEEDED,
     DiskFull: RESOURCE_LIMIT_EXCEEDED,
     TooLarge: MESSAGE_SIZE_EXCEEDED,
     TooManyConsumers: RESOURCE_LIMIT_EXCEEDED,
+    TooManyAddresses: RESOURCE_LIMIT_EXCEEDED,
     TooManyQueues: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
 }
@@ -83,6 +87,11 @@ class AmqpOptions:
     idle_timeout: int = 60_000
     transactions_max: int = 100
 
+    @property
+    def of_replies(self) -> tuple[str, str]:
+        """What goes before a reply-to, by RoutingType."""
+        return next(iter(self.multicast_prefixes), ""), next(iter(self.anycast_prefixes), "")
+
     def split(self, address: str) -> tuple[str, RoutingType | None]:
         """The name after a prefix, and the routing type that the prefix states."""
         for prefixes, routing_type in (
@@ -98,6 +107,11 @@ class AmqpOptions:
 def stated_routing(capabilities: tuple[str, ...]) -> RoutingType | None:
     """The routing type that a terminus asks for by its capabilities."""
     return next((_ROUTING[name] for name in capabilities if name in _ROUTING), None)
+
+
+def offered(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    """What of a terminus's capabilities the broker knows, and so answers."""
+    return tuple(name for name in capabilities if name in _ROUTING or name in (SHARED, GLOBAL))
 
 
 def condition(refusal: EngineError) -> str:

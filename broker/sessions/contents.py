@@ -29,7 +29,9 @@ class Joined:
         self.left = sum(stream.left for stream in self._streams)
 
     def read(self) -> bytes:
-        """The next piece.  Raises Unreadable."""
+        """The next piece, none of what is empty.  Raises Unreadable."""
+        if not self._streams:
+            return b""
         stream = self._streams[-1]
         piece = stream.read()
         if not stream.left:
@@ -46,7 +48,7 @@ def joined(body: LargeBody) -> Joined:
         try:
             lead = read(body, at, min(_LEAD_BYTES, end - at))
         except Unreadable as error:
-            raise ConversionError(str(error)) from error
+            raise ConversionError(str(error), passing=error.passing) from error
         if lead[2:3] == bytes([FOOTER]):
             break
         known = lead[:2] == b"\0\x53" and lead[2] in (DATA, AMQP_VALUE) and not (found and lead[2] == AMQP_VALUE)

@@ -11,36 +11,52 @@ A message that leaves by another protocol than it came by is read into a Neutral
     reply to          reply-to                           properties.reply-to                response topic
     type              type                               properties.subject                 user property JMSType
     group             JMSXGroupID                        properties.group-id                user property JMSXGroupID
+    message id        NATIVE_MESSAGE_ID                  properties.message-id              -
+    user id           JMSXUserID, if nobody logged in    properties.user-id                 -
+    created           timestamp                          properties.creation-time           -
     properties        all other headers                  application-properties             user properties
 
-A reply-to loses the prefix of its protocol (`/queue/`, `queue://`), which would be part of the name in another: what is
-sent to the address that is left goes to what is there.  A response topic is a topic: as a reply-to it is the address of
-that topic, and the other way round.  Of user properties with the same name the last one counts.  MQTT before 5 has the
-payload and nothing else.
+A reply-to keeps its routing type: a prefix of one protocol (`/queue/`, `queue://`), or what a JMS client noted beside
+it, becomes a prefix of the acceptor by which it leaves.  One that says nothing of it crosses as it is, and goes to what
+is there.  A response topic is a topic: as a reply-to it is that of its address, and the other way round.  Of user
+properties with the same name the last one counts.  MQTT before 5 has the payload and nothing else.
 
 Priority, expiration, durability and the broker's annotations are facts, which every protocol has.
+
+What does not fit into its place is left out, so that the body arrives: a content type that is not ASCII goes to AMQP as
+an application property, since symbols are ASCII; a text of more than 65,535 bytes or with U+0000 does not go to MQTT.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.engine.bodies import Unreadable, read_whole
-from broker.engine.message import RESERVED_PREFIXES, Message
+from broker.engine.message import RESERVED_PREFIXES, Message, RoutingType
+from broker.engine.names import is_temporary
 from broker.engine.notes import NOTIFICATIONS
 from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
 from broker.sessions.mqtt_format import MQTT_FORMAT, correlation_text, read_properties
-from broker.sessions.stomp_format import STOMP_FORMAT, StompFormat, encode_head, header_pairs
+from broker.sessions.plain_values import header_text, to_json
+from broker.sessions.stomp_format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
-from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_application_properties, encode_section
+from protocols.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    encode_annotations,
+    encode_application_properties,
+    encode_section,
+)
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Properties
-from protocols.amqp.types import Array, Described, Pairs, Timestamp
+from protocols.amqp.types import Byte
+from protocols.mqtt.fields import STRING_BYTES_MAX, is_text
 from protocols.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -54,16 +70,53 @@ from protocols.mqtt.topics import AddressSyntax
 
 JSON_TYPE: Final = "application/json"
 
+#: Prefixes of the acceptor by which a message leaves, by RoutingType: of multicast addresses and of anycast ones; empty
+#: where it has none.
+ReplyPrefixes = tuple[str, str]
+
+#: What a JMS client notes of a reply-to, a place in JMS_KINDS.
+JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
+_JMS_NOTED: Final = JMS_REPLY_TO.encode()
+
+#: What a JMS client may note of a destination: a queue, a topic, a temporary queue, a temporary topic.
+JMS_KINDS: Final = (
+    (RoutingType.ANYCAST, False),
+    (RoutingType.MULTICAST, False),
+    (RoutingType.ANYCAST, True),
+    (RoutingType.MULTICAST, True),
+)
+
 #: Bytes of a body that is taken into memory to be converted: several times as much is needed for a moment.
 CONVERTED_BYTES_MAX: Final = 10 << 20
 
 
 class ConversionError(Exception):
-    """A message that cannot be said in another protocol; the text says why, `too_large` if it is its size."""
+    """A message that cannot be said in another protocol; the text says why, `too_large` if it is its size.
 
-    def __init__(self, why: str, *, too_large: bool = False) -> None:
+    `passing`: only for now, since its body cannot be read.
+    """
+
+    def __init__(self, why: str, *, too_large: bool = False, passing: bool = False) -> None:
         super().__init__(why)
         self.too_large = too_large
+        self.passing = passing
+
+
+class RenderingFailed(ConversionError):
+    """What was not foreseen: an error of the broker's own, which costs this message its delivery and nothing else."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"an error of the broker, {type(error).__name__}: {error}")
+        self.__cause__ = error
+
+
+def unsaid(error: Exception) -> ConversionError:
+    """Why a message could not be rendered."""
+    return error if isinstance(error, ConversionError) else RenderingFailed(error)
+
+
+#: A message that cannot be rendered, and why.
+Refusal = tuple[Message, ConversionError]
 
 
 @dataclass(slots=True)
@@ -73,22 +126,32 @@ class Neutral:
     body: object = b""
     content_type: str = ""
     correlation_id: str = ""
-    reply_to: str = ""
+    reply_to: str = ""  # an address
+    reply_routing: RoutingType | None = None
     type: str = ""
     group: str = ""
+    message_id: str = ""
+    user_id: str = ""
+    created: int | None = None
     properties: dict[str, object] = field(default_factory=dict)
 
 
-def to_amqp(message: Message) -> bytes:
-    """Properties, application properties and body in AMQP's encoding.  Raises ConversionError."""
+def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
+    """Properties, application properties and body in AMQP's encoding, and what JMS clients want to know of a reply-to.
+
+    Raises ConversionError.
+    """
     neutral = _read(message)
     facts = message.facts
+    if not neutral.content_type.isascii():
+        neutral.properties.setdefault("content-type", neutral.content_type)
+        neutral.content_type = ""
     properties = Properties(
         message_id=f"ID:{message.id}",
         user_id=facts.user.encode() or None,
         to=facts.address,
         subject=neutral.type or None,
-        reply_to=neutral.reply_to or None,
+        reply_to=_reply_to(neutral, prefixes) or None,
         correlation_id=neutral.correlation_id or None,
         content_type=neutral.content_type or None,
         absolute_expiry_time=facts.expiration or None,
@@ -97,10 +160,14 @@ def to_amqp(message: Message) -> bytes:
     )
     kind = DATA if isinstance(neutral.body, bytes) else AMQP_VALUE
     application = encode_application_properties(neutral.properties)
-    return encode(properties) + application + encode_section(kind, neutral.body)
+    noted = b""
+    if neutral.reply_routing is not None:
+        place = JMS_KINDS.index((neutral.reply_routing, is_temporary(neutral.reply_to)))
+        noted = encode_annotations(MESSAGE_ANNOTATIONS, {JMS_REPLY_TO: Byte(place)})
+    return noted + encode(properties) + application + encode_section(kind, neutral.body)
 
 
-def to_stomp(message: Message) -> tuple[bytes, bytes]:
+def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     """Head and body in STOMP's encoding.  Raises ConversionError."""
     neutral, reserved = _read(message), _reserved(message)
     pairs: list[tuple[bytes, bytes]] = []
@@ -111,12 +178,16 @@ def to_stomp(message: Message) -> tuple[bytes, bytes]:
     elif isinstance(body, bytes):
         data, sized = body, True
     else:
-        data, sized = _json(body), False
+        data, sized = to_json(body), False
         neutral.content_type = JSON_TYPE
+    facts = message.facts
     named = {
+        "timestamp": str(facts.timestamp if neutral.created is None else int(neutral.created)),
+        "NATIVE_MESSAGE_ID": neutral.message_id,
+        "JMSXUserID": "" if facts.user else neutral.user_id,  # who logged in is told with the facts
         "content-type": neutral.content_type,
         "correlation-id": neutral.correlation_id,
-        "reply-to": neutral.reply_to,
+        "reply-to": _reply_to(neutral, prefixes),
         "type": neutral.type,
         "JMSXGroupID": neutral.group,
     }
@@ -124,9 +195,10 @@ def to_stomp(message: Message) -> tuple[bytes, bytes]:
     if sized:
         pairs.append((b"content-length", b"%d" % len(data)))
     pairs += [
-        (name.encode(), _header_text(value).encode())
+        (name.encode(), header_text(value).encode())
         for name, value in neutral.properties.items()
         if name and name not in named and name != "content-length" and not name.startswith(reserved)
+        if name.encode() not in BROKERS
     ]
     return encode_head(pairs), data
 
@@ -143,27 +215,29 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
         if isinstance(body, str):
             data = body.encode()
         else:
-            data = _json(body)
+            data = to_json(body)
             neutral.content_type = JSON_TYPE
-    response = _SYNTAX.to_topic(neutral.reply_to) if neutral.reply_to else None
+    response = _SYNTAX.to_topic(neutral.reply_to) or ""
     correlation = neutral.correlation_id.encode()
-    named: list[tuple[Property[Any], Any]] = [
-        (CONTENT_TYPE, neutral.content_type),
-        (RESPONSE_TOPIC, response),
-        (CORRELATION_DATA, correlation),
-        (USER_PROPERTY, ("JMSType", neutral.type) if neutral.type else None),
-        (USER_PROPERTY, ("JMSXGroupID", neutral.group) if neutral.group else None),
-    ]
-    pairs += [(property, value) for property, value in named if value]
     pairs += [
-        (USER_PROPERTY, (name, _header_text(value)))
-        for name, value in neutral.properties.items()
-        if not name.startswith(_reserved(message))
+        (property, text)
+        for property, text in ((CONTENT_TYPE, neutral.content_type), (RESPONSE_TOPIC, response))
+        if text and is_text(text)
     ]
-    try:
-        return MqttProperties(pairs), data
-    except ValueError as error:
-        raise ConversionError(f"MQTT cannot say its properties: {error}") from error
+    if 0 < len(correlation) <= STRING_BYTES_MAX:
+        pairs.append((CORRELATION_DATA, correlation))
+    user = {"JMSType": neutral.type, "JMSXGroupID": neutral.group}
+    pairs += user_properties({name: text for name, text in user.items() if text})
+    reserved = _reserved(message)
+    properties = neutral.properties.items()
+    pairs += user_properties({name: value for name, value in properties if not name.startswith(reserved)})
+    return MqttProperties(pairs), data
+
+
+def user_properties(properties: Mapping[str, object]) -> list[tuple[Property[Any], Any]]:
+    """Properties as user properties of MQTT 5, but for those that it has no room for."""
+    texts = [(name, header_text(value)) for name, value in properties.items()]
+    return [(USER_PROPERTY, pair) for pair in texts if is_text(pair[0]) and is_text(pair[1])]
 
 
 def _reserved(message: Message) -> tuple[str, ...]:
@@ -183,7 +257,7 @@ def whole(message: Message) -> bytes:
     try:
         return read_whole(body)
     except Unreadable as error:
-        raise ConversionError(str(error)) from error
+        raise ConversionError(str(error), passing=error.passing) from error
 
 
 def _read(message: Message) -> Neutral:
@@ -209,16 +283,25 @@ def _from_stomp(message: Message) -> Neutral:
     if not sized:
         with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender forgot to say
             neutral.body = body.decode()
-    neutral.reply_to = _address(neutral.reply_to, message)
+    neutral.reply_to, neutral.reply_routing = _address(neutral.reply_to, message)
     return neutral
 
 
-def _address(reply_to: str, message: Message) -> str:
-    """The address that a reply-to of STOMP or AMQP names."""
+def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
+    """The address that a reply-to of STOMP or AMQP names, and the routing type that its prefix states."""
     format = message.facts.format
     assert isinstance(format, StompFormat | AmqpFormat)
-    prefix = next((prefix for prefix in format.prefixes if reply_to.startswith(prefix)), "")
-    return reply_to.removeprefix(prefix)
+    for prefix, routing_type in format.prefixes:
+        if reply_to.startswith(prefix):
+            return reply_to[len(prefix) :], routing_type
+    return reply_to, None
+
+
+def _reply_to(neutral: Neutral, prefixes: ReplyPrefixes) -> str:
+    """Where replies go, as a client of these prefixes may say it."""
+    if not neutral.reply_to or neutral.reply_routing is None:
+        return neutral.reply_to
+    return prefixes[neutral.reply_routing] + neutral.reply_to
 
 
 _STOMP_NAMES: Final = {
@@ -236,15 +319,25 @@ def _from_amqp(message: Message) -> Neutral:
         properties = encoded.properties
         application = encoded.application_properties
         kind, values = encoded.body()
+        noted = encoded.message_annotations if _JMS_NOTED in message.head else {}
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
+    reply_to, routing = _address(properties.reply_to or "", message)
+    if reply_to and routing is None and noted:
+        place = noted.get(JMS_REPLY_TO)
+        if isinstance(place, int) and 0 <= place < len(JMS_KINDS):
+            routing = JMS_KINDS[place][0]
     return Neutral(
         body=_amqp_body(kind, values),
         content_type=properties.content_type or "",
         correlation_id=id_text(properties.correlation_id) or "",
-        reply_to=_address(properties.reply_to or "", message),
+        reply_to=reply_to,
+        reply_routing=routing,
         type=properties.subject or "",
         group=properties.group_id or "",
+        message_id=id_text(properties.message_id) or "",
+        user_id=(properties.user_id or b"").decode("utf-8", "replace"),
+        created=properties.creation_time,
         properties={str(name): value for name, value in application.items()},
     )
 
@@ -267,6 +360,8 @@ def _from_mqtt(message: Message) -> Neutral:
         correlation_id=correlation_text(properties.get(CORRELATION_DATA) or b""),
         reply_to=_SYNTAX.to_address(properties.get(RESPONSE_TOPIC) or ""),
     )
+    if neutral.reply_to:
+        neutral.reply_routing = RoutingType.MULTICAST
     for name, value in properties.get_all(USER_PROPERTY):
         attribute = _MQTT_NAMES.get(name)
         if attribute is not None:
@@ -284,38 +379,3 @@ _MQTT_NAMES: Final = {"JMSType": "type", "JMSXGroupID": "group"}
 _SYNTAX: Final = AddressSyntax()
 
 _READERS: Final = {STOMP_FORMAT: _from_stomp, AMQP_FORMAT: _from_amqp, MQTT_FORMAT: _from_mqtt}
-
-
-def _header_text(value: object) -> str:
-    """A property as a header: absent values are empty, truth is lower-case, bytes are base64."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
-
-
-def _json(value: object) -> bytes:
-    """A compound value as JSON."""
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _plain(value: object) -> object:
-    """A value as JSON has it: times are numbers, bytes base64, whatever else has no counterpart text."""
-    if value is None or isinstance(value, bool | int | float):
-        return int(value) if isinstance(value, Timestamp) else value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {_header_text(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, Pairs):
-        return [[_plain(key), _plain(each)] for key, each in value.pairs]
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Array):
-        return [_plain(each) for each in value.items]
-    if isinstance(value, Described):
-        return _plain(value.value)
-    return str(value)

@@ -7,7 +7,7 @@ that waits reads nothing; when it is told, its connection may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,8 +37,39 @@ class Peer:
     subject: Subject = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Who may come in by an acceptor: these users, and everybody with one of these roles; neither given: all."""
+
+    users: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+
+    def admits(self, user: str, roles: frozenset[str]) -> bool:
+        """Whether a user with these roles may; an anonymous one has no name."""
+        return not (self.users or self.roles) or user in self.users or not self.roles.isdisjoint(roles)
+
+
+def tell_all(told: Iterable[Callable[[], None]]) -> None:
+    """Call them all, and raise what came out of the first that failed only then."""
+    faults: list[BaseException] = []
+    for tell in told:
+        try:
+            tell()
+        except BaseException as fault:
+            faults.append(fault)
+    if faults:
+        raise faults[0]
+
+
 class Gate(Protocol):
     """Who may come in.  It logs what it refuses."""
+
+    def restrict(self, peer: Peer, door: Door) -> None:
+        """A peer has come to a door by which not everybody may come in."""
+
+    @property
+    def version(self) -> int:
+        """Changes when users or rules do."""
 
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         """The SASL mechanisms for this peer, the best first."""
@@ -61,6 +92,9 @@ class Gate(Protocol):
     def expired(self, peer: Peer, now: int) -> bool:
         """Whether a peer came in by a token that has expired since; `now` in ms since the epoch."""
 
+    def gone(self, peer: Peer) -> bool:
+        """Whether a peer could not come in any more by what it came in by."""
+
     def left(self, peer: Peer) -> None:
         """A peer is gone."""
 
@@ -70,5 +104,8 @@ class Gate(Protocol):
     def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
         """What the server knows for a SCRAM mechanism; for an unknown user something that no password fits."""
 
-    def scram_done(self, peer: Peer, name: str, right: bool, then: Then) -> None:
-        """A SCRAM exchange has ended; a wrong one is slowed as a wrong password is."""
+    def scram_done(self, peer: Peer, mechanism: str, name: str, proven: ScramKeys | None, then: Then) -> None:
+        """A SCRAM exchange has ended: `proven` are the keys that the proof fits, None if it fits none.
+
+        A wrong one is slowed as a wrong password is; one for keys that the user has no longer is refused.
+        """

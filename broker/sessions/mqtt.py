@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from broker.engine.access import Identity
@@ -57,6 +59,9 @@ from protocols.mqtt.state import State
 #: that does not read costs.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
+#: Why a connection is not read: its CONNACK waits for the journal.
+_GREETING: Final = "greeting"
+
 #: What waits for the journal: a packet, or PUBLISH packets of one topic.
 Waiting = Ack | Connack | Suback | Unsuback | Publishing
 
@@ -70,14 +75,17 @@ class MqttSession:
         self.send_interval = 0
         self.codec = MqttConnection(common.codec)
         self.unsendable = Unsendable(common.turn)
-        self.renderer = Renderer(common.sessions.heads, V5)  # until the version is known
+        self.renderer = Renderer(common.heads, V5)  # until the version is known
         self._common = common
         self._engine = common.turn.engine
         self._options = common.options
         self._traffic = common.sessions.traffic
         self._outlet = outlet
+        self._reading = Reading(outlet, partial(common.turn.guarded, outlet))
         self._id = connection_id
-        self._introduction = mqtt_connect.Introduction(self.codec, common.gate, peer, outlet, self._known)
+        self._introduction = mqtt_connect.Introduction(
+            self.codec, common.gate, peer, self._reading, self._known, self._fail
+        )
         self._remote = peer.remote
         self._session: ClientSession | None = None
         self._receiver: Receiver | None = None
@@ -85,13 +93,17 @@ class MqttSession:
         self._owed: list[Ack | Suback | Unsuback] = []
         self._waiting: deque[tuple[int, Waiting]] = deque()
         self._unflushed_bytes = 0
-        self._reading = Reading(outlet)
         self._stuffed = False  # the operating system does not take what there is
         self._ended = False  # the peer has closed its side
         self._lost = False
         self._leaving = False  # DISCONNECT came, or goes
 
     # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def outlet(self) -> Outlet:
+        """The connection: see Waiter, Port."""
+        return self._outlet
 
     @property
     def close_expected(self) -> bool:
@@ -149,17 +161,18 @@ class MqttSession:
         try:
             data = self.codec.data_to_send()
         except Unreadable as error:
-            self._cut(str(error))
+            self._cut(error)
             return b""
         self._traffic.bytes_sent += len(data)
         return data
 
-    def _cut(self, why: str) -> None:
+    def _cut(self, error: Unreadable) -> None:
         """A payload cannot be read, in the middle of its packet: there is no way to say so."""
+        why = str(error)
         self._common.turn.enter()
         self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
         payload, session = self.codec.streaming, self._session
-        if session is not None and isinstance(payload, LargePayload):
+        if session is not None and isinstance(payload, LargePayload) and not error.passing:
             session.deliveries.unreadable(payload, why)
             self.unsendable.bury()
         self.codec.abandon()
@@ -202,12 +215,30 @@ class MqttSession:
         """The socket is gone."""
         self._end(publish_will=True)
 
+    def fail(self, why: str) -> None:
+        """See Session."""
+        self.codec.discard()
+        self.unsendable.forget()
+        session = self._session
+        self._fail(MqttError(ReasonCode.UNSPECIFIED_ERROR, why))
+        if session is not None:
+            session.deliveries.recover()
+
     def shut_down(self) -> None:
         """The broker stops; a will is published as if the client had gone."""
-        self._goodbye(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
+        self._goodbye(reason, "the broker is shutting down")
 
     def taken_over(self) -> None:
-        """See mqtt_session.Owner."""
+        """The session has another connection now; a CONNACK that waits for the journal still comes first."""
+        greetings = [each for each in self._waiting if isinstance(each[1], Connack)]
+        if greetings:
+            self._end(publish_will=True)
+            self._waiting.extend(greetings)
+        else:
+            self._say_taken_over()
+
+    def _say_taken_over(self) -> None:
         self._goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
 
     def taken_away(self, reason: str) -> None:
@@ -318,7 +349,8 @@ class MqttSession:
         if isinstance(packet, Ack) and self._receiver is not None:
             self._receiver.answered(packet)
         self._traffic.said(packet)
-        self.codec.send(packet)
+        if not self.codec.send(packet):  # SUBACK or UNSUBACK, for which its client would wait: all others are short
+            self._fail(mqtt_connect.no_room(packet.type.name))
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -349,14 +381,20 @@ class MqttSession:
 
     def _give_access(self, session: ClientSession, identity: Identity) -> None:
         session.access = self._engine.security.access(identity, session.client_id)
-        self._receiver = Receiver(self._common, session, self, self._reading)
+        if self._receiver is None:
+            self._receiver = Receiver(self._common, session, self, self._reading)
+        else:
+            self._receiver.give_access(session.access)
         session.subscriptions.recheck()
 
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
         """The client may come in: it gets its session.  Raises MqttError."""
         options, sessions = self._options, self._common.sessions
+        mqtt_connect.check(connect, options)
         assigned = "" if connect.client_id else f"{self._engine.core.random.getrandbits(128):032x}"
-        client_id = connect.client_id or assigned
+        client_id, will, mount = connect.client_id or assigned, connect.will, self._common.mount
+        if mount is not None:
+            client_id, will = mount.client_id(client_id), will and mount.will(will)
         existing = sessions.get(client_id)
         if existing is not None and existing.owner is not None and not options.link_stealing:
             sentence = "another connection has this client identifier, and it is not to be taken over"
@@ -365,7 +403,7 @@ class MqttSession:
         arrival = Arrival(
             clean=connect.clean_start,
             expiry=expiry,
-            will=None if connect.will is None else Testament.of(connect.will),
+            will=None if will is None else Testament.of(will),
             access=self._engine.security.access(identity, client_id),
             remote=self._remote,
             options=options,
@@ -376,12 +414,13 @@ class MqttSession:
             raise MqttError(refusal(error), str(error)) from error
         self._session = session
         self._give_access(session, identity)
-        self.renderer = Renderer(sessions.heads, connect.version)
+        self.renderer = Renderer(self._common.heads, connect.version)
         self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
         session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
         connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
         ticket = self._engine.confirmation(self) if session.stored is not None else 0
         if ticket:
+            self._reading.stop(_GREETING)
             self._waiting.append((ticket, connack))
         else:
             self._greet(connack)
@@ -392,11 +431,18 @@ class MqttSession:
         assert connect is not None
         assert session is not None
         self._connect = None
-        self.codec.send(connack)
+        self._reading.go(_GREETING)
+        if not self.codec.send(connack):
+            self._fail(mqtt_connect.no_room("CONNACK"))
+        elif self._lost:
+            self._say_taken_over()
+        if self._lost:
+            return
         self._turn_out()
         self.established = True
         self._traffic.came()
-        self._engine.connections.came(self._id, "MQTT", self._remote, session.access, self.taken_away)
+        dismiss = self._common.turn.guarded(self._outlet, self.taken_away)
+        self._engine.connections.came(self._id, "MQTT", self._remote, session.access, dismiss)
         self._traffic.said(connack)
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))
         self._process()
@@ -456,14 +502,16 @@ class MqttSession:
     def _on_subscribe(self, packet: Subscribe) -> None:
         session = self._session
         assert session is not None
-        subscriptions, version = session.subscriptions, self.codec.version
-        codes, why, wanting = subscriptions.ask(packet, version, self._remote, self._options.subscriptions_max)
+        subscriptions, version, mount = session.subscriptions, self.codec.version, self._common.mount
+        if mount is not None:
+            packet.subscriptions = [replace(each, filter=mount.filter(each.filter)) for each in packet.subscriptions]
+        codes, why, wanting = subscriptions.ask(packet, version, self._remote, self._options)
         self._owe(session, Suback(packet.packet_id, codes, why))
+        if self._lost:
+            return  # it has no room for the answer
         for text in wanting:
-            try:
+            if self._options.retain:
                 subscriptions.send_retained(text)
-            except EngineError as error:
-                self._engine.core.report("mqtt.retained_unsent", connection=self._id, filter=text, error=str(error))
             if text.startswith(mqtt_sys.ROOT):
                 self._common.sessions.system.watch(subscriptions.queue_of(text))
 
@@ -478,7 +526,9 @@ class MqttSession:
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:
         session = self._session
         assert session is not None
-        codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in packet.filters]
+        mount = self._common.mount
+        filters = packet.filters if mount is None else map(mount.filter, packet.filters)
+        codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in filters]
         self._owe(session, Unsuback(packet.packet_id, codes))
 
 

@@ -9,7 +9,7 @@ from broker.engine.access import Identity
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
 from broker.sessions.mqtt_terms import NEVER, MqttOptions
-from broker.sessions.turn import Outlet
+from broker.sessions.reading import LOGIN, Reading
 from protocols.mqtt.codes import V5, ReasonCode
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.errors import MqttError, shown
@@ -19,7 +19,9 @@ from protocols.mqtt.properties import (
     ASSIGNED_CLIENT_IDENTIFIER,
     AUTHENTICATION_DATA,
     AUTHENTICATION_METHOD,
+    MAXIMUM_QOS,
     RECEIVE_MAXIMUM,
+    RETAIN_AVAILABLE,
     SERVER_KEEP_ALIVE,
     SESSION_EXPIRY_INTERVAL,
     Properties,
@@ -40,13 +42,22 @@ class Introduction:
     Enhanced authentication is SCRAM (4.12): AUTH to and fro.
     """
 
-    def __init__(self, codec: MqttConnection, gate: Gate, peer: Peer, outlet: Outlet, known: Known) -> None:
+    def __init__(
+        self,
+        codec: MqttConnection,
+        gate: Gate,
+        peer: Peer,
+        reading: Reading,
+        known: Known,
+        fail: Callable[[MqttError], None],
+    ) -> None:
         self.over = False  # nobody waits any more
         self._codec = codec
         self._gate = gate
         self._peer = peer
-        self._outlet = outlet
+        self._reading = reading
         self._known = known
+        self._fail = fail
         self._exchange: sasl.Exchange | None = None
 
     def begin(self, connect: Connect) -> None:
@@ -55,9 +66,12 @@ class Introduction:
         if method is not None:
             self._start(method, connect.properties.get(AUTHENTICATION_DATA))
             return
-        self._outlet.pause_reading()
         name, password = connect.user_name or "", connect.password or b""
-        self._gate.login(self._peer, name, password, lambda identity: self._tell(identity, None))
+
+        def known(identity: Identity | None) -> None:
+            self._tell(identity, None)
+
+        self._gate.login(self._peer, name, password, self._reading.until(LOGIN, known))
 
     def step(self, auth: Auth) -> None:
         """AUTH came.  Raises MqttError."""
@@ -80,15 +94,13 @@ class Introduction:
 
     def _go_on(self, data: bytes | None) -> None:
         assert self._exchange is not None, "the codec knows whose turn it is"
-        self._outlet.pause_reading()
-        self._exchange.step(data or b"", self._answered)
+        self._exchange.step(data or b"", self._reading.until(LOGIN, self._answered))
 
     def _answered(self, answer: sasl.Answer) -> None:
         if self.over:
             return
         if isinstance(answer, sasl.Challenge):
             self.send(ReasonCode.CONTINUE_AUTHENTICATION, answer.data)
-            self._outlet.resume_reading()
         elif isinstance(answer, sasl.Granted):
             self._tell(answer.identity, answer.data)
         else:
@@ -96,12 +108,48 @@ class Introduction:
 
     def _tell(self, identity: Identity | None, data: bytes | None) -> None:
         if not self.over:
-            self._outlet.resume_reading()
             self._known(identity, data)
 
     def send(self, reason: ReasonCode, data: bytes | None) -> None:
         """AUTH."""
-        self._codec.send(Auth(reason, Properties([] if data is None else [(AUTHENTICATION_DATA, data)])))
+        if not self._codec.send(Auth(reason, Properties([] if data is None else [(AUTHENTICATION_DATA, data)]))):
+            self._fail(no_room("AUTH"))
+
+
+def no_room(packet: str) -> MqttError:
+    """A client has so small a Maximum Packet Size that it cannot be sent what it waits for."""
+    sentence = f"the client's Maximum Packet Size has no room for {packet}"
+    return MqttError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, sentence)
+
+
+def check(connect: Connect, options: MqttOptions) -> None:
+    """Whether an acceptor takes what a client asks for.  Raises MqttError."""
+    if not (connect.client_id or options.nameless):
+        sentence = "clients have to name themselves here: the client identifier is empty"
+        raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+    most = options.early_keep_alive_max
+    if connect.version != V5 and most and not 0 < connect.keep_alive <= most:
+        # 3.1.1 has no return code for it; Mosquitto uses this one.
+        sentence = f"the keep alive is 1 to {most} seconds here, not {connect.keep_alive}"
+        raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+    will = connect.will
+    if will is not None:
+        check_publish(will.qos, will.retain, options)
+        if 0 <= options.payload_bytes_max < len(will.payload):
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, payload_too_large(len(will.payload), options))
+
+
+def check_publish(qos: int, retain: bool, options: MqttOptions) -> None:
+    """Whether an acceptor takes messages of this kind.  Raises MqttError ([MQTT-3.2.2-12], [MQTT-3.2.2-13])."""
+    if qos > options.qos_max:
+        raise MqttError(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {options.qos_max} is the highest here, not {qos}")
+    if retain and not options.retain:
+        raise MqttError(ReasonCode.RETAIN_NOT_SUPPORTED, "messages cannot be retained here")
+
+
+def payload_too_large(nbytes: int, options: MqttOptions) -> str:
+    """Why a message is refused."""
+    return f"a payload of {nbytes} bytes, at most {options.payload_bytes_max} may be"
 
 
 def wrong_login(connect: Connect) -> MqttError:
@@ -146,6 +194,10 @@ def greeting(
     pairs: list[tuple[Property[Any], Any]] = []
     if expiry != (connect.properties.get(SESSION_EXPIRY_INTERVAL) or 0):
         pairs.append((SESSION_EXPIRY_INTERVAL, expiry))
+    if options.qos_max < 2:
+        pairs.append((MAXIMUM_QOS, options.qos_max))
+    if not options.retain:
+        pairs.append((RETAIN_AVAILABLE, 0))
     if options.receive_maximum < RECEIVE_MAXIMUM_DEFAULT:
         pairs.append((RECEIVE_MAXIMUM, options.receive_maximum))
     if assigned:

@@ -28,7 +28,7 @@ from broker.engine.errors import UnknownDelivery
 from broker.engine.message import Message
 from broker.engine.queue import Queue
 from broker.engine.sessions import StoredSession
-from broker.sessions.convert import ConversionError
+from broker.sessions.convert import ConversionError, unsaid
 from broker.sessions.mqtt_large import LargePayload, refused
 from broker.sessions.mqtt_port import Port, Publishing, keep_fitting
 from broker.sessions.mqtt_render import published_qos
@@ -114,49 +114,50 @@ class Deliveries:
         """What was never sent goes back to the queue."""
         for subscription, messages in self._parked:
             if subscription.consumer is consumer:
-                for message in messages:
-                    self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+                self._engine.withdraw(consumer, messages)
         self._unpark(consumer)
 
     def give_back_at_least_once(self, consumer: Consumer) -> None:
         """What is in flight with QoS 1 goes back to the queue, for other clients (4.8.2), and what is parked too."""
         self.give_back_parked(consumer)
-        found = [
-            (packet_id, flying[1])
-            for packet_id, state, flying in self.outgoing
-            if state is Sent.AT_LEAST_ONCE and flying is not None and flying[0].consumer is consumer
-        ]
-        if not found:
-            return
-        ids = [packet_id for packet_id, _ in found]
-        self.outgoing.acknowledge(PacketType.PUBACK, ids)
-        if self.stored is not None:
-            self._engine.sessions.returned(self.stored, [message for _, message in found], ids)
-        for _, message in found:
+        for message in self._recall(consumer, Sent.AT_LEAST_ONCE):
             if message.id in consumer.unacked:
-                self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+                self._engine.give_back(consumer, message.id, redelivery.INTERRUPTED)
 
     def forget(self, consumer: Consumer) -> None:
         """Nothing of this consumer is in flight any more: its messages go back when it is closed."""
-        self._unpark(consumer)
-        for answer, wanted in ((PacketType.PUBACK, Sent.AT_LEAST_ONCE), (PacketType.PUBREC, Sent.EXACTLY_ONCE)):
-            found = [
-                (packet_id, flying[1])
-                for packet_id, state, flying in self.outgoing
-                if state is wanted and flying is not None and flying[0].consumer is consumer
-            ]
-            if found:
-                ids = [packet_id for packet_id, _ in found]
-                self.outgoing.acknowledge(answer, ids, failed=True)
-                if self.stored is not None:
-                    self._engine.sessions.returned(self.stored, [message for _, message in found], ids)
+        self.give_back_parked(consumer)
+        self._recall(consumer, Sent.AT_LEAST_ONCE)
+        self._recall(consumer, Sent.EXACTLY_ONCE)
+
+    def _recall(self, consumer: Consumer, wanted: Sent) -> list[Message]:
+        """The consumer's packets in this state are in flight no more.
+
+        Returns the messages of those that had left; those that waited for the journal are back on the queue.
+        """
+        found = {
+            packet_id: flying[1]
+            for packet_id, state, flying in self.outgoing
+            if state is wanted and flying is not None and flying[0].consumer is consumer
+        }
+        if not found:
+            return []
+        answer = PacketType.PUBACK if wanted is Sent.AT_LEAST_ONCE else PacketType.PUBREC
+        self.outgoing.acknowledge(answer, list(found), failed=True)
+        if self.stored is not None:
+            self._engine.sessions.returned(self.stored, list(found.values()), list(found))
+        self._engine.withdraw(consumer, [found.pop(packet_id) for packet_id in self._unsent & found.keys()])
+        self._unsent -= found.keys()
+        return list(found.values())
 
     def consume_exactly_once(self, consumer: Consumer) -> None:
-        """What is in flight with QoS 2 is no other client's [MQTT-4.8.2-5]."""
-        for _, state, flying in self.outgoing:
+        """What is in flight with QoS 2 is no other client's [MQTT-4.8.2-5]; what never left is."""
+        for packet_id, state, flying in self.outgoing:
             if state is not Sent.EXACTLY_ONCE or flying is None or flying[0].consumer is not consumer:
                 continue
-            if flying[1].id in consumer.unacked:
+            if packet_id in self._unsent:
+                self._engine.withdraw(consumer, [flying[1]])
+            elif flying[1].id in consumer.unacked:
                 self._engine.acknowledge(consumer, flying[1].id)
 
     def restore(self, stored: StoredSession) -> None:
@@ -226,6 +227,27 @@ class Deliveries:
         if isinstance(packet, tuple):
             self._unsent.update(packet[2])
 
+    @property
+    def outlet(self) -> object:
+        """See Sink; None while the session has no connection."""
+        return None if self.port is None else self.port.outlet
+
+    def recover(self) -> None:
+        """The session failed, maybe while it was handed messages: those that no book here has go back to their queues.
+
+        The last `held` ones of a consumer still wait for the journal, and have not been handed over.
+        """
+        booked = {(flying[0].consumer, flying[1].id) for _, _, flying in self.outgoing if flying is not None}
+        booked |= {(subscription.consumer, message.id) for subscription, run in self._parked for message in run}
+        for subscription in self._by_consumer.values():
+            consumer = subscription.consumer
+            if consumer is None or consumer.closed:
+                continue
+            handed = list(consumer.unacked)[: len(consumer.unacked) - consumer.held]
+            for id in handed:
+                if (consumer, id) not in booked and id in consumer.unacked:
+                    self._engine.give_back(consumer, id, redelivery.LOST)
+
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -253,6 +275,7 @@ class Deliveries:
         for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
             head, count, payloads = run.head, len(run.messages), run.payloads
             if head is None:
+                assert run.why is not None
                 for message in run.messages:
                     port.unsendable.add(consumer, message, run.why)
             elif isinstance(payloads, LargePayload) and isinstance(head, PublishHead):
@@ -298,7 +321,7 @@ class Deliveries:
         payload.consumer = consumer
         why = refused(head, payload, port.codec)
         if why:
-            port.unsendable.add(consumer, message, why, too_large=True)
+            port.unsendable.add(consumer, message, why)
             return True
         port.spend(1, message.size)
         ticket, ids = self._number(port, subscription, consumer, head.qos, [message]) if head.qos else (0, [])
@@ -364,18 +387,14 @@ class Deliveries:
                         engine.acknowledge(consumer, id)
 
     def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
-        """The client took these and can do nothing with them: failed deliveries."""
-        text = ack.properties.get(REASON_STRING) or f"refused with reason code 0x{ack.reason_code:02X}"
+        """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
         if self.stored is not None and settled:
             self._engine.sessions.returned(self.stored, [m for _, m in settled], list(ack.packet_ids))
+        text = _refusal_text(ack)
         for subscription, message in settled:
             consumer = subscription.consumer
-            if consumer is None or consumer.closed or message.id not in consumer.unacked:
-                continue
-            if subscription.shared:  # nobody else gets it [MQTT-4.8.2-6]
+            if consumer is not None and not consumer.closed and message.id in consumer.unacked:
                 self._engine.reject(consumer, message.id, text=text)
-            else:
-                self._engine.give_back(consumer, message.id, redelivery.rejected(text))
 
     # -- going on --------------------------------------------------------------------------------------------------
 
@@ -405,8 +424,7 @@ class Deliveries:
         over = [m for m in messages if 0 < m.facts.expiration <= now]
         if not over:
             return messages
-        for message in over:
-            self._engine.give_back(consumer, message.id, redelivery.CLOSED)
+        self._engine.withdraw(consumer, over)
         return [m for m in messages if not 0 < m.facts.expiration <= now]
 
     def _resend(self) -> None:
@@ -436,20 +454,18 @@ class Deliveries:
         qos = 1 if state is Sent.AT_LEAST_ONCE else 2
         try:
             head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=not first)
-        except ConversionError as error:
-            self._give_up(port, packet_id, state, flying, str(error))
+        except Exception as error:  # of ours, too
+            self._give_up(port, packet_id, state, flying, unsaid(error))
             return
         if isinstance(payload, LargePayload):
             payload.consumer = subscription.consumer
         why = refused(head, payload, port.codec)
         if why:  # this connection takes less than the one before
-            self._give_up(port, packet_id, state, flying, why, too_large=True)
+            self._give_up(port, packet_id, state, flying, why)
         else:
             port.emit(ticket, (head, payload, [packet_id]))
 
-    def _give_up(
-        self, port: Port, packet_id: int, state: Sent, flying: Flying, why: str, *, too_large: bool = False
-    ) -> None:
+    def _give_up(self, port: Port, packet_id: int, state: Sent, flying: Flying, why: ConversionError) -> None:
         """A message in flight can never be sent: a dead letter."""
         subscription, message = flying
         answer = PacketType.PUBACK if state is Sent.AT_LEAST_ONCE else PacketType.PUBREC
@@ -457,17 +473,17 @@ class Deliveries:
         if self.stored is not None:
             self._engine.sessions.returned(self.stored, [message], [packet_id])
         if subscription.consumer is not None:
-            port.unsendable.add(subscription.consumer, message, why, too_large=too_large)
+            port.unsendable.add(subscription.consumer, message, why)
 
     def unreadable(self, payload: LargePayload, why: str) -> None:
         """A payload could not be read to its end."""
         assert self.port is not None, "somebody was reading it"
         for packet_id, state, flying in list(self.outgoing):
             if flying is not None and flying[1] is payload.message and flying[0].consumer is payload.consumer:
-                self._give_up(self.port, packet_id, state, flying, why)
+                self._give_up(self.port, packet_id, state, flying, ConversionError(why))
                 return
         if payload.consumer is not None:
-            self.port.unsendable.add(payload.consumer, payload.message, why)
+            self.port.unsendable.add(payload.consumer, payload.message, ConversionError(why))
 
     # -- the operating system --------------------------------------------------------------------------------------
 
@@ -497,3 +513,11 @@ class Deliveries:
             self.remove(consumer)
             if self.port is not None:
                 self.port.taken_away(reason)
+
+
+def _refusal_text(ack: Ack) -> str:
+    """Why a client refused a message: the reason code, in figures and words, and what the client says of it."""
+    code = ReasonCode(ack.reason_code)
+    said = ack.properties.get(REASON_STRING)
+    words = f"0x{code:02X} {code.name.replace('_', ' ').lower()}"
+    return f"{words}: {said}" if said else words

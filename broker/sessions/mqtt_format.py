@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.message import Annotations, Value
+from broker.engine.message import RESERVED_PREFIXES, Annotations, Value
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import Context, write_varint
@@ -64,7 +64,15 @@ def _make_head(qos: int, retain: bool, properties: Properties) -> bytes:
     flags = qos | (RETAIN if retain else 0)
     if properties is NO_PROPERTIES:
         return _BARE[flags]
-    return _BARE[flags | WITH_PROPERTIES] + properties.without(*_OWN).raw
+    return _BARE[flags | WITH_PROPERTIES] + _genuine(properties.without(*_OWN)).raw
+
+
+def _genuine(properties: Properties) -> Properties:
+    """Properties without user properties of names that only the broker writes; nearly always the same."""
+    if b"_AMQ_" not in properties.raw:
+        return properties
+    pairs = [p for p in properties if not (p[0] is USER_PROPERTY and p[1][0].startswith(RESERVED_PREFIXES))]
+    return Properties(pairs)
 
 
 _kept_head: Final = lru_cache(maxsize=1024)(_make_head)
@@ -107,9 +115,23 @@ class MqttFormat:
     name = "mqtt"
     typed = False
 
+    def content(self, part: bytes) -> bytes:
+        """The body itself."""
+        return part
+
     def noted(self, annotations: Annotations) -> Annotations:
         """The broker's annotations, under their own names."""
         return annotations
+
+    def readable(self, head: bytes, body_bytes: int) -> bool:
+        """A byte of flags, and properties that can be decoded."""
+        if not head or head[0] >= len(_BARE) or qos_of(head) > 2:
+            return False
+        block = write_varint(len(head) - 1) + head[1:]
+        try:
+            return decode_properties(block, 0, len(block), PacketType.PUBLISH, _CONTEXT)[1] == len(block)
+        except MqttError:
+            return False
 
     def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
         """Head and payload of a message that has user properties only."""

@@ -44,20 +44,21 @@ class LargePayload:
         return self._source.read()
 
 
-def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttConnection) -> str:
+def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttConnection) -> ConversionError | None:
     """Why a packet cannot be sent: it is larger than the client takes, or, with a large payload, than packets are here.
 
-    Empty if it can be.
+    None if it can be.
     """
     if isinstance(payload, list):
         size, most = head.packet_bytes(payload[0]), PACKET_BYTES_MAX
     else:
         size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
     if size > codec.packet_bytes_max_out:
-        return f"{size} bytes, and the client takes {codec.packet_bytes_max_out}"
+        why = f"{size} bytes, and the client takes {codec.packet_bytes_max_out}"
+        return ConversionError(why, too_large=True)
     if size > most:
-        return f"{size} bytes, and the maximum packet size is {most}"
-    return ""
+        return ConversionError(f"{size} bytes, and the maximum packet size is {most}", too_large=True)
+    return None
 
 
 def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargePayload] | None:
@@ -76,7 +77,7 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
         try:
             empty = _NO_TEXT if read(body, 0, 4) in _TEXT else _NO_DATA
         except Unreadable as error:
-            raise ConversionError(str(error)) from error
+            raise ConversionError(str(error), passing=error.passing) from error
     else:
         head += _SIZED  # bytes: whether they are text, only all of them would tell
     shell = Message(message.facts, head, empty)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.engine.consumer import Consumer
+from broker.sessions.convert import ConversionError
 from broker.sessions.mqtt_large import LargePayload
 from broker.sessions.mqtt_render import Renderer, Run
 from broker.sessions.unsendable import Unsendable
@@ -18,6 +19,10 @@ Publishing = tuple[PublishHead | PublishHeads, list[bytes] | LargePayload, list[
 
 class Port(Protocol):
     """The connection through which a session sends."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection's outlet."""
 
     codec: MqttConnection
     unsendable: Unsendable
@@ -45,7 +50,8 @@ def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, pa
     fitting = []
     for message, payload, size in zip(run.messages, payloads, sizes, strict=True):
         if size > most:
-            port.unsendable.add(consumer, message, f"{size} bytes, and the client takes {most}", too_large=True)
+            why = f"{size} bytes, and the client takes {most}"
+            port.unsendable.add(consumer, message, ConversionError(why, too_large=True))
         else:
             fitting.append((message, payload))
     run.messages = [message for message, _ in fitting]

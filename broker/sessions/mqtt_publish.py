@@ -1,9 +1,8 @@
 """What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
 
-The packets of one read that agree in QoS, RETAIN and properties are published together, a topic's at once, unless some
-queue gets messages of several of the topics.  Then they are mixed (`engine.mixed`), or go in turn where that is not
-possible: MQTT demands order for each topic only (4.6), but who subscribes with a wildcard counts on the order of a
-publisher, as Sparkplug's sequence numbers do.  What goes to the engine at once gets one reason code for each topic.
+The packets of one read that agree in QoS, RETAIN and properties are published together, in the order in which they
+came: MQTT demands that for each topic only (4.6), but a subscriber with a wildcard counts on the order of a publisher,
+as Sparkplug's sequence numbers do.
 
 The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
 there is either both or neither, so that a repeated PUBLISH is never a second message.
@@ -11,10 +10,9 @@ there is either both or neither, so that a repeated PUBLISH is never a second me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from broker.engine import arrival
 from broker.engine.access import Access
@@ -23,16 +21,15 @@ from broker.engine.bodies import LargeBody
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.message import Body, Facts, Message, RoutingType
+from broker.engine.names import FQQN_SEPARATOR
 from broker.engine.queue import Queue
 from broker.engine.send import Send
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head
-from broker.sessions.mqtt_terms import RESERVED_TOPICS, refusal
+from broker.sessions.mqtt_terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.packets import Ack, Publish
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
 from protocols.mqtt.topics import AddressSyntax
-
-T = TypeVar("T")
 
 #: Addresses by topic that a publisher remembers: what a connection costs by that is some tens of KiB.
 TOPICS_REMEMBERED_MAX: Final = 256
@@ -61,6 +58,35 @@ class Refused:
 Outcomes = dict[int, Refused | None]
 
 
+class _TopicSend(Send):
+    """Messages on one topic, with their places in the run and, for `noted`, their packet identifiers."""
+
+    __slots__ = ("facts", "noted", "packet_ids", "places")
+
+    def __init__(self, address: Address, queue: Queue | None, facts: Facts, noted: Noted | None) -> None:
+        super().__init__(address, queue, None, [])
+        self.facts = facts
+        self.noted = noted
+        self.places: Sequence[int] = []
+        self.packet_ids: list[int] = []
+
+    def add(self, message: Message, place: int, packet_id: int) -> None:
+        """One more message."""
+        self.messages.append(message)
+        self.packet_ids.append(packet_id)
+        assert isinstance(self.places, list), "it grows"
+        self.places.append(place)
+
+    def taken(self, messages: list[Message]) -> None:
+        """See Send."""
+        if self.noted is not None:
+            ids = self.packet_ids
+            if len(messages) < len(self.messages):
+                of = dict(zip(self.messages, ids, strict=True))
+                ids = [of[message] for message in messages]
+            self.noted(ids)
+
+
 class Publisher:
     """Somebody who publishes: a connection, or a session for its will.  `producer` is told when it may go on."""
 
@@ -72,9 +98,14 @@ class Publisher:
         self._format = engine.core.formats[MQTT_FORMAT]
         self._producer = producer
         self._syntax = syntax
+        self._addresses: dict[str, Address] = {}
+        self.give_access(access)
+
+    def give_access(self, access: Access) -> None:
+        """What may be published from now on."""
         self._access = access
         self._version = access.version  # of the permissions by which the addresses were found
-        self._addresses: dict[str, Address] = {}
+        self._addresses.clear()
 
     def publish(self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None) -> Outcomes:
         """Publish a run but for its `repeated` places; the places of messages that were not taken or had no takers.
@@ -82,128 +113,119 @@ class Publisher:
         A message that found no subscriber has None.  `noted` gets packet identifiers as soon as their messages are
         published.
         """
-        topics, payloads = run.topics, run.payloads
-        first = topics[0]
         outcomes: Outcomes = {}
-        if len(topics) == 1 or topics.count(first) == len(topics):
-            places: Sequence[int] = range(len(topics))
-            if repeated:
-                places = _without(places, repeated)
-                payloads = [payloads[at] for at in places]
-            if payloads:
-                self._publish(run, first, places, payloads, noted, outcomes)
-            return outcomes
         left = set(repeated)
-        by_topic: dict[str, list[int]] = {}
-        for at, topic in enumerate(topics):
-            if at not in left:
-                by_topic.setdefault(topic, []).append(at)
-        parts: Iterable[tuple[str, list[int]]] = by_topic.items()
-        if not self._apart(by_topic):
-            if not run.retain and self._publish_mixed(run, by_topic, noted, outcomes):
-                return outcomes
-            told = [(topic, at) for at, topic in enumerate(topics) if at not in left]
-            parts = [(topic, [at for _, at in group]) for topic, group in groupby(told, itemgetter(0))]
-        for topic, places in parts:
-            self._publish(run, topic, places, [payloads[at] for at in places], noted, outcomes)
+        if run.retain:  # one after the other: what is refused must not stay as the retained one
+            for at, payload in enumerate(run.payloads):
+                if at not in left:
+                    self._publish_one(run, at, payload, noted, outcomes)
+            return outcomes
+        first = run.topics[0]
+        if not left and run.topics.count(first) == len(run.topics):
+            arrived: Sequence[Message] | None = None
+            sends = self._send_of_one_topic(run, noted, outcomes)
+        else:
+            arrived = []
+            sends = self._sends(run, left, noted, outcomes, arrived)
+        if not sends:
+            return outcomes
+        result = self._engine.publish(sends, arrived, producer=self._producer)
+        self.blocked |= result.blocked
+        for refused in result.refusals:
+            why = Refused(refusal(refused.error), str(refused.error))
+            place_of = {message: at for send in sends for message, at in zip(send.messages, send.places, strict=True)}
+            outcomes.update(dict.fromkeys([place_of[message] for message in refused.messages], why))
+        for send in sends:
+            if not send.routed:
+                for at in send.places:
+                    outcomes.setdefault(at)
         return outcomes
 
-    def _publish_mixed(
-        self, run: Publish, by_topic: dict[str, list[int]], noted: Noted | None, outcomes: Outcomes
-    ) -> bool:
-        """Publish messages of several topics in the order of their places; whether that was possible."""
+    def _send_of_one_topic(self, run: Publish, noted: Noted | None, outcomes: Outcomes) -> list[_TopicSend]:
+        try:
+            send = self._begin(run.topics[0], run.qos, run.properties, noted)
+        except EngineError as error:
+            outcomes.update(dict.fromkeys(range(len(run.topics)), Refused(refusal(error), str(error))))
+            return []
+        facts, head = send.facts, make_head(run.qos, False, run.properties)
+        send.messages = [Message(facts, head, payload) for payload in run.payloads]
+        send.places, send.packet_ids = range(len(run.topics)), run.packet_ids
+        return [send]
+
+    def _sends(
+        self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes, arrived: list[Message]
+    ) -> list[_TopicSend]:
+        """A send for each topic of a run, without the places that are `left`; adds its messages to `arrived`."""
         head = make_head(run.qos, False, run.properties)
-        by_place: dict[int, Message] = {}
-        runs: list[Send] = []
-        try:
-            for topic, places in by_topic.items():
-                address = self._address(topic)
-                facts = self._facts(address, run.qos, run.properties)
-                messages = [Message(facts, head, run.payloads[at]) for at in places]
-                by_place.update(zip(places, messages, strict=True))
-                runs.append(Send(address, None, None, messages))
-        except EngineError:
-            return False
-        told = sorted(by_place)
-        try:
-            taken = self._engine.publish_mixed([by_place[at] for at in told], runs)
-        except EngineError as error:
-            outcomes.update(dict.fromkeys(told, Refused(refusal(error), str(error))))
-            return True
-        if taken is None:
-            return False
-        if noted is not None:
-            noted([run.packet_ids[at] for at in told])
-        for places, count in zip(by_topic.values(), taken, strict=True):
-            if not count:
-                outcomes.update(dict.fromkeys(places))
-        return True
+        sends: dict[str, _TopicSend | Refused] = {}
+        ids = run.packet_ids
+        for at, topic in enumerate(run.topics):
+            if at in left:
+                continue
+            send = sends.get(topic)
+            if send is None:
+                try:
+                    send = self._begin(topic, run.qos, run.properties, noted)
+                except EngineError as error:
+                    send = Refused(refusal(error), str(error))
+                sends[topic] = send
+            if isinstance(send, Refused):
+                outcomes[at] = send
+                continue
+            message = Message(send.facts, head, run.payloads[at])
+            arrived.append(message)
+            send.add(message, at, ids[at] if noted is not None else 0)
+        return [send for send in sends.values() if isinstance(send, _TopicSend)]
 
-    def _apart(self, topics: Iterable[str]) -> bool:
-        """Whether no queue gets messages of two of these topics."""
-        targets = self._engine.router.bindings.targets
-        reached: set[Queue] = set()
-        count = 0
-        for topic in topics:
-            try:
-                address = self._address(topic)
-            except EngineError:
-                continue  # it gets its reason code when it is published
-            if address.handling is not None and address.handling.reach:
-                return False  # diverts lead to others
-            for queues in targets(address):
-                reached.update(queues)
-                count += len(queues)
-        return len(reached) == count
+    def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
+        """A send to a topic, without messages.  Raises EngineError."""
+        address, queue = self._target(topic)
+        return _TopicSend(address, queue, self._facts(address, qos, properties), noted)
 
-    def _publish(
-        self,
-        run: Publish,
-        topic: str,
-        places: Sequence[int],
-        payloads: Sequence[Body],
-        noted: Noted | None,
-        outcomes: Outcomes,
-    ) -> None:
-        if run.retain and len(places) > 1:  # one after the other: what is refused must not stay as the retained one
-            for at, payload in zip(places, payloads, strict=True):
-                self._publish(run, topic, (at,), (payload,), noted, outcomes)
-            return
+    def _publish_one(self, run: Publish, at: int, payload: Body, noted: Noted | None, outcomes: Outcomes) -> None:
+        id = run.packet_ids[at] if noted is not None else 0
         try:
-            taken = self.send(topic, payloads, run.qos, run.retain, run.properties)
+            taken = self.send(run.topics[at], payload, run.qos, run.retain, run.properties, noted, id)
         except EngineError as error:
-            if noted is not None:
-                noted([run.packet_ids[at] for at in places[: error.taken]])
-            outcomes.update(dict.fromkeys(places[error.taken :], Refused(refusal(error), str(error))))
-            return
-        if noted is not None:
-            noted([run.packet_ids[at] for at in places])
-        if not taken:
-            outcomes.update(dict.fromkeys(places))
+            outcomes[at] = Refused(refusal(error), str(error))
+        else:
+            if not taken:
+                outcomes[at] = None
 
     def check(self, topic: str) -> None:
         """Whether a message on a topic would be taken: its payload is still to come.  Raises EngineError."""
-        arrival.check_admitted(self._engine.core, self._address(topic))
+        arrival.check_admitted(self._engine.core, self._target(topic)[0])
 
     def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
         """Publish the one message of a run, whose payload has come in parts."""
         outcomes: Outcomes = {}
-        self._publish(run, run.topics[0], (0,), (body,), noted, outcomes)
+        self._publish_one(run, 0, body, noted, outcomes)
         return outcomes
 
-    def send(self, topic: str, payloads: Sequence[Body], qos: int, retain: bool, properties: Properties) -> int:
-        """Publish messages on one topic, and return how many found a queue.  Raises EngineError."""
+    def send(
+        self,
+        topic: str,
+        payload: Body,
+        qos: int,
+        retain: bool,
+        properties: Properties,
+        noted: Noted | None = None,
+        packet_id: int = 0,
+    ) -> int:
+        """Publish one message; whether it found a queue.  Raises EngineError."""
         engine = self._engine
-        address = self._address(topic)
+        send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)
-        facts = self._facts(address, qos, properties)
+        send.add(Message.of(send.facts, head, payload), 0, packet_id)
         if retain:
-            self._retain(address, facts, head, payloads[-1], told=qos > 0)
-        make: Callable[[Facts, bytes, Any], Message] = Message if isinstance(payloads[0], bytes) else Message.of
-        taken = engine.publish(address, None, None, [make(facts, head, payload) for payload in payloads])
-        if engine.block_if_full(address, self._producer):
-            self.blocked = True
-        return taken
+            if send.queue is not None:
+                raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
+            engine.check_routed(send.address, send.messages)  # what is refused is not retained
+            self._retain(send.address, send.facts, head, payload, told=qos > 0)
+        result = engine.publish([send], producer=self._producer)
+        self.blocked |= result.blocked
+        result.check()
+        return send.routed
 
     def _facts(self, address: Address, qos: int, properties: Properties) -> Facts:
         """What messages on one topic have in common."""
@@ -249,17 +271,24 @@ class Publisher:
             if told:
                 raise
 
-    def _address(self, topic: str) -> Address:
-        """The address of a topic, made if it is missing.  Raises Denied, InvalidName, NotFound, RoutingTypeMismatch."""
+    def _target(self, topic: str) -> tuple[Address, Queue | None]:
+        """The address of a topic, made if it is missing, and the queue if the topic is the full name of one.
+
+        Raises Denied, InvalidName, NotFound, RoutingTypeMismatch.
+        """
         engine = self._engine
         if self._version != self._access.version:
             self._version = self._access.version
             self._addresses.clear()
         address = self._addresses.get(topic)
-        if address is not None and engine.core.addresses.get(address.name) is address:
-            return address
+        if address is not None and engine.router.is_current(address):
+            return address, None
         if topic.startswith(RESERVED_TOPICS):
             raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
+        if FQQN_SEPARATOR in topic:
+            named = full_queue_name(engine.router, self._syntax, topic)
+            if named:
+                return engine.router.destination(named, None, access=self._access)
         name = self._syntax.to_address(topic)
         known = name in engine.core.addresses
         address, _ = engine.router.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
@@ -267,7 +296,7 @@ class Publisher:
             if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
                 self._addresses.clear()
             self._addresses[topic] = address
-        return address
+        return address, None
 
 
 def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:
@@ -282,8 +311,3 @@ def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]
             yield Ack(kind, ids, said.reason, Properties([(REASON_STRING, said.sentence)]))
         else:
             yield Ack(kind, ids, said)
-
-
-def _without(items: Sequence[T], places: Sequence[int]) -> list[T]:
-    left = set(places)
-    return [item for at, item in enumerate(items) if at not in left]

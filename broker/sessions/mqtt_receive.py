@@ -10,8 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
+from broker.engine.access import Access
 from broker.engine.bodies import PENDING_BYTES_LOW, PENDING_BYTES_MAX, LargeBody, Upload
 from broker.engine.errors import EngineError
+from broker.sessions.mqtt_connect import check_publish, payload_too_large
 from broker.sessions.mqtt_publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt_session import ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
@@ -28,6 +30,10 @@ _SLOW_DISK: Final = "disk"
 
 class Link(Protocol):
     """The connection."""
+
+    @property
+    def outlet(self) -> object:
+        """Its outlet."""
 
     codec: MqttConnection
 
@@ -48,6 +54,8 @@ class Receiver:
         self._engine = engine = common.turn.engine
         self._session = session
         self._traffic = common.sessions.traffic
+        self._options = common.options
+        self._mount = common.mount
         self._link = link
         self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.access)
@@ -61,22 +69,44 @@ class Receiver:
 
     def publish(self, run: Publish) -> None:
         """Messages in one piece each.  Raises MqttError."""
+        check_publish(run.qos, run.retain, self._options)
+        if self._mount is not None:
+            self._mount.publish(run)
         self._traffic.received += len(run.topics)
-        if not run.qos:
-            self._answer(run, self._publisher.publish(run))
-        else:
-            repeated = self._session.incoming.receive(run.qos, run.packet_ids)
-            self._answer(run, self._publisher.publish(run, repeated, self._noted(run)))
+        left: list[int] = []  # places of messages that are not published
+        noted: Noted | None = None
+        if run.qos:
+            left = self._session.incoming.receive(run.qos, run.packet_ids)
+            noted = self._noted(run)
+        most = self._options.payload_bytes_max
+        large = [at for at, payload in enumerate(run.payloads) if len(payload) > most] if most >= 0 else []
+        outcomes = self._publisher.publish(run, [*left, *large] if large else left, noted)
+        for at in large:
+            if at not in left:
+                outcomes[at] = self._too_large(len(run.payloads[at]))
+        self._answer(run, outcomes)
         self._look()
+
+    def _too_large(self, nbytes: int) -> Refused:
+        return Refused(ReasonCode.QUOTA_EXCEEDED, payload_too_large(nbytes, self._options))
 
     def _noted(self, run: Publish) -> Noted | None:
         stored = self._session.deliveries.stored
         return None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
 
+    def give_access(self, access: Access) -> None:
+        """The client has authenticated again: what it may do may be something else."""
+        self._publisher.give_access(access)
+
     def _look(self) -> None:
         if self._publisher.blocked:
             self._publisher.blocked = False
             self._reading.stop(_FULL)
+
+    @property
+    def outlet(self) -> object:
+        """See Producer."""
+        return self._link.outlet
 
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""
@@ -129,15 +159,23 @@ class Receiver:
     def begin(self, begun: Begun) -> None:
         """A message whose payload comes in parts.  Raises MqttError."""
         self._run = run = begun.publish
+        check_publish(run.qos, run.retain, self._options)
+        if self._mount is not None:
+            self._mount.publish(run)
         incoming = self._session.incoming
         self._repeated = run.qos == 2 and run.packet_ids[0] in incoming
         if self._repeated:
             incoming.receive(run.qos, run.packet_ids)
             return
+        if 0 <= self._options.payload_bytes_max < begun.nbytes:
+            self._refused = self._too_large(begun.nbytes)
+            return
         try:
             self._publisher.check(run.topics[0])
             # A retained message is durable, and has the same body.
-            self._upload = self._engine.uploads.begin(self._changed, durable=run.qos > 0 or run.retain)
+            self._upload = self._engine.uploads.begin(
+                self._changed, durable=run.qos > 0 or run.retain, outlet=self._link.outlet
+            )
         except EngineError as error:
             self._refused = Refused(refusal(error), str(error))
 
@@ -198,6 +236,7 @@ class Receiver:
 
     def abandon(self) -> None:
         """The connection ends."""
+        self._engine.stop_waiting(self)
         upload, self._upload = self._upload, None
         if upload is not None:
             self._engine.uploads.abort(upload)

@@ -12,13 +12,14 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.message import Facts, Message
-from broker.sessions.convert import ConversionError, to_mqtt
+from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt_large import LargePayload, own_payload, to_large_mqtt
+from broker.sessions.mqtt_mount import MountPoint
 from broker.sessions.mqtt_subscription import Subscription
 from protocols.mqtt.codes import V5
 from protocols.mqtt.encode import PublishHead, PublishHeads
-from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY, Properties
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties
 from protocols.mqtt.topics import AddressSyntax
 
 #: Heads that are kept, and the bytes of properties of each; of what never comes twice each is made anew.
@@ -41,11 +42,12 @@ def published_qos(message: Message) -> int:
 
 
 class Heads:
-    """The heads in use, by all that makes them differ, for all connections."""
+    """The heads in use, by all that makes them differ, for all connections of a mount point."""
 
-    __slots__ = ("_heads", "_syntax")
+    __slots__ = ("_heads", "_syntax", "mount")
 
-    def __init__(self, syntax: AddressSyntax) -> None:
+    def __init__(self, syntax: AddressSyntax, mount: MountPoint | None = None) -> None:
+        self.mount = mount
         self._syntax = syntax
         self._heads: dict[_Key, PublishHead] = {}
 
@@ -55,6 +57,8 @@ class Heads:
         head = self._heads.get(key)
         if head is None:
             topic = self._syntax.to_topic(address)
+            if topic is not None and self.mount is not None:
+                topic = self.mount.seen(topic)
             if topic is None:
                 raise ConversionError(f"MQTT has no topic for the address {address}")
             try:
@@ -69,7 +73,7 @@ class Heads:
 
 
 class Run:
-    """Messages in a row with one head, or one QoS and a head for each; or without any, and `why`.
+    """Messages in a row with one head, or one QoS and a head for each; or without any, and why.
 
     A message with a large payload is alone, and has that in the place of `payloads`.
     """
@@ -81,7 +85,7 @@ class Run:
         messages: list[Message],
         head: PublishHead | PublishHeads | None,
         payloads: list[bytes] | LargePayload,
-        why: str = "",
+        why: ConversionError | None = None,
     ) -> None:
         self.messages = messages
         self.head = head
@@ -102,6 +106,20 @@ class Renderer:
         self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool = False
     ) -> Iterator[Run]:
         """The messages of a subscription in order; `now` in ms since the epoch, `mixing`: heads may differ in a run."""
+        done = 0
+        try:
+            for run in self._runs(subscription, messages, now, mixing=mixing):
+                done += len(run.messages)
+                yield run
+            return
+        except Exception as error:  # our bug costs one message: which, they tell one by one
+            if len(messages) == 1:
+                yield Run(messages, None, [], unsaid(error))
+                return
+        for message in messages[done:]:
+            yield from self.runs(subscription, [message], now)
+
+    def _runs(self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool) -> Iterator[Run]:
         if mixing and len(messages) > 1 and messages[0].facts is not messages[1].facts:
             mixed = self._mixed(subscription, messages, now)
             if mixed is not None:
@@ -116,7 +134,7 @@ class Renderer:
             try:
                 publish_head = self._first_head(subscription, facts, head, now)
             except ConversionError as error:
-                yield Run(run, None, [], str(error))
+                yield Run(run, None, [], error)
                 continue
             yield from _readable(run, publish_head)
 
@@ -170,7 +188,7 @@ class Renderer:
             properties, payload = _translated(message)
             head = self._head(subscription, facts, published_qos(message), False, properties.raw, now, None, False)
         except ConversionError as error:
-            return Run([message], None, [], str(error))
+            return Run([message], None, [], error)
         return Run([message], head, payload)
 
     def _head(
@@ -190,6 +208,8 @@ class Renderer:
             qos = min(published, subscription.qos)
         if version != V5:
             return self._heads.get(version, facts.address, qos, retain, dup, b"")
+        if self._heads.mount is not None:
+            properties = self._heads.mount.told(properties)
         if subscription.lead:
             properties = subscription.lead + properties
         if facts.expiration or facts.annotations:
@@ -226,6 +246,5 @@ def _told(facts: Facts, now: int) -> bytes:
         pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 1), _EXPIRY_MAX)))
     raw = Properties(pairs).raw
     if facts.annotations:
-        noted = [(USER_PROPERTY, (name, str(value))) for name, value in facts.annotations.items()]
-        raw += Properties(noted).raw
+        raw += Properties(user_properties(facts.annotations)).raw
     return raw

@@ -29,8 +29,10 @@ from broker.engine.queue import Queue
 from broker.engine.sessions import Definition, StoredSession
 from broker.sessions.login import Gate
 from broker.sessions.mqtt_delivery import Deliveries
+from broker.sessions.mqtt_mount import MountPoint
 from broker.sessions.mqtt_publish import Publisher
 from broker.sessions.mqtt_render import Heads
+from broker.sessions.mqtt_retained import RetainedFeed
 from broker.sessions.mqtt_subscribe import Subscriptions, key_of
 from broker.sessions.mqtt_sys import SystemTopics, Traffic
 from broker.sessions.mqtt_terms import NEVER, MqttOptions, TooMany
@@ -45,6 +47,10 @@ _SECOND: Final = 1_000
 
 class Owner(Protocol):
     """The connection that has a session."""
+
+    @property
+    def outlet(self) -> object:
+        """Its outlet."""
 
     def taken_over(self) -> None:
         """Another connection of the same client has come: say so, and end."""
@@ -97,7 +103,7 @@ class ClientSession:
         self.stored: StoredSession | None = None
         self.incoming = Incoming()
         self.deliveries = Deliveries(sessions.engine)
-        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.shares, self)
+        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.shares, sessions.retained, self)
 
     @property
     def lasting(self) -> bool:
@@ -130,6 +136,7 @@ class MqttSessions:
 
     def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
         self.engine = engine
+        self.retained = RetainedFeed(engine)
         characters = engine.router.syntax
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
@@ -159,7 +166,12 @@ class MqttSessions:
         """
         session = self._sessions.get(client_id)
         if session is not None and session.owner is not None:
-            session.owner.taken_over()
+            former = session.owner
+            try:
+                former.taken_over()
+            except BaseException as error:  # both connections end: the session must not have two of them
+                self.engine.core.blame(former.outlet, error)
+                raise
             session = self._sessions.get(client_id)  # it may have ended with its connection
         if session is not None and arrival.clean:
             self.end(session)
@@ -343,6 +355,12 @@ class Common:
     codec: Shared
     sessions: MqttSessions
     gate: Gate
+    heads: Heads  # of the acceptor's mount point
+
+    @property
+    def mount(self) -> MountPoint | None:
+        """What goes before all topics of the clients."""
+        return self.heads.mount
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:
@@ -357,6 +375,8 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
 
 class _Nobody:
     """A producer that cannot be stopped: a will is one message."""
+
+    outlet = None
 
     def unblock(self) -> None:
         """See Producer."""

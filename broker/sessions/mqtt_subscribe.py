@@ -16,19 +16,19 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from broker.engine import alter, redelivery
-from broker.engine.access import UNRESTRICTED, Access
+from broker.engine.access import Access
 from broker.engine.consumer import AckMode, Consumer
 from broker.engine.definitions import queue_record
 from broker.engine.engine import Engine
 from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Message, RoutingType
+from broker.engine.message import RoutingType
 from broker.engine.queue import Queue
 from broker.engine.sessions import Definition
 from broker.engine.subscribe import Wishes
 from broker.sessions.mqtt_delivery import Deliveries
-from broker.sessions.mqtt_format import qos_of, retained_head
+from broker.sessions.mqtt_retained import RetainedFeed
 from broker.sessions.mqtt_subscription import Subscription
-from broker.sessions.mqtt_terms import TooMany, queue_name, refusal, shared_queue_name
+from broker.sessions.mqtt_terms import MqttOptions, TooMany, full_queue_name, queue_name, refusal, shared_queue_name
 from protocols.mqtt.codes import V5, V31, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
@@ -66,11 +66,19 @@ class Subscriptions:
     `changed`: the filters whose subscriptions are not stored as they are now; whoever stores them takes them out.
     """
 
-    __slots__ = ("_by_filter", "_engine", "_leaving", "_session", "_shares", "_syntax", "changed")
+    __slots__ = ("_by_filter", "_engine", "_feed", "_leaving", "_session", "_shares", "_syntax", "changed")
 
-    def __init__(self, engine: Engine, syntax: AddressSyntax, shares: dict[str, set[str]], session: Session) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        syntax: AddressSyntax,
+        shares: dict[str, set[str]],
+        feed: RetainedFeed,
+        session: Session,
+    ) -> None:
         self.changed: dict[str, None] = {}
         self._engine = engine
+        self._feed = feed
         self._syntax = syntax
         self._shares = shares
         self._session = session
@@ -88,22 +96,26 @@ class Subscriptions:
 
     # -- subscribing -----------------------------------------------------------------------------------------------
 
-    def ask(self, packet: Subscribe, version: int, remote: str, most: int) -> tuple[list[int], Properties, list[str]]:
+    def ask(
+        self, packet: Subscribe, version: int, remote: str, options: MqttOptions
+    ) -> tuple[list[int], Properties, list[str]]:
         """Make or change what a client asks for: reason codes, why, and the filters that get retained messages."""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER) or 0
         refused = 0x80 if version != V31 else 0  # before 5.0; 3.1 cannot say it
         codes: list[int] = []
         sentences: list[str] = []
         wanting: list[str] = []
-        for asked in packet.subscriptions:
+        for wanted in packet.subscriptions:
+            asked = replace(wanted, qos=min(wanted.qos, options.qos_max))
             try:
-                fresh = self.subscribe(asked, identifier, remote, most)
+                fresh = self.subscribe(asked, identifier, remote, options.subscriptions_max)
             except EngineError as error:
                 codes.append(refusal(error, subscribing=True) if version == V5 else refused)
                 sentences.append(str(error))
                 continue
             codes.append(asked.qos)
-            if asked.filter.share is None and (asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)):
+            told = asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)
+            if told and asked.filter.share is None:
                 wanting.append(asked.filter.text)
         return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 
@@ -162,11 +174,12 @@ class Subscriptions:
         pattern = self._syntax.to_pattern(subscription.filter.pattern)
         origin = session.client_id if subscription.no_local else ""
         address = engine.router.addresses.get(pattern)
-        subscription.borrowed = (
+        named = full_queue_name(engine.router, self._syntax, subscription.filter.pattern)
+        subscription.borrowed = named != "" or (
             address is not None and address.routing_types == _ANYCAST_ONLY and not subscription.filter.wildcard
         )
         wishes = Wishes(
-            pattern,
+            named or pattern,
             no_local=origin,
             ack_mode=AckMode.INDIVIDUAL if subscription.qos else AckMode.AUTO,
             counted=subscription.qos > 0,
@@ -211,30 +224,16 @@ class Subscriptions:
     # -- retained messages -----------------------------------------------------------------------------------------
 
     def send_retained(self, text: str) -> None:
-        """Send the retained messages that match a subscription, through its queue (3.3.1.3).  Raises EngineError."""
+        """Send the retained messages that match a subscription, through its queue (3.3.1.3), in this tick and later.
+
+        The queue of others gets none: it is no subscription of its own.
+        """
         subscription = self._by_filter[text]
+        if subscription.borrowed:
+            return
         consumer = subscription.consumer
         assert consumer is not None, "a subscription that was just made"
-        pattern = self._syntax.to_pattern(subscription.filter.pattern)
-        engine = self._engine
-        for message in engine.retained.match(pattern):
-            facts = message.facts
-            address = engine.core.addresses.get(facts.address)
-            if address is None:
-                # The broker's own wish: whoever retained the message had the address made.
-                address, _ = engine.router.destination(facts.address, RoutingType.MULTICAST, access=UNRESTRICTED)
-            copy = Facts(
-                facts.address,
-                facts.format,
-                durable=qos_of(message.head) > 0,
-                priority=facts.priority,
-                timestamp=facts.timestamp,
-                expiration=facts.expiration,
-                expiry_source=facts.expiry_source,
-                user=facts.user,
-                origin=facts.origin,
-            )
-            engine.publish(address, consumer.queue, None, [Message.of(copy, retained_head(message.head), message.body)])
+        self._feed.add(consumer, text, self._syntax.to_pattern(subscription.filter.pattern))
 
     # -- unsubscribing ---------------------------------------------------------------------------------------------
 
@@ -272,7 +271,7 @@ class Subscriptions:
         deliveries = self._session.deliveries
         deliveries.forget(consumer)
         deliveries.remove(consumer)
-        self._engine.close_consumer(consumer, redelivery.CLOSED)
+        self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
 
     def _leave_share(self, subscription: Subscription, consumer: Consumer | None, *, ended: bool) -> None:
         """Others go on, with what is not in flight to this client; a QoS 2 that is, is nobody else's [MQTT-4.8.2-5]."""
@@ -284,7 +283,7 @@ class Subscriptions:
             if consumer.unacked and not ended:
                 self._retire(consumer, subscription)
             else:
-                self._engine.close_consumer(consumer, redelivery.CLOSED)
+                self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
                 deliveries.remove(consumer)
         sharers = self._shares.get(name, set())
         sharers.discard(self._session.client_id)
@@ -327,7 +326,7 @@ class Subscriptions:
                 deliveries.give_back_at_least_once(consumer)
             else:
                 consumer.queue.durable_only = True
-            if subscription.shared and not consumer.queue.deleted:
+            if subscription.shared and not subscription.borrowed and not consumer.queue.deleted:
                 consumer.queue.durable_only = not self._anybody(consumer.queue)
 
     def _leave_qos_0(self, subscription: Subscription, consumer: Consumer) -> None:
@@ -388,7 +387,7 @@ class Subscriptions:
         """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
         for consumer in self._leaving:
             self._session.deliveries.consume_exactly_once(consumer)
-            self._engine.close_consumer(consumer, redelivery.CLOSED)
+            self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
         self._leaving.clear()
         while self._by_filter:
             _, subscription = self._by_filter.popitem()

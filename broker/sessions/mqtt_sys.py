@@ -18,6 +18,7 @@ from broker.engine.address import Address
 from broker.engine.engine import Engine
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.send import Send
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head, retained_head
 from protocols.mqtt.packets import Ack, Packet, Publish
 from protocols.mqtt.properties import NO_PROPERTIES
@@ -177,13 +178,13 @@ class SystemTopics:
         name = self._syntax.to_address(topic)
         address = self._engine.core.addresses.get(name)
         if address is None:
-            address = self._engine.router.create_address(name, {RoutingType.MULTICAST}, auto_created=True)
+            address = self._engine.router.create_address(name, {RoutingType.MULTICAST}, auto_created=True, needed=True)
         return address
 
     def _publish(self, address: Address, queue: Queue | None, value: bytes, head: bytes) -> None:
         engine = self._engine
         facts = Facts(address.name, engine.core.formats[MQTT_FORMAT], timestamp=engine.now)
-        engine.publish(address, queue, None, [Message(facts, head, value)])
+        engine.publish([Send(address, queue, None, [Message(facts, head, value)])]).check()
 
     def _values(self) -> dict[str, bytes]:
         """All topics with what they say now."""

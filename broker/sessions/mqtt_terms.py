@@ -13,14 +13,20 @@ from broker.engine.errors import (
     DiskFull,
     EngineError,
     InvalidName,
+    NoQueue,
     NotFound,
     RetainedFull,
+    RoutingTypeMismatch,
     TooLarge,
+    TooManyAddresses,
     TooManyQueues,
 )
-from broker.engine.names import NAME_BYTES_MAX
+from broker.engine.message import RoutingType
+from broker.engine.names import FQQN_SEPARATOR, NAME_BYTES_MAX
+from broker.engine.router import Router
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
+from protocols.mqtt.topics import AddressSyntax
 
 #: A session expiry interval that means for ever (3.1.2.11.2), in seconds.
 NEVER: Final = 0xFFFF_FFFF
@@ -42,11 +48,18 @@ class TooMany(EngineError):
 class MqttOptions:
     """What an acceptor allows.  Times in seconds.
 
-    `keep_alive_max`: 0: what clients ask for.  `expiry_default`: of sessions before 5.0 without Clean Session, and
-    `expiry_max`: NEVER has no end.  `queued_max`: messages a subscription keeps, -1: no limit.
+    `keep_alive_max`: of clients of 5.0, which are told, and `early_keep_alive_max` of earlier ones, which are refused;
+    0: what clients ask for.  `nameless`: whether client identifiers may be empty.  `payload_bytes_max`: of a message,
+    -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session, and `expiry_max`: NEVER has no end.
+    `queued_max`: messages a subscription keeps, -1: no limit.
     """
 
     keep_alive_max: int = 60
+    early_keep_alive_max: int = 0
+    nameless: bool = True
+    qos_max: int = 2
+    retain: bool = True
+    payload_bytes_max: int = -1
     expiry_default: int = NEVER
     expiry_max: int = NEVER
     receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT
@@ -66,19 +79,25 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     RetainedFull: ReasonCode.QUOTA_EXCEEDED,
     TooLarge: ReasonCode.QUOTA_EXCEEDED,
     TooMany: ReasonCode.QUOTA_EXCEEDED,
+    TooManyAddresses: ReasonCode.QUOTA_EXCEEDED,
     TooManyQueues: ReasonCode.QUOTA_EXCEEDED,
     InvalidName: ReasonCode.TOPIC_NAME_INVALID,
     NotFound: ReasonCode.TOPIC_NAME_INVALID,
+    RoutingTypeMismatch: ReasonCode.TOPIC_NAME_INVALID,
+    NoQueue: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
 #: The same for a subscription: its codes are others (3.9.3).
 _SUBSCRIPTION_REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     TooMany: ReasonCode.QUOTA_EXCEEDED,
+    TooManyAddresses: ReasonCode.QUOTA_EXCEEDED,
     TooManyQueues: ReasonCode.QUOTA_EXCEEDED,
     Denied: ReasonCode.NOT_AUTHORIZED,
     DiskFull: ReasonCode.QUOTA_EXCEEDED,
     InvalidName: ReasonCode.TOPIC_FILTER_INVALID,
     NotFound: ReasonCode.TOPIC_FILTER_INVALID,
+    RoutingTypeMismatch: ReasonCode.TOPIC_FILTER_INVALID,
+    NoQueue: ReasonCode.TOPIC_FILTER_INVALID,
     AlreadyInUse: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
@@ -87,6 +106,26 @@ def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
     """The reason code for a refused publication or subscription."""
     reasons = _SUBSCRIPTION_REASONS if subscribing else _REASONS
     return reasons.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
+
+
+def full_queue_name(router: Router, syntax: AddressSyntax, text: str) -> str:
+    """`address::queue` if a topic or filter means a queue by its full name; empty: it is a topic like any other.
+
+    It does if there is such a queue, or such an address that is no mere topic: it is anycast too, or was not made by
+    itself.  The address may be written as a topic (`a/b::q`) or as others write it (`a.b::q`).
+    """
+    written, separator, queue_name = text.partition(FQQN_SEPARATOR)
+    if not (separator and written and queue_name):
+        return ""
+    queue = router.queues.get(queue_name)
+    for name in (syntax.to_address(written), written):
+        address = router.addresses.get(name)
+        if address is None:
+            continue
+        topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}
+        if not topic or (queue is not None and queue.address is address):
+            return f"{name}{FQQN_SEPARATOR}{queue_name}"
+    return ""
 
 
 def queue_name(client_id: str, pattern: str) -> str:

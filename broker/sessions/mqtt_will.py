@@ -74,4 +74,4 @@ class Testament:
         properties = self.properties
         if self.expiry >= 0:
             properties = Properties([(MESSAGE_EXPIRY_INTERVAL, self.expiry), *properties])
-        publisher.send(self.topic, [self.payload], self.qos, self.retain, properties)
+        publisher.send(self.topic, self.payload, self.qos, self.retain, properties)

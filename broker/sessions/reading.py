@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+Answer = TypeVar("Answer")
+
+#: Why nothing is read: a login has not been answered.
+LOGIN: Final = "login"
 
 
 class Readable(Protocol):
@@ -15,19 +21,24 @@ class Readable(Protocol):
         """Take bytes from the peer again."""
 
 
+#: Makes of a call one that costs the connection what comes out of it (`Turn.guarded`).
+Guard = Callable[[Callable[..., None]], Callable[..., None]]
+
+
 class Reading:
     """The reading of one connection, and why it is stopped."""
 
-    __slots__ = ("_outlet", "_reasons")
+    __slots__ = ("_guard", "_reasons", "outlet")
 
-    def __init__(self, outlet: Readable) -> None:
-        self._outlet = outlet
+    def __init__(self, outlet: Readable, guard: Guard) -> None:
+        self.outlet = outlet
+        self._guard = guard
         self._reasons: set[str] = set()
 
     def stop(self, reason: str) -> None:
         """Do not read, for this reason too."""
         if not self._reasons:
-            self._outlet.pause_reading()
+            self.outlet.pause_reading()
         self._reasons.add(reason)
 
     def go(self, reason: str) -> None:
@@ -35,4 +46,17 @@ class Reading:
         if reason in self._reasons:
             self._reasons.remove(reason)
             if not self._reasons:
-                self._outlet.resume_reading()
+                self.outlet.resume_reading()
+
+    def until(self, reason: str, then: Callable[[Answer], None]) -> Callable[[Answer], None]:
+        """Do not read, for this reason, until the answer is there: what is returned takes it, and tells `then`.
+
+        Whoever calls that serves others too: what comes out of it costs this connection, and they go on.
+        """
+        self.stop(reason)
+
+        def answered(answer: Answer) -> None:
+            self.go(reason)
+            then(answer)
+
+        return self._guard(answered)

@@ -157,12 +157,15 @@ class _Scram:
     def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
         self._gate = gate
         self._peer = peer
+        self._mechanism = mechanism
         self._name = ""
+        self._keys: ScramKeys | None = None
         self._first = True
 
         def keys(name: str) -> ScramKeys:
             self._name = name
-            return gate.scram_keys(mechanism, name)
+            self._keys = gate.scram_keys(mechanism, name)
+            return self._keys
 
         self._server = ScramMechanism(mechanism).make_server(keys)
 
@@ -179,9 +182,12 @@ class _Scram:
             self._server.set_client_final(text)
             final = str(self._server.get_server_final()).encode()
         except (ScramException, UnicodeDecodeError):
-            self._gate.scram_done(self._peer, self._name, False, lambda _: then(REFUSED))
+            self._done(None, lambda _: then(REFUSED))
             return
-        self._gate.scram_done(self._peer, self._name, True, lambda identity: then(_answer(identity, final)))
+        self._done(self._keys, lambda identity: then(_answer(identity, final)))
+
+    def _done(self, proven: ScramKeys | None, then: Callable[[Identity | None], None]) -> None:
+        self._gate.scram_done(self._peer, self._mechanism, self._name, proven, then)
 
 
 def _answer(identity: Identity | None, data: bytes | None = None) -> Answer:

@@ -48,5 +48,12 @@ class Session(Protocol):
     def connection_lost(self) -> None:
         """The connection is gone."""
 
+    def fail(self, why: str) -> None:
+        """The connection has to end by the broker's fault: nothing that waits is sent, but why, if there is a way.
+
+        What the peer holds goes back as if the connection had been lost.  What came before may have been left
+        anywhere in the middle.
+        """
+
     def shut_down(self) -> None:
         """The broker stops: say goodbye."""

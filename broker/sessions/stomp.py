@@ -10,6 +10,7 @@ messages, on disk (`stomp_receipts`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from broker.engine import redelivery
@@ -21,7 +22,7 @@ from broker.engine.errors import EngineError
 from broker.engine.message import Message
 from broker.engine.transaction import Transaction
 from broker.sessions.login import Gate, Peer
-from broker.sessions.reading import Reading
+from broker.sessions.reading import LOGIN, Reading
 from broker.sessions.stomp_acknowledge import Acknowledging
 from broker.sessions.stomp_browse import Browser, Browsers
 from broker.sessions.stomp_connect import Introduction, login_refused, report_error
@@ -49,7 +50,6 @@ from protocols.stomp.limits import Limits
 _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP", "BEGUN")
 
 #: Why a connection is not read: nobody knows yet who it is; an address is full.
-_INTRODUCED: Final = "introduced"
 _FULL: Final = "full"
 
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
@@ -87,7 +87,7 @@ class StompSession:
         self._destinations = Destinations(turn.engine, options.prefixes, nobody)
         self._subscriptions: dict[bytes, Subscription | Browser] = {}
         self._by_number: dict[bytes, Subscription | Browser] = {}
-        self._browsers = Browsers(turn.engine, self._codec)
+        self._browsers = Browsers(turn.engine, self._codec, options.prefixes.of_replies)
         self._transactions: dict[bytes, Transaction] = {}
         self._sends = Sends(
             turn.engine,
@@ -103,7 +103,7 @@ class StompSession:
         self._lost = False
         self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
-        self._reading = Reading(outlet)
+        self._reading = Reading(outlet, partial(turn.guarded, outlet))
         self._large = LargeSend(turn.engine, self._sends, self._reading, self._sent_large)
         self._write_blocked = False  # nothing is delivered ...
         self._stuffed = False  # ... since the operating system does not take what there is
@@ -126,6 +126,11 @@ class StompSession:
         }
 
     # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def outlet(self) -> Outlet:
+        """The connection: see Sink, Waiter, Producer."""
+        return self._outlet
 
     @property
     def close_expected(self) -> bool:
@@ -205,7 +210,7 @@ class StompSession:
         self._codec.abandon()
         self._receipts.forget()
         self._leaving = True
-        self._end(redelivery.DISCONNECTED)
+        self._end(redelivery.INTERRUPTED if error.passing else redelivery.DISCONNECTED)
 
     def flushed(self) -> None:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
@@ -252,18 +257,26 @@ class StompSession:
         self._receipts.forget()
         self._end(redelivery.DISCONNECTED)
 
+    def fail(self, why: str) -> None:
+        """See Session."""
+        self._codec.discard()
+        self._receipts.forget()
+        self._unsendable.forget()
+        self._fail(StompError("internal error", why, None))
+
     def shut_down(self, why: str = "") -> None:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         self._receipts.end(StompError(short, why or default, None))
         self._turn.touch(self._outlet)
-        self._end(redelivery.CLOSED)
+        self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: redelivery.Return) -> None:
         if self._lost:
             return
         self._lost = True
         self._engine.connections.went(self._id)
+        self._engine.stop_waiting(self)
         self._large.abandon()
         self._sends.forget()
         self._give_up(how)
@@ -299,14 +312,15 @@ class StompSession:
     # -- connecting ------------------------------------------------------------------------------------------------
 
     def _on_connect(self, frame: Frame) -> None:
-        self._reading.stop(_INTRODUCED)
-        self._introduction.begin(frame, lambda identity: self._introduced(frame, identity))
+        def known(identity: Identity | None) -> None:
+            self._introduced(frame, identity)
+
+        self._introduction.begin(frame, self._reading.until(LOGIN, known))
 
     def _introduced(self, frame: Frame, identity: Identity | None) -> None:
         """Who the peer is has been found out, maybe some time after it asked."""
         if self._lost:
             return
-        self._reading.go(_INTRODUCED)
         if identity is None:
             self._fail(login_refused())
             return
@@ -319,7 +333,8 @@ class StompSession:
             self._fail(wrong)
             return
         self.established = True
-        self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, self.shut_down)
+        dismiss = self._turn.guarded(self._outlet, self.shut_down)
+        self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
         self._turn.touch(self._outlet)
         self._process()
 
@@ -396,7 +411,8 @@ class StompSession:
         consumer = self._engine.subscribe(self, wishes)
         consumer.paused = self._write_blocked
         durable = wishes.name if consumer.queue.name == wishes.name else ""
-        self._subscribed(Subscription(id, consumer, prefix, self._codec.version, durable=durable))
+        replies = self._options.prefixes.of_replies
+        self._subscribed(Subscription(id, consumer, prefix, self._codec.version, replies=replies, durable=durable))
 
     def _expect_reply(self, destination: bytes) -> None:
         """An answer will come to a temporary destination."""
@@ -411,7 +427,11 @@ class StompSession:
         """Show more to those who browse, as much as may wait for the operating system."""
         if self._write_blocked:
             return
-        self._unflushed_bytes += self._browsers.show(UNFLUSHED_BYTES_MAX - self._unflushed_bytes)
+        try:
+            self._unflushed_bytes += self._browsers.show(UNFLUSHED_BYTES_MAX - self._unflushed_bytes)
+        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+            self._fail(refused("SUBSCRIBE", refusal, {}))
+            return
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._pause()
         self._turn.touch(self._outlet)
@@ -419,6 +439,7 @@ class StompSession:
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
         durable = durable_name(headers, "UNSUBSCRIBE", self._destinations.access)
+        self._publish_first()  # the queue may go
         id = headers.get(b"id")
         if id is None and b"destination" in headers:
             id = b"subscription/" + headers[b"destination"]
@@ -438,8 +459,8 @@ class StompSession:
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
         refused = self._by_number[b"%d" % consumer.id].encode(self._codec, messages)
-        for message, why, too_large in refused:
-            self._unsendable.add(consumer, message, why, too_large=too_large)
+        for message, why in refused:
+            self._unsendable.add(consumer, message, why)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
         self._unflushed_bytes += sum([message.size for message in messages])

@@ -15,8 +15,10 @@ from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
 from broker.engine.subscribe import Wishes
+from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp_delivery import Rendering
 from broker.sessions.stomp_headers import Headers, error
+from broker.sessions.unsendable import confess
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import encode
 from protocols.stomp.headers import escape
@@ -25,10 +27,11 @@ from protocols.stomp.headers import escape
 class Browser(Rendering):
     """A SUBSCRIBE that only looks.  With `acknowledged` the peer may say that it has a message, which means nothing."""
 
-    __slots__ = ("_messages", "_next")
+    __slots__ = ("_engine", "_messages", "_next")
 
     def __init__(
         self,
+        engine: Engine,
         id: bytes,
         number: bytes,
         queue: Queue,
@@ -36,9 +39,11 @@ class Browser(Rendering):
         prefix: str,
         version: str,
         *,
+        replies: ReplyPrefixes,
         acknowledged: bool,
     ) -> None:
-        super().__init__(id, number, queue, prefix, version, acknowledged=acknowledged)
+        super().__init__(id, number, queue, prefix, version, replies=replies, acknowledged=acknowledged)
+        self._engine = engine
         self._messages = iter(messages)
         self._next = next(self._messages, None)
 
@@ -50,7 +55,8 @@ class Browser(Rendering):
         taken = 0
         while self._next is not None and taken < bytes_max:
             taken += self._next.size
-            self.encode(codec, [self._next])
+            for message, why in self.encode(codec, [self._next]):
+                confess(self._engine, message, why)
             self._next = next(self._messages, None)
         if self._next is not None:
             return taken, False
@@ -70,29 +76,41 @@ class Browser(Rendering):
 class Browsers:
     """The browsers of a connection; `showing` are those that have not shown everything yet."""
 
-    def __init__(self, engine: Engine, codec: StompConnection) -> None:
+    def __init__(self, engine: Engine, codec: StompConnection, replies: ReplyPrefixes) -> None:
         self.showing: list[Browser] = []
         self._engine = engine
         self._codec = codec
+        self._replies = replies
         self._made = 0
 
     def make(self, wishes: Wishes, headers: Headers, *, id: bytes, prefix: str) -> Browser:
         """A browser of the queue that is wished for.  Raises StompError, EngineError."""
-        queue = self._engine.router.queue_to_consume(
-            wishes.destination,
-            wishes.routing_type,
-            access=wishes.access,
-            permission=Permission.BROWSE,
-            asked=wishes.asked,
-        )
-        if not isinstance(queue, Queue):
-            raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
-        found = self._engine.browse(queue, wishes.selector, access=wishes.access)
+        with self._engine.router.undoing():
+            queue = self._engine.router.queue_to_consume(
+                wishes.destination,
+                wishes.routing_type,
+                access=wishes.access,
+                permission=Permission.BROWSE,
+                asked=wishes.asked,
+            )
+            if not isinstance(queue, Queue):
+                raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
+            found = self._engine.browse(queue, wishes.selector, access=wishes.access)
         messages = (message for message, place in found if place != "scheduled")
         self._made += 1
         number = b"b%d" % self._made  # no consumer's
         acknowledged = wishes.ack_mode is not AckMode.AUTO
-        browser = Browser(id, number, queue, messages, prefix, self._codec.version, acknowledged=acknowledged)
+        browser = Browser(
+            self._engine,
+            id,
+            number,
+            queue,
+            messages,
+            prefix,
+            self._codec.version,
+            replies=self._replies,
+            acknowledged=acknowledged,
+        )
         self.showing.append(browser)
         return browser
 

@@ -6,13 +6,18 @@ out again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.message import Annotations, Value
-from protocols.stomp.headers import escape, unescape
+from broker.engine.message import Annotations, RoutingType, Value
+from protocols.stomp.errors import StompError
+from protocols.stomp.headers import escape, is_name, unescape
 
 STOMP_FORMAT: Final = 1
+
+#: What STOMP 1.2 escapes besides colons and line ends, and NUL, which no version can write.
+_ESCAPED: Final = re.compile(rb"[\\\r\0]").search
 
 #: Headers that have a neutral name.
 NEUTRAL_NAMES: Final = {
@@ -24,6 +29,31 @@ NEUTRAL_NAMES: Final = {
 }
 
 
+#: What MESSAGE says in the broker's own name: it cannot come from the sender, whatever its protocol.
+BROKERS: Final = frozenset(
+    {
+        b"destination",
+        b"destination-type",
+        b"persistent",
+        b"priority",
+        b"expires",
+        b"message-id",
+        b"subscription",
+        b"ack",
+        b"browser",
+        b"redelivered",
+        b"timestamp",
+        b"ingress-timestamp",
+        b"JMSXUserID",
+    }
+)
+
+CONTENT_LENGTH: Final = b"content-length"
+
+#: What nobody may change in a message that lies here: where its frame ends, and what MESSAGE says itself.
+FRAMES: Final = BROKERS | {CONTENT_LENGTH}
+
+
 class StompFormat:
     """The `Format` of messages that came over STOMP; `prefixes` are those that a `reply-to` may begin with."""
 
@@ -31,12 +61,28 @@ class StompFormat:
     name = "stomp"
     typed = False
 
-    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(self, prefixes: tuple[tuple[str, RoutingType], ...] = ()) -> None:
         self.prefixes = prefixes
+
+    def content(self, part: bytes) -> bytes:
+        """The body itself."""
+        return part
 
     def noted(self, annotations: Annotations) -> Annotations:
         """The broker's annotations, which go out as headers under their own names."""
         return annotations
+
+    def readable(self, head: bytes, body_bytes: int) -> bool:
+        """Lines of UTF-8, each with a name and a value, which can be unescaped; a content-length is the body's."""
+        try:
+            head.decode()
+            pairs = header_pairs(head)
+        except (UnicodeDecodeError, StompError):
+            return False
+        if any(value != b"%d" % body_bytes for name, value in pairs if name == CONTENT_LENGTH):
+            return False
+        lines = head.split(b"\n")
+        return not lines.pop() and all(b":" in line for line in lines) and b"\0" not in head
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application headers as properties; every value is a string, as STOMP has no other type."""
@@ -56,14 +102,16 @@ class StompFormat:
         return dict(header_pairs(head)).get(b"_AMQ_DUPL_ID")
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
-        """The head with other headers."""
-        gone = {name.encode() for name in (*remove, *add)}
+        """The head with other headers, but for those that belong to the frame."""
+        added = {name.encode(): header_text(value).encode() for name, value in add.items()}
+        gone = {*added, *(name.encode() for name in remove)} - FRAMES
         pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
-        return encode_head(pairs + [(name.encode(), _text(value)) for name, value in add.items()])
+        return encode_head(pairs + [pair for pair in added.items() if pair[0] not in FRAMES])
 
 
-def _text(value: str | int) -> bytes:
-    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+def header_text(value: str | int) -> str:
+    """A property of the broker's as a header."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:
@@ -77,19 +125,28 @@ def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
+def says_length(head: bytes) -> bool:
+    """Whether an encoded head has a content-length."""
+    return head.startswith(b"content-length:") or b"\ncontent-length:" in head
+
+
 def encode_head(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """The encoded form of headers: escaped only where something needs it."""
     head = b"".join([b"%b:%b\n" % pair for pair in pairs])
     count = len(pairs)
-    if head.count(b":") == count and head.count(b"\n") == count and b"\\" not in head and b"\r" not in head:
+    if head.count(b":") == count and head.count(b"\n") == count and not _ESCAPED(head):
         return head
     return b"".join([b"%b:%b\n" % (escape(name, "1.2"), escape(value, "1.2")) for name, value in pairs])
 
 
 def head_for_version(head: bytes, version: str) -> bytes:
-    """An encoded head as a peer of an older version reads it."""
+    """An encoded head as a peer of an older version reads it, without headers that it has no name for."""
     if version == "1.2" or b"\\" not in head:
         return head
     return b"".join(
-        [b"%b:%b\n" % (escape(name, version), escape(value, version)) for name, value in header_pairs(head)]
+        [
+            b"%b:%b\n" % (escape(name, version), escape(value, version))
+            for name, value in header_pairs(head)
+            if is_name(name, version)
+        ]
     )

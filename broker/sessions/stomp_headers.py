@@ -17,35 +17,32 @@ from broker.engine.message import (
     RoutingType,
     group_of,
 )
-from broker.sessions.stomp_format import NEUTRAL_NAMES, encode_head
+from broker.sessions.stomp_format import (
+    BROKERS,
+    CONTENT_LENGTH,
+    NEUTRAL_NAMES,
+    STOMP_FORMAT,
+    encode_head,
+    header_text,
+)
 from protocols.stomp.connection import parse_heartbeat
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
-from protocols.stomp.headers import escape
+from protocols.stomp.headers import escape, is_name
 
 Headers = dict[bytes, bytes]
 
 #: Headers of SEND that the broker consumes; all others travel with the message.
-CONSUMED: Final = frozenset(
+CONSUMED: Final = BROKERS.union(
     {
-        b"destination",
-        b"destination-type",
         b"receipt",
         b"transaction",
-        b"persistent",
-        b"priority",
-        b"expires",
+        b"AMQ_SCHEDULED_CRON",
         b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_PERIOD",
+        b"AMQ_SCHEDULED_REPEAT",
         b"AMQ_SCHEDULED_TIME",
         b"_AMQ_SCHED_DELIVERY",
-        # What MESSAGE says in the broker's own name cannot come from the sender.
-        b"message-id",
-        b"subscription",
-        b"ack",
-        b"redelivered",
-        b"timestamp",
-        b"ingress-timestamp",
-        b"JMSXUserID",
     }
 )
 
@@ -66,6 +63,11 @@ class Prefixes:
 
     anycast: tuple[str, ...] = ("/queue/",)
     multicast: tuple[str, ...] = ("/topic/",)
+
+    @property
+    def of_replies(self) -> tuple[str, str]:
+        """What goes before a reply-to, by RoutingType."""
+        return next(iter(self.multicast), ""), next(iter(self.anycast), "")
 
     def split(self, destination: str) -> tuple[str, str, RoutingType | None]:
         """The prefix, the name after it, and the routing type that the prefix states."""
@@ -144,20 +146,16 @@ TIME_MAX: Final = 253_402_300_799_999
 
 
 def make_facts(
-    headers: Headers,
-    address: str,
-    routing_type: RoutingType | None,
-    format: Format,
-    *,
-    now: int,
-    user: str,
-    origin: str,
+    headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
 ) -> Facts:
-    """The facts of a SEND, before the address's expiry settings are applied."""
+    """The facts of a SEND, without its address and before that one's expiry settings are applied.  Raises StompError.
+
+    A header that cannot be is refused so before an address is made for it.
+    """
     priority = number(headers, b"priority", "SEND", low=0, high=PRIORITY_MAX)
     expires = number(headers, b"expires", "SEND", low=0, high=TIME_MAX)
     return Facts(
-        address,
+        "",
         format,
         durable=boolean(headers, b"persistent", "SEND", default=False),
         priority=PRIORITY_DEFAULT if priority is None else priority,
@@ -170,8 +168,19 @@ def make_facts(
     )
 
 
+#: Headers of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+_REPEATING: Final = (b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT")
+
+
 def _scheduled(headers: Headers, now: int) -> int:
-    """When a message is to be delivered at the earliest; an absolute time wins over a delay."""
+    """When a message is to be delivered at the earliest; an absolute time wins over a delay.
+
+    Raises StompError for a schedule that repeats.
+    """
+    for name in _REPEATING:
+        if headers.get(name, b"0").strip() not in (b"", b"0"):
+            why = f"{name.decode()} asks for a message that is repeated, which is not supported; it is delivered once"
+            raise error("SEND", "not supported", f"{why}, after AMQ_SCHEDULED_DELAY or at AMQ_SCHEDULED_TIME", headers)
     for name in (b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"):
         due = number(headers, name, "SEND", low=-TIME_MAX, high=TIME_MAX)
         if due is not None and due > 0:
@@ -214,9 +223,16 @@ def strip(frame: Frame, consumed: list[bytes]) -> bytes | None:
 
 def encode_headers(headers: Headers) -> bytes:
     """The headers of any SEND that travel with the message, encoded one by one."""
-    return encode_head(
-        [item for item in headers.items() if item[0] not in CONSUMED and not item[0].startswith(_RESERVED)]
-    )
+    return encode_head([item for item in headers.items() if _travels(item[0])])
+
+
+def _travels(name: bytes) -> bool:
+    return name not in CONSUMED and not name.startswith(_RESERVED)
+
+
+def is_application_header(name: bytes) -> bool:
+    """Whether a header is the sender's to choose: it travels with the message, and says nothing of its frame."""
+    return name != CONTENT_LENGTH and _travels(name)
 
 
 #: The broker's notes that STOMP has a name of its own for.
@@ -224,23 +240,31 @@ _SHOWN_AS: Final = {INGRESS_TIMESTAMP: "ingress-timestamp"}
 
 
 def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool) -> bytes:
-    """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without."""
-    common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\ntimestamp:%d\nexpires:%d" % (
+    """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without.
+
+    Of messages of other protocols each has a timestamp of its own (`convert.to_stomp`).
+    """
+    common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\nexpires:%d" % (
         escape((prefix + facts.address).encode(), version),
         b"true" if redelivered else b"false",
         facts.priority,
         b"true" if facts.durable else b"false",
-        facts.timestamp,
         facts.expiration,
     )
+    if facts.format.number == STOMP_FORMAT:
+        common += b"\ntimestamp:%d" % facts.timestamp
     pairs: list[tuple[str, str]] = []
     if facts.routing_type is not None:
         common += b"\ndestination-type:ANYCAST" if facts.routing_type else b"\ndestination-type:MULTICAST"
     if facts.user:
         pairs.append(("JMSXUserID", facts.user))
     if facts.annotations:
-        pairs += [(_SHOWN_AS.get(name, name), str(value)) for name, value in facts.annotations.items()]
-    more = [b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version)) for name, value in pairs]
+        pairs += [(_SHOWN_AS.get(name, name), header_text(value)) for name, value in facts.annotations.items()]
+    more = [
+        b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version))
+        for name, value in pairs
+        if is_name(name.encode(), version)
+    ]
     return common + b"".join(more)
 
 

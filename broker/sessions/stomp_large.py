@@ -8,7 +8,7 @@ from broker.engine.bodies import Stream
 from broker.engine.message import Message
 from broker.sessions.amqp_format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
-from broker.sessions.convert import CONVERTED_BYTES_MAX, to_stomp
+from broker.sessions.convert import CONVERTED_BYTES_MAX, ReplyPrefixes, to_stomp
 from broker.sessions.mqtt_format import MQTT_FORMAT
 from protocols.amqp.message import DATA, encode_section
 
@@ -16,7 +16,7 @@ _NO_BODY: Final = {AMQP_FORMAT: encode_section(DATA, b""), MQTT_FORMAT: b""}
 _NO_LENGTH: Final = b"content-length:0\n"
 
 
-def to_large_stomp(message: Message) -> tuple[bytes, Joined | Stream] | None:
+def to_large_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, Joined | Stream] | None:
     """Head and body of a message whose body is in a file; None if it is small enough to be converted as others are.
 
     Raises ConversionError.
@@ -27,6 +27,6 @@ def to_large_stomp(message: Message) -> tuple[bytes, Joined | Stream] | None:
     source = joined(body) if format == AMQP_FORMAT else Stream(body)
     shell = Message(message.facts, message.head, _NO_BODY[format])
     shell.id = message.id
-    head, _ = to_stomp(shell)
+    head, _ = to_stomp(shell, prefixes)
     head = (b"\n" + head).replace(b"\n" + _NO_LENGTH, b"\n", 1)[1:]
     return head + b"content-length:%d\n" % source.left, source

@@ -2,12 +2,12 @@
 
 The sends of one read that go to the same destination, whatever goes to others between them, and agree in everything but
 application headers and body are one run.  Each queue gets the messages in the order of their arrival all the same: what
-meets there is published together (`engine.in_order`).
+meets there is published together (`publish.in_turn`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.engine.address import Address, Producer
@@ -16,7 +16,7 @@ from broker.engine.errors import EngineError
 from broker.engine.message import Body, Facts, Format, Message, RoutingType
 from broker.engine.query import split_query
 from broker.engine.queue import Queue
-from broker.engine.send import Send
+from broker.engine.send import Refusal, Send
 from broker.engine.transaction import Transaction
 from broker.sessions.stomp_headers import (
     CONSUMED,
@@ -91,9 +91,9 @@ class _Run(Send):
         if receipt is not None:
             self.receipts.append((len(self.messages), receipt))
 
-    def receipt_from(self, message: Message | None) -> bytes | None:
+    def receipt_from(self, message: Message) -> bytes | None:
         """The first that a message of the run has asked for, or one after it."""
-        first = 0 if message is None else self.messages.index(message)
+        first = self.messages.index(message)
         return next((receipt for at, receipt in self.receipts if at >= first), None)
 
     def facts_for(self, group: tuple[str, bool]) -> Facts:
@@ -218,10 +218,9 @@ class Sends:
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
+        facts = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
         address, queue = self._engine.router.destination(name, wanted, access=access, asked=query.asked)
-        facts = make_facts(
-            headers, address.name, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin
-        )
+        facts.address = address.name
         facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
         return _Run(key, address, queue, wanted, facts, tx, headers)
 
@@ -247,38 +246,28 @@ class Sends:
         self._open.clear()
         failure: StompError | None = None
         blocked = False
-        counting: Collection[Message] = arrived  # up to the first refusal
+        counting = len(arrived)  # up to the first refusal
         for tx, own, messages in _by_transaction(runs, order):
             if failure is not None:
                 break  # nobody will commit the transaction
-            parts: list[tuple[_Run, list[Message]]] = []
-            try:
-                parts = self._parts(tx, own, messages)
-            except EngineError as refusal:
-                counting = _before(messages[0], arrived)
-                failure = _refused(refusal, own, None)
-            for run, part in parts:
-                left = part if failure is None else [message for message in part if message in counting]
-                if not left:
-                    continue
-                try:
-                    self._engine.publish(run.address, run.queue, run.routing_type, left)
-                    blocked |= self._engine.block_if_full(run.address, producer)
-                except EngineError as refusal:
-                    wrong = left[refusal.taken]
-                    counting = _before(wrong, arrived)
-                    failure = _refused(refusal, [run], wrong)
-        self.taken += len(counting)
+            if tx is None:
+                result = self._engine.publish(own, messages, producer=producer, stop=True)
+                refusals, blocked = result.refusals, result.blocked
+            else:
+                refusals = self._refused_in(tx, own, messages)
+            if refusals:
+                counting = arrived.index(refusals[0].messages[0])
+                failure = _refused(refusals)
+        self.taken += counting
         return failure, blocked
 
-    def _parts(
-        self, tx: Transaction | None, own: list[_Run], messages: list[Message]
-    ) -> list[tuple[_Run, list[Message]]]:
-        """What is to be published in its turn; a transaction takes its messages at once.  Raises EngineError."""
-        if tx is not None:
+    def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
+        """Give a transaction its messages, all or none; what is refused."""
+        try:
             self._engine.send_in(tx, own, messages)
-            return []
-        return [(own[0], messages)] if len(own) == 1 else self._engine.in_order(messages, own)
+        except EngineError as error:
+            return [Refusal(run, run.messages, error) for run in own]
+        return []
 
     def forget(self) -> None:
         """The connection is gone: what was not published never will be."""
@@ -286,15 +275,11 @@ class Sends:
         self._open.clear()
 
 
-def _before(wrong: Message, arrived: list[Message]) -> set[Message]:
-    return set(arrived[: arrived.index(wrong)])
-
-
-def _refused(refusal: EngineError, asked: list[_Run], wrong: Message | None) -> StompError:
-    """The error of a message of these runs, or of all their messages together."""
-    receipts = (run.receipt_from(wrong) for run in asked)
+def _refused(refusals: list[Refusal]) -> StompError:
+    """The error that answers the first message with a receipt among those that were refused."""
+    receipts = (run.receipt_from(refusal.messages[0]) for refusal in refusals if isinstance(run := refusal.send, _Run))
     receipt = next((receipt for receipt in receipts if receipt is not None), None)
-    return refused("SEND", refusal, {} if receipt is None else {b"receipt": receipt})
+    return refused("SEND", refusals[0].error, {} if receipt is None else {b"receipt": receipt})
 
 
 def _by_transaction(

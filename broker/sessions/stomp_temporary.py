@@ -65,7 +65,7 @@ class Destinations:
             if len(self._made) >= TEMPORARY_MAX:
                 detail = f"a connection may have {TEMPORARY_MAX} destinations of its own (/temp-queue/, /temp-topic/)"
                 raise StompError("too many temporary destinations", detail)
-            node = administration.make_node(self._engine.router, kind, self.access, Permission.CONSUME)
+            node = administration.make_node(self._engine.router, kind, self.access, Permission.CONSUME, private=True)
             self._made[destination] = node
         return node
 

@@ -4,18 +4,67 @@ Whatever happens first in a tick (bytes arrive, the journal announces, a timer i
 clock and asks for `end` to be called soon.  `end` lets the engine finish the tick and then flushes each outlet that
 was touched: one write per connection per tick.  The turn is driven by the event loop in the daemon, and by hand in
 simulations.
+
+This is also where it is decided what an exception costs that nobody expected.  Whoever calls a session, or the engine
+for somebody, gives it to `failed`:
+
+    it came out of a connection's session         that connection: it hears of it, its deliveries go back, it is closed
+    it came out of a call for no connection       that call: a log event
+    it came out of the engine's end of the tick, or out of a verb that had begun to change something
+                                                  the process: memory and journal can no longer agree, so that
+                                                  nothing more is written and `fatal` ends it
+
+So half an entry never reaches the disk, and no tick stays open.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
-from typing import Protocol
+from types import TracebackType
+from typing import Final, NoReturn, Protocol
 
+from broker.engine.core import NO_WAY_BACK
 from broker.engine.engine import Engine
+from broker.engine.errors import EngineError
+from broker.sessions.session import Session
+
+#: What the client of a session that failed is told.
+APOLOGY: Final = "an internal error of the broker, which its log tells"
+
+#: Modules of the engine that change nothing, by their first words: what a message says, what may be, what fits.
+_LOOKING: Final = tuple(
+    f"broker.engine.{module}"
+    for module in (
+        "access",
+        "attributes",
+        "bodies",
+        "errors",
+        "filter",
+        "message",
+        "names",
+        "pattern",
+        "permissions",
+        "query",
+        "settings",
+        "stored",
+    )
+)
+
+#: Innermost calls of a traceback that are told.
+_CALLS_MAX: Final = 12
 
 
 class Outlet(Protocol):
-    """Where a session's bytes go."""
+    """Where a session's bytes go: its connection."""
+
+    @property
+    def remote(self) -> str:
+        """The peer's address and port, for the log."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session, as long as the connection has one."""
 
     def flush(self) -> None:
         """Write what the session has to send."""
@@ -26,42 +75,159 @@ class Outlet(Protocol):
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
 
+    def abort(self) -> None:
+        """Cut the connection."""
+
 
 class Turn:
-    """The current tick.  `wake` asks the driver to call `end` as soon as this turn of its loop is over."""
+    """The current tick.  `wake` asks the driver to call `end` as soon as this turn of its loop is over.
 
-    def __init__(self, engine: Engine, wake: Callable[[], None]) -> None:
+    `fatal` is told why the process has to end, and does not return if it can end it.
+    """
+
+    def __init__(
+        self, engine: Engine, wake: Callable[[], None], fatal: Callable[[BaseException], None] = lambda _: None
+    ) -> None:
         self.engine = engine
+        self.ended = 0  # ticks
         self._wake = wake
+        self._fatal = fatal
         self._open = False
         self._touched: dict[Outlet, None] = {}
+        self._lost: dict[Outlet, BaseException] = {}
+        engine.core.blame = self._blame
 
     def enter(self) -> None:
         """Begin the tick unless it has begun."""
-        if not self._open:
-            self._open = True
-            self.engine.begin_tick()
-            self._wake()
+        try:
+            if not self._open:
+                self._open = True
+                self.engine.begin_tick()
+                self._wake()
+            self.engine.core.begin()
+        except BaseException as error:
+            self.end_process(error)
 
     def touch(self, outlet: Outlet) -> None:
         """This outlet has something to write at the end of the tick."""
         self._touched[outlet] = None
 
+    def durable(self, ticket: int) -> None:
+        """The writer announced that everything up to a ticket is on disk."""
+        self.enter()
+        try:
+            self.engine.core.journal.on_durable(ticket)
+            self.engine.durable(ticket)
+        except BaseException as error:
+            self.end_process(error)
+
     def end(self) -> None:
         """Finish the tick; another one follows at once if there is more to do."""
-        if not self._open:
-            self.engine.begin_tick()
-        more = self.engine.end_tick()
-        self._open = False
-        touched, self._touched = self._touched, {}
-        flushed = 0
         try:
-            for outlet in touched:
-                flushed += 1
+            if not self._open:
+                self.engine.begin_tick()
+            more = self.engine.end_tick()
+        except BaseException as error:
+            self.end_process(error)
+        self._open = False
+        self.ended += 1
+        touched, self._touched = self._touched, {}
+        lost, self._lost = self._lost, {}
+        for outlet, fault in lost.items():
+            touched.pop(outlet, None)
+            self._lose(outlet, fault)
+        for outlet in touched:
+            try:
                 outlet.flush()
-        except Exception:  # our bug in one session costs nobody else: the others' turn comes at once
-            self._touched = dict.fromkeys([*touched][flushed:]) | self._touched
-            self.enter()
-            raise
+            except BaseException as error:
+                self.failed(outlet, error)
         if more:
             self.enter()
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def failed(self, outlet: Outlet | None, error: BaseException) -> None:
+        """An exception came out of what was called for a connection, or for nobody (None), in this tick."""
+        if not isinstance(error, Exception) or self._is_interrupted(error):
+            self.end_process(error)
+        if outlet is None:
+            self.engine.core.report("broker.error", error=described(error), traceback=told(error))
+        else:
+            self._lost.setdefault(outlet, error)  # the engine may be in the middle of something
+        self.enter()
+
+    def guarded(self, outlet: Outlet, call: Callable[..., None]) -> Callable[..., None]:
+        """The call, for whoever makes it later and for no connection: what comes out of it costs this one."""
+
+        def guard(*args: object) -> None:
+            try:
+                call(*args)
+            except BaseException as error:
+                self.failed(outlet, error)
+
+        return guard
+
+    def end_process(self, error: BaseException) -> NoReturn:
+        """Nobody can be blamed, or memory and journal do not agree: nothing more is written."""
+        self.engine.core.journal.abandon()
+        self._fatal(error)
+        raise error
+
+    def _blame(self, outlet: object, error: BaseException) -> None:
+        # What belongs to a connection names the outlet that its session was given; the engine knows no such type.
+        self.failed(outlet, error)  # type: ignore[arg-type]
+
+    def _is_interrupted(self, error: BaseException) -> bool:
+        """Whether an exception came through a verb of the engine that had begun to change something."""
+        core = self.engine.core
+        if isinstance(error, EngineError):
+            return False  # refused, and nothing changed: that nobody expected it is a fault of its caller's
+        if core.mark != NO_WAY_BACK and core.mark == core.journal.position:
+            return False
+        # The first call is the one that caught it.
+        calls = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        while calls is not None:
+            if _changes(calls):
+                return True
+            calls = calls.tb_next
+        return False
+
+    def _lose(self, outlet: Outlet, error: BaseException) -> None:
+        """End the connection of a session that failed, within a tick of its own."""
+        core = self.engine.core
+        self.enter()
+        peers = self.engine.connections.by_id.values()
+        user = next((peer.access.user for peer in peers if peer.remote == outlet.remote), "")
+        core.report("connection.failed", remote=outlet.remote, user=user, error=described(error), traceback=told(error))
+        self.give_up(outlet, APOLOGY)
+        try:
+            self.engine.abandon(outlet)
+        except BaseException as second:
+            self.end_process(second)
+
+    def give_up(self, outlet: Outlet, why: str) -> None:
+        """End a connection by the broker's fault, within a tick: its client is told why, if there is a way."""
+        self.engine.core.begin()
+        try:
+            if outlet.session is not None:
+                outlet.session.fail(why)
+            outlet.flush()
+        except BaseException as error:
+            if not isinstance(error, Exception) or self._is_interrupted(error):
+                self.end_process(error)
+            outlet.abort()
+
+
+def _changes(call: TracebackType) -> bool:
+    module = str(call.tb_frame.f_globals.get("__name__", ""))
+    return module == "store.journal" or (module.startswith("broker.engine.") and not module.startswith(_LOOKING))
+
+
+def described(error: BaseException) -> str:
+    """An exception in a sentence's place."""
+    return f"{type(error).__name__}: {error}"
+
+
+def told(error: BaseException) -> str:
+    """Its traceback: the innermost calls."""
+    return "".join(traceback.format_exception(error, limit=-_CALLS_MAX)).strip()

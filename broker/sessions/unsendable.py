@@ -1,13 +1,18 @@
 """Deliveries that a session cannot make: the protocol has no words for the message, or its receiver no room.
 
 A session learns that while the engine hands it messages, when it must not call the engine; so they are kept until the
-tick is over.  They are dead letters: nobody would ever be able to take them from this queue by this protocol.
+tick is over.  They are dead letters: nobody would ever be able to take them from this queue by this protocol.  Those
+whose bodies cannot be read for now come again a little later.
 """
 
 from __future__ import annotations
 
+from traceback import format_exception
+
 from broker.engine.consumer import Consumer
+from broker.engine.engine import Engine
 from broker.engine.message import Message
+from broker.sessions.convert import ConversionError, RenderingFailed
 from broker.sessions.turn import Turn
 
 
@@ -18,11 +23,15 @@ class Unsendable:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._found: list[tuple[Consumer, Message, str, bool]] = []
+        self._found: list[tuple[Consumer, Message, ConversionError]] = []
 
-    def add(self, consumer: Consumer, message: Message, why: str, *, too_large: bool = False) -> None:
+    def add(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
         """A delivery that cannot be made."""
-        self._found.append((consumer, message, why, too_large))
+        self._found.append((consumer, message, why))
+
+    def forget(self) -> None:
+        """The connection is over: what its consumers hold goes back."""
+        self._found.clear()
 
     def bury(self) -> list[Consumer]:
         """Make dead letters of them; whose they were.  Call when the tick is over."""
@@ -30,7 +39,28 @@ class Unsendable:
             return []
         self._turn.enter()
         found, self._found = self._found, []
-        for consumer, message, why, too_large in found:
-            if not consumer.closed and message.id in consumer.unacked:
-                self._turn.engine.undeliverable(consumer, message, why, too_large=too_large)
+        engine = self._turn.engine
+        for consumer, message, why in found:
+            confess(engine, message, why)
+            if consumer.closed or message.id not in consumer.unacked:
+                continue
+            if why.passing:
+                engine.postpone(consumer, message, str(why))
+            else:
+                engine.undeliverable(consumer, message, str(why), too_large=why.too_large)
         return [each[0] for each in found]
+
+
+def confess(engine: Engine, message: Message, why: ConversionError) -> None:
+    """Report an error of the broker's own, which a message has brought to light."""
+    if isinstance(why, RenderingFailed):
+        facts = message.facts
+        trace = "".join(format_exception(why.__cause__))
+        engine.core.report(
+            "message.unrendered",
+            message=message.id,
+            address=facts.address,
+            protocol=facts.format.name,
+            error=str(why.__cause__),
+            traceback=trace,
+        )

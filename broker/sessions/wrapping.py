@@ -71,6 +71,13 @@ class WrappingSession:
         if self.inner is not None:
             self.inner.connection_lost()
 
+    def fail(self, why: str) -> None:
+        """The connection has to end by the broker's fault."""
+        if self.inner is None:
+            self.ended = True
+        else:
+            self.inner.fail(why)
+
     def shut_down(self) -> None:
         """The broker stops: say goodbye."""
         if self.inner is None:

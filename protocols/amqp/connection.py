@@ -30,6 +30,7 @@ from protocols.amqp.errors import (
     NOT_ALLOWED,
     AmqpError,
     DecodeError,
+    FrameTooLarge,
     Scope,
     connection_error,
 )
@@ -173,9 +174,12 @@ class AmqpConnection:
         events: list[Event] = []
         source = self._input
         if source.ready and self.error is None and not self._transport.held:
-            source.take()
             try:
-                self._read(source, events)
+                if not self._handshake.waits:
+                    source.take()
+                    self._read(source, events)
+                if self._handshake.waits:
+                    self._check_kept(source)
             except AmqpError as error:
                 self.error = error
                 source.drop()
@@ -188,6 +192,14 @@ class AmqpConnection:
         assert self._transport.held, "the last portion has come"
         self._transport.held = False
         self._input.ready = True
+
+    def _check_kept(self, source: Input) -> None:
+        """What waits for our answer to SASL is not more than an unknown peer may send.  Raises AmqpError."""
+        most = self._limits.handshake_bytes_max
+        if source.kept > most:
+            text = f"Before a login is answered {most} bytes may follow it, there are {source.kept}."
+            raise FrameTooLarge(FRAMING_ERROR, text)
+        source.ready = False
 
     def _check_end(self) -> None:
         if self.error is None and self._input.kept and not self._waits and not self.close_expected:
@@ -377,6 +389,10 @@ class AmqpConnection:
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
+
+    def discard(self) -> None:
+        """Send nothing of what waits, whole frames or not: CLOSE may follow."""
+        self._transport.out.clear()
 
     def send_sasl(self, body: SaslInit | SaslChallenge | SaslResponse | SaslOutcome) -> None:
         """A SASL frame, when it is our turn.  An outcome that is not `ok` is the end of the connection."""

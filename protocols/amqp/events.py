@@ -70,6 +70,14 @@ class Attached:
 
 
 @dataclass(slots=True)
+class Refused:
+    """The peer attached a link that it may not have: answer with `send_attach` and `send_detach(error)`."""
+
+    link: Link
+    error: AmqpError
+
+
+@dataclass(slots=True)
 class Detached:
     """The peer detached or closed a link; with `send_detach` it is gone, unless we had detached it before."""
 
@@ -90,7 +98,8 @@ class LinkFailed:
 class Transfers:
     """Whole messages of one link, in order, and their delivery ids: between them, others may have come.
 
-    A resumed delivery stands alone; its payload is what the peer sent now.
+    `second`: we say the outcome and the peer settles (2.7.5).  A resumed delivery stands alone; its payload is what the
+    peer sent now.
     """
 
     link: Receiver
@@ -100,6 +109,7 @@ class Transfers:
     settled: bool
     state: DeliveryState | None
     message_format: int
+    second: bool
     resumed: bool = False
 
 
@@ -107,7 +117,7 @@ class Transfers:
 class Portion:
     """A part of a message that is too large to be kept, from the `first` to the `last`, as the frames come.
 
-    After the last one nothing is read on the connection until `resume`.
+    After the last one nothing is read on the connection until `resume`.  `second` as in Transfers.
     """
 
     link: Receiver
@@ -118,6 +128,7 @@ class Portion:
     last: bool
     settled: bool
     state: DeliveryState | None
+    second: bool
 
 
 @dataclass(slots=True)
@@ -178,6 +189,7 @@ Event = (
     | Ended
     | SessionFailed
     | Attached
+    | Refused
     | Detached
     | LinkFailed
     | Transfers

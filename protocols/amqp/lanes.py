@@ -146,5 +146,14 @@ def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
             shape = lane.shape
             link.count(len(lane.ids))
             events.append(
-                Transfers(link, lane.ids, lane.tags, lane.payloads, shape.settled, shape.state, shape.message_format)
+                Transfers(
+                    link,
+                    lane.ids,
+                    lane.tags,
+                    lane.payloads,
+                    shape.settled,
+                    shape.state,
+                    shape.message_format,
+                    link.second,
+                )
             )

@@ -12,8 +12,8 @@ class Limits:
     #: Bytes of one frame, announced as max-frame-size.  Artemis's figure; most messages fit, and a multi-frame message
     #: lets others of its connection through every so often.
     frame_bytes_max: int = 128 << 10
-    #: Bytes of a SASL frame and of OPEN: all that is kept for somebody who has not logged in.  The specification says
-    #: 512, but tokens and the properties of some clients' OPEN are longer.
+    #: Bytes of a SASL frame, of OPEN, and of what follows a login that is not answered: all that is kept for a peer
+    #: that has not logged in.  The specification says 512, but tokens and some clients' OPEN are longer.
     handshake_bytes_max: int = 8 << 10
     #: Challenges and responses of one SASL exchange.  SCRAM needs two.
     sasl_rounds_max: int = 8

@@ -62,6 +62,7 @@ class Link(ABC):
         self.attach: Attach | None = None
         self.local: Attach | None = None
         self.failed = False  # broke a rule: what comes is discarded until the peer's DETACH
+        self.refused = False  # ... as the connection has as many links as it may
         self.delivery_count = 0
         self.credit = 0
         self.available = 0

@@ -85,7 +85,7 @@ class Message:
         end = len(payload)
         at = previous = 0
         while at < end:
-            code, value_at = self._section(at)
+            code, value_at = self.section_at(at)
             if code >= DATA:
                 break
             if code <= previous:
@@ -108,7 +108,7 @@ class Message:
         decoder.skip()
         return decoder.at
 
-    def _section(self, at: int) -> tuple[int, int]:
+    def section_at(self, at: int) -> tuple[int, int]:
         """The code of the section at `at`, and where its value begins."""
         payload = self.payload
         known = _SECTIONS.get(payload[at : at + 3])
@@ -223,7 +223,7 @@ class Message:
         values: list[object] = []
         footer: dict[object, object] | None = None
         while at < end:
-            code, value_at = self._section(at)
+            code, value_at = self.section_at(at)
             if code < DATA or footer is not None or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
                 raise DecodeError(at, f"{_NAMES[code]} does not belong there")
             decoder = Decoder(self.payload, value_at, limits=self._limits)
@@ -269,7 +269,12 @@ def _body_value(code: int, value: object, at: int) -> object:
 
 def encode_annotations(code: int, values: Mapping[object, object]) -> bytes:
     """A section of annotations: DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS or FOOTER; none if there are none."""
-    return encode_section(code, {Symbol(key) if isinstance(key, str) else key: value for key, value in values.items()})
+    return encode_section(code, {_annotation_key(key): value for key, value in values.items()})
+
+
+def _annotation_key(key: object) -> object:
+    """A text as the symbol that it should be (3.2.10), if it can be one."""
+    return Symbol(key) if type(key) is str and key.isascii() else key
 
 
 def encode_application_properties(values: Mapping[str, object]) -> bytes:

@@ -77,6 +77,11 @@ class Receiver(Link):
         self.available = flow.available or 0
         events.append(Available(self))
 
+    @property
+    def second(self) -> bool:
+        """Whether it was agreed that the sender settles last."""
+        return self.local is not None and self.local.rcv_settle_mode == ReceiverSettleMode.SECOND
+
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     @property
@@ -126,8 +131,8 @@ class Receiver(Link):
         assert self.local is not None
         if self.local.incomplete_unsettled and not transfer.resume:
             raise link_error(NOT_ALLOWED, "transfer: only resumed deliveries until all unsettled ones are known.")
-        second = ReceiverSettleMode.SECOND
-        if transfer.rcv_settle_mode == second and self.local.rcv_settle_mode != second:
+        second = transfer.rcv_settle_mode == ReceiverSettleMode.SECOND
+        if second and not self.second and not transfer.settled:
             raise link_error(INVALID_FIELD, "transfer: the link was attached with the receiver settling first.")
         if not transfer.settled and session.incoming.count >= session.limits.unsettled_max:
             most = session.limits.unsettled_max
@@ -176,7 +181,7 @@ class Receiver(Link):
             session.transport.held = True
         if payload or last:
             id, tag = first.delivery_id, first.delivery_tag or b""
-            events.append(Portion(self, id, tag, payload, begins, last, self._settled, first.state))
+            events.append(Portion(self, id, tag, payload, begins, last, self._settled, first.state, self._second()))
         if last:
             self.clear()
 
@@ -210,8 +215,12 @@ class Receiver(Link):
             self.session.incoming.remove(first.delivery_id, 1)
             return
         ids, tags, payloads = [first.delivery_id], [first.delivery_tag], [payload]
-        message_format = first.message_format or 0
-        events.append(Transfers(self, ids, tags, payloads, settled, first.state, message_format, first.resume))
+        message_format, second = first.message_format or 0, self._second()
+        events.append(Transfers(self, ids, tags, payloads, settled, first.state, message_format, second, first.resume))
+
+    def _second(self) -> bool:
+        """Whether the sender settles this delivery last: it may ask for less than was agreed (2.7.5)."""
+        return self.second and self._first.rcv_settle_mode != ReceiverSettleMode.FIRST
 
     def _resumes(self, tag: bytes) -> bool:
         """Whether we said that we know this delivery: the others must be ignored (2.6.13)."""

@@ -30,10 +30,11 @@ from protocols.amqp.errors import (
     AmqpError,
     Scope,
     connection_error,
+    link_error,
     session_error,
     shown,
 )
-from protocols.amqp.events import Began, Dispositions, Ended, Event, LinkFailed, WindowOpened
+from protocols.amqp.events import Began, Dispositions, Ended, Event, LinkFailed, Refused, WindowOpened
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link, error_of
 from protocols.amqp.performatives import (
@@ -163,7 +164,7 @@ class Session:
         """Forget links, deliveries and what waits."""
         for link in self._by_remote_handle.values():
             link.clear()
-        self.transport.links -= len(self._by_remote_handle)
+            self._uncount(link)
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._awaited.clear()
@@ -207,16 +208,36 @@ class Session:
         if handle in self._by_remote_handle:
             name = self._by_remote_handle[handle].name
             raise session_error(HANDLE_IN_USE, f"attach: the handle {handle} is that of the link {shown(name)}.")
-        if self.transport.links >= self.limits.links_max:
-            text = f"attach: a connection may have {self.limits.links_max} links."
-            raise session_error(RESOURCE_LIMIT_EXCEEDED, text)
         role = not attach.role
         link = self._awaited.pop((attach.name, role), None)
         if link is None:
+            refused = self._too_many()
             link = Receiver(self, attach.name) if role is RECEIVER else Sender(self, attach.name)
+        else:
+            refused = None
         link.receive_attach(attach, events)
         self._by_remote_handle[handle] = link
-        self.transport.links += 1
+        if refused is None:
+            self.transport.links += 1
+            return
+        events[-1] = Refused(link, refused)
+        link.refused = link.failed = True
+        self.transport.refused += 1
+
+    def _too_many(self) -> AmqpError | None:
+        """Why one more link is refused.  Raises AmqpError if too many refused ones have not been detached."""
+        most = self.limits.links_max
+        if self.transport.links < most:
+            return None
+        if self.transport.refused > self.limits.handle_max:
+            raise session_error(RESOURCE_LIMIT_EXCEEDED, "attach: detach the links that were refused first.")
+        return link_error(RESOURCE_LIMIT_EXCEEDED, f"attach: a connection may have {most} links.")
+
+    def _uncount(self, link: Link) -> None:
+        if link.refused:
+            self.transport.refused -= 1
+        else:
+            self.transport.links -= 1
 
     def _attached(self, handle: int, what: str) -> Link:
         link = self._by_remote_handle.get(handle)
@@ -228,7 +249,7 @@ class Session:
         """The peer's DETACH.  Raises AmqpError."""
         link = self._attached(detach.handle, "detach")
         del self._by_remote_handle[detach.handle]
-        self.transport.links -= 1
+        self._uncount(link)
         link.receive_detach(detach, events)
 
     def _fail(self, link: Link, error: AmqpError, events: list[Event]) -> None:

@@ -9,12 +9,13 @@ from protocols.amqp.limits import Limits
 
 
 class Transport:
-    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions.
+    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions, `refused` those
+    that were one too many and that the peer has not detached yet.
 
     While `held` nothing is read: a large message has come whole, and has to be dealt with first.
     """
 
-    __slots__ = ("frame_bytes_max", "held", "limits", "links", "out", "partial_bytes")
+    __slots__ = ("frame_bytes_max", "held", "limits", "links", "out", "partial_bytes", "refused")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -22,6 +23,7 @@ class Transport:
         self.frame_bytes_max = MIN_MAX_FRAME_BYTES
         self.partial_bytes = 0
         self.links = 0
+        self.refused = 0
         self.held = False
 
     def send(self, channel: int, performative: Composite) -> None:

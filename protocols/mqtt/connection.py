@@ -333,6 +333,13 @@ class MqttConnection:
         self._enter(State.DISCONNECTED)
         self._close()
 
+    def discard(self) -> None:
+        """Send nothing of what waits, whole packets or not: DISCONNECT may follow, unless a payload is on its way."""
+        if self.streaming:
+            self.abandon()
+        else:
+            self.out = []
+
     def send(self, packet: Packet) -> bool:
         """Send anything but PUBLISH; False: it is too large for the peer and was not sent [MQTT-3.1.2-24].
 

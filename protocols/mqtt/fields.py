@@ -170,6 +170,13 @@ def write_binary(value: bytes) -> bytes:
     return len(value).to_bytes(2, "big") + value
 
 
+def is_text(value: str) -> bool:
+    """Whether `write_text` takes it."""
+    if "\0" in value:
+        return False
+    return 3 * len(value) <= STRING_BYTES_MAX or len(value.encode()) <= STRING_BYTES_MAX
+
+
 def write_text(value: str) -> bytes:
     """A UTF-8 Encoded String.  Raises ValueError for surrogates, U+0000 and too many bytes."""
     if "\0" in value:

@@ -226,16 +226,18 @@ class Received(Enum):
 
 
 #: The packets that came or were sent and carry things on, by state, None: none or done.  What is not there is a fault:
-#: of the peer's for PUBLISH, ours for PUBREC and PUBCOMP; PUBREL for nothing gets an answer of its own.
+#: of the peer's for PUBLISH, ours for PUBREC; PUBREL for nothing gets an answer of its own.  Of a PUBREL that comes
+#: again before it was answered, the first PUBCOMP is the end, and the second changes nothing.
 RECEIVED: Final[dict[Received | None, dict[PacketType, Received | None]]] = {
-    None: {_P.PUBLISH: Received.RECEIVED},
+    None: {_P.PUBLISH: Received.RECEIVED, _P.PUBCOMP: None},
     Received.RECEIVED: {
         _P.PUBLISH: Received.RECEIVED,  # again [MQTT-4.3.3-10]
         _P.PUBREC: None,  # with a failure; others change nothing
         _P.PUBREL: Received.COMPLETING,
+        _P.PUBCOMP: Received.RECEIVED,
     },
     Received.COMPLETING: {
-        _P.PUBREL: Received.COMPLETING,  # again, after a reconnect
+        _P.PUBREL: Received.COMPLETING,  # again, maybe after a reconnect
         _P.PUBCOMP: None,
     },
 }
@@ -321,6 +323,6 @@ class Incoming:
             owed = "nothing is owed" if state is None else state.value
             raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
         if following is None:
-            del self._exactly_once[packet_id]
+            self._exactly_once.pop(packet_id, None)
         else:
             self._exactly_once[packet_id] = following

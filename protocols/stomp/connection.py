@@ -378,6 +378,11 @@ class StompConnection:
         self.out.append(source)
         self._sources += 1
 
+    def take_back(self, parts: int) -> None:
+        """Send nothing of what was appended to `out` when it had so many parts."""
+        self._sources -= sum([not isinstance(part, bytes) for part in self.out[parts:]])
+        del self.out[parts:]
+
     def abandon(self) -> None:
         """Send nothing of what waits: a body ends in the middle."""
         self.out.clear()
@@ -385,6 +390,13 @@ class StompConnection:
         self.close_expected = True
         self._enter(State.DISCONNECTED)
         self._drop()
+
+    def discard(self) -> None:
+        """Send nothing of what waits, whole frames or not: an ERROR may follow, unless a body is on its way."""
+        if self._sources:
+            self.abandon()
+        else:
+            self.out.clear()
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""

@@ -41,6 +41,11 @@ def escape(value: bytes, version: str) -> bytes:
     return _SPECIAL[version].sub(lambda match: table[match[0]], value)
 
 
+def is_name(name: bytes, version: str) -> bool:
+    """Whether a header may have this name: not with a colon in 1.0, which would read its first part as the name."""
+    return version != "1.0" or b":" not in name
+
+
 def unescape(value: bytes, version: str) -> bytes:
     """The inverse of `escape`.  Raises StompError on an escape that the version does not define."""
     if _BACKSLASH not in value or version == "1.0":

@@ -252,7 +252,10 @@ def _places(found: Groups) -> Section:
     columns = ["address", "queue", DEATHS, KILLED, WAITING, "brought back", "attempts min", "attempts mean"]
     columns += ["attempts max", "first death", "last death", "oldest waiting"]
     chart = Chart("bars", "address", (DEATHS,), "Dead letters by address of origin")
-    return section("places", "Where they died", found.table.select(columns), beyond=found.beyond, chart=chart)
+    note = "Without a queue: none took it."
+    return section(
+        "places", "Where they died", found.table.select(columns), beyond=found.beyond, note=note, chart=chart
+    )
 
 
 def _oldest(deaths: DataFrame, top: int, coverage: Coverage) -> Section:

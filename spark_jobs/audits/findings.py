@@ -81,13 +81,14 @@ class Findings:
         self._look_for_heirs(walk, told, ids)
 
     def _compare(self, walk: Walk, told: _Deaths, done: _Deaths) -> None:
-        """Deaths that were told and that happened, side by side."""
-        keys = np.concatenate((told.keys, done.keys))
+        """Deaths that were told and that happened, side by side; not of what no queue took, which left none."""
+        left = told.keys[:, 0] > 0
+        keys = np.concatenate((told.keys[left], done.keys))
         if not len(keys):
             return
-        told_of = np.concatenate((np.ones(len(told.keys), np.int64), np.zeros(len(done.keys), np.int64)))
-        inside = np.concatenate((told.inside, done.inside))
-        positions = np.concatenate((told.positions, done.positions))
+        told_of = np.concatenate((np.ones(np.count_nonzero(left), np.int64), np.zeros(len(done.keys), np.int64)))
+        inside = np.concatenate((told.inside[left], done.inside))
+        positions = np.concatenate((told.positions[left], done.positions))
         order = np.lexsort(keys.T[::-1])
         keys, told_of, inside, positions = keys[order], told_of[order], inside[order], positions[order]
         begins = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(axis=1)])

@@ -181,7 +181,7 @@ def _heir(row: dict[str, Any]) -> str:
 _TELL: Final = {
     "message": _stored,
     "removed": lambda row: f"left: {row['reason']}",
-    "counts": lambda row: f"came back, delivered {many(row['attempts'] or 0, 'time')} so far",
+    "counts": lambda row: f"came back, failed {many(row['attempts'] or 0, 'time')} so far",
     "delivering": lambda row: f"about to leave for consumer {row['consumer_id']}",
     "scheduled": _scheduled,
     "inflight": lambda row: f"about to leave for {row['session'] or row['session_id']} as packet {row['packet_id']}",

@@ -28,6 +28,8 @@ and so three things must agree, by message:
     record without a death     such a record, and the message did not leave so
     died without a successor   the record names a new message, and none with that id entered anywhere
 
+What no queue took has such a record too, of no queue: it left none, but has its successor.
+
 The rules are written over columns by name.  Columns of Spark and arrays of numpy understand the same operators, so both
 ways to compute a ledger share them.
 """

@@ -321,7 +321,7 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         ("record_type", _record_type),
         ("message_id", _message_id),
         _number("new_message_id", {T.DEAD_LETTERED: "new_id", T.EXPIRED: "new_id"}, zero=False),
-        _number("queue_id", _QUEUE_IDS),
+        _number("queue_id", _QUEUE_IDS, zero=False),
         ("queue_ids", _queue_ids),
         ("queue", _queue),
         ("address", _address),

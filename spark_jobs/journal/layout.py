@@ -1,23 +1,23 @@
 """Where the fields of a record are: the store's own definition of the format, as numpy reads it.
 
-Every record type has a fixed part, whose Struct is in store.record, and behind it pieces whose sizes the fixed part
-tells.  `Records` reads many records of one type at once: it copies their fixed parts side by side, for each record a
-single access to the segment, and takes the fields from there.  It reads wherever the lengths point, so it is for
-records that `misfits` has found sound.
+Every record type has a fixed part and behind it pieces whose sizes the fixed part tells (store.record_tables).
+`Records` reads many records of one type at once: it copies their fixed parts side by side, for each record a single
+access to the segment, and takes the fields from there.  It reads wherever the lengths point, so it is for records that
+`misfits` has found sound.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from store import record
 from store.record import LARGE_VERSION, RecordType
+from store.record_tables import TABLES, Table
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -27,124 +27,37 @@ Rows = npt.NDArray[np.void]
 _CODES: Final = {"B": "<u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8"}  # ids as signed: see schema
 
 
-def _layout(names: str, *structs: Struct) -> np.dtype[np.void]:
-    """Structs one behind the other as a numpy type with these field names."""
+def _layout(table: Table) -> np.dtype[np.void]:
+    """The fixed part of a record type as a numpy type."""
     formats: list[str] = []
     offsets: list[int] = []
     at = 0
-    for struct in structs:
-        for times, code in re.findall(r"(\d*)([a-zA-Z])", struct.format):
-            if code == "x":
-                at += int(times or 1)
-                continue
-            for _ in range(int(times or 1)):
-                formats.append(_CODES[code])
-                offsets.append(at)
-                at += np.dtype(_CODES[code]).itemsize
-    assert at == sum(struct.size for struct in structs), "a struct's fields add up to its size"
-    return np.dtype({"names": names.split(), "formats": formats, "offsets": offsets, "itemsize": at})
+    for times, code in re.findall(r"(\d*)([a-zA-Z])", table.fixed.format):
+        size = struct.calcsize(f"<{times}{code}")
+        if code != "x":
+            formats.append(_CODES[code])
+            offsets.append(at)
+        at += size
+    return np.dtype({"names": table.names, "formats": formats, "offsets": offsets, "itemsize": at})
 
-
-_HEAD: Final = "length type version flags "
-_FACTS: Final = (
-    "timestamp expiration scheduled priority format source address_bytes user_bytes origin_bytes n annotations_bytes"
-)
-_DEFINITION: Final = _layout(_HEAD + "id", record.DEFINITION_FIXED)
-_PACKETS: Final = _layout(_HEAD + "session_id n sent", record.PACKETS_FIXED)
-
-#: What every record begins with.
-HEAD: Final = _layout(_HEAD, record.HEAD)
 
 #: What stands in the place of a body that is in a file (store/body.py).
 REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8", "<u8", "<u4"], "itemsize": 24})
 
 #: The fixed part of each record type.
-FIXED: Final[dict[int, np.dtype[np.void]]] = {
-    RecordType.MESSAGE: _layout(_HEAD + "id head_bytes body_bytes " + _FACTS, record.MESSAGE_FIXED, record.FACTS_FIXED),
-    RecordType.COPIED: _layout(
-        _HEAD + "id head_bytes body_bytes previous " + _FACTS, record.COPIED_FIXED, record.FACTS_FIXED
-    ),
-    RecordType.REMOVED: _layout(_HEAD + "queue_id reason n", record.REMOVED_FIXED),
-    RecordType.COUNTS: _layout(_HEAD + "queue_id count n", record.COUNTS_FIXED),
-    RecordType.DELIVERING: _layout(_HEAD + "queue_id consumer_id n", record.DELIVERING_FIXED),
-    RecordType.SCHEDULED: _layout(_HEAD + "queue_id due n", record.SCHEDULED_FIXED),
-    RecordType.DEAD_LETTERED: _layout(
-        _HEAD + "queue_id old_id new_id enqueued first_failure attempts reason address_bytes text_bytes client_bytes"
-        " remote_bytes user_bytes",
-        record.DEAD_LETTERED_FIXED,
-    ),
-    RecordType.EXPIRED: _layout(
-        _HEAD + "queue_id old_id new_id enqueued expiration attempts source consumers address_bytes",
-        record.EXPIRED_FIXED,
-    ),
-    RecordType.DROPPED: _layout(_HEAD + "reason count size address_bytes", record.DROPPED_FIXED),
-    RecordType.ADDRESS: _DEFINITION,
-    RecordType.ADDRESS_DELETED: _DEFINITION,
-    RecordType.QUEUE: _DEFINITION,
-    RecordType.QUEUE_DELETED: _DEFINITION,
-    RecordType.DIVERT: _DEFINITION,
-    RecordType.DIVERT_DELETED: _DEFINITION,
-    RecordType.OPENED: _layout(_HEAD + "next_id n json_bytes", record.OPENED_FIXED),
-    RecordType.CLOSED: HEAD,
-    RecordType.LOST: HEAD,
-    RecordType.IDS: _layout(_HEAD + "next_id", record.IDS_FIXED),
-    RecordType.TRIMMED: _layout(_HEAD + "n", record.TRIMMED_FIXED),
-    RecordType.DUPLICATE_ID: _layout(_HEAD + "address_id message_id duplicate_id_bytes", record.DUPLICATE_ID_FIXED),
-    RecordType.SESSION: _DEFINITION,
-    RecordType.SESSION_DELETED: _DEFINITION,
-    RecordType.SESSION_PART: _DEFINITION,
-    RecordType.SESSION_PART_DELETED: _DEFINITION,
-    RecordType.INFLIGHT: _layout(_HEAD + "session_id queue_id n", record.INFLIGHT_FIXED),
-    RecordType.RELEASED: _PACKETS,
-    RecordType.RECEIVED: _PACKETS,
-    RecordType.COMPLETED: _PACKETS,
-}
+FIXED: Final[dict[int, np.dtype[np.void]]] = {type: _layout(table) for type, table in TABLES.items()}
+
+#: What every record begins with.
+HEAD: Final = FIXED[RecordType.CLOSED]
 
 #: A piece of the variable part: its name, the field that counts it ("": it goes to the end), bytes of each.
 Piece = tuple[str, str, int]
 
-
-def _strings(*names: str) -> tuple[Piece, ...]:
-    return tuple((name, f"{name}_bytes", 1) for name in names)
-
-
-_IDS: Final[tuple[Piece, ...]] = (("ids", "n", 8),)
-_JSON: Final[tuple[Piece, ...]] = (("json", "", 1),)
-_PACKET_IDS: Final[tuple[Piece, ...]] = (("packet_ids", "n", 2),)
-_OF_MESSAGE: Final = (*_IDS, *_strings("address", "user", "origin", "annotations", "head", "body"))
-
 #: The variable part of each record type.
 PIECES: Final[dict[int, tuple[Piece, ...]]] = {
-    RecordType.MESSAGE: _OF_MESSAGE,
-    RecordType.COPIED: _OF_MESSAGE,
-    RecordType.REMOVED: _IDS,
-    RecordType.COUNTS: _IDS,
-    RecordType.DELIVERING: _IDS,
-    RecordType.SCHEDULED: _IDS,
-    RecordType.DEAD_LETTERED: _strings("address", "text", "client", "remote", "user"),
-    RecordType.EXPIRED: _strings("address"),
-    RecordType.DROPPED: _strings("address"),
-    RecordType.ADDRESS: _JSON,
-    RecordType.ADDRESS_DELETED: _JSON,
-    RecordType.QUEUE: _JSON,
-    RecordType.QUEUE_DELETED: _JSON,
-    RecordType.DIVERT: _JSON,
-    RecordType.DIVERT_DELETED: _JSON,
-    RecordType.OPENED: (*_IDS, *_strings("json")),
-    RecordType.CLOSED: (),
-    RecordType.LOST: (),
-    RecordType.IDS: (),
-    RecordType.TRIMMED: _IDS,
-    RecordType.DUPLICATE_ID: _strings("duplicate_id"),
-    RecordType.SESSION: _JSON,
-    RecordType.SESSION_DELETED: _JSON,
-    RecordType.SESSION_PART: _JSON,
-    RecordType.SESSION_PART_DELETED: _JSON,
-    RecordType.INFLIGHT: (*_IDS, *_PACKET_IDS),
-    RecordType.RELEASED: _PACKET_IDS,
-    RecordType.RECEIVED: _PACKET_IDS,
-    RecordType.COMPLETED: _PACKET_IDS,
+    type: tuple((piece.name, piece.counted, piece.size) for piece in table.pieces) for type, table in TABLES.items()
 }
+_OF_MESSAGE: Final = (RecordType.MESSAGE, RecordType.COPIED)
 
 #: The types that speak about several messages on one queue.
 PLURAL: Final = (
@@ -249,7 +162,7 @@ class Records:
                 return np.zeros(len(self), np.bool_)
             expected += self.field(counted) * size
         differ: Bools = self.field("length") != expected
-        if PIECES[self.type] is _OF_MESSAGE:
+        if self.type in _OF_MESSAGE:
             differ |= (self.field("version") == LARGE_VERSION) & (self.field("body_bytes") != REFERENCE.itemsize)
         return differ
 

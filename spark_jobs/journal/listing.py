@@ -17,7 +17,7 @@ from spark_jobs.journal.files import Found
 from spark_jobs.journal.segments import Vanished
 from store.manifest import MANIFEST, Manifest
 from store.retention import DAY_PREFIX, DIRECTORY
-from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, scan, segment_number
+from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, header_of, scan, segment_number
 
 #: The journal in a broker's data directory.
 _JOURNAL: Final = "journal"
@@ -215,7 +215,7 @@ def _read_end(copy: Copy) -> int:
 def _read_header(copy: Copy) -> SegmentHeader | str | None:
     """A copy's header, what is wrong with it, or None if the copy is gone."""
     try:
-        header = decode_header(files.read(copy.uri, SEGMENT_HEADER_BYTES))
+        return header_of(copy.number, files.read(copy.uri, SEGMENT_HEADER_BYTES))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -224,6 +224,3 @@ def _read_header(copy: Copy) -> SegmentHeader | str | None:
         return f"the disk does not give it back: {error}"
     except BadHeader as bad:
         return str(bad)
-    if header.number != copy.number:
-        return f"the header is that of segment {header.number}"
-    return header

@@ -15,7 +15,7 @@ from spark_jobs.journal.walk import UNKNOWN, walk
 from store.errors import Corrupt
 from store.recovery import named_segments
 from store.retention import DIRECTORY
-from store.segment import decode_header, scan
+from store.segment_directory import open_segment
 
 
 @dataclass(slots=True)
@@ -179,10 +179,10 @@ class _Pinning:
             data = self.tail.data if self.tail is not None and copy is self.newest else _read(copy)
             if data is None:
                 continue
-            found = scan(data, decode_header(data))
-            if found.entries:
+            segment = open_segment(copy.uri, number, data)
+            if segment.found.entries:
                 try:
-                    named = named_segments(copy.uri, number, data, found)
+                    named = named_segments(segment)
                 except Corrupt as corrupt:
                     note = f"{copy.uri}: it cannot say which segments there must be: {corrupt.what}"
                     self.pinned.notes.append(note)
@@ -273,7 +273,7 @@ def _read_tail(newest: Copy) -> _Tail | None:
     data = _read(newest)
     if data is None:
         return None
-    found = scan(data, decode_header(data))
+    found = open_segment(newest.uri, newest.number, data).found
     times = [entry.timestamp for entry in found.entries]
     limit, position, whole, torn = found.end, found.position, True, 0
     if found.damage:
@@ -293,7 +293,7 @@ def _end_of(copy: Copy) -> tuple[int | None, bool]:
     data = _read(copy)
     if data is None:
         return None, False
-    found = scan(data, decode_header(data))
+    found = open_segment(copy.uri, copy.number, data).found
     if not found.damage:
         return found.position, True
     walked = walk(data, number=copy.number, newest=False)

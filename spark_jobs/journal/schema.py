@@ -59,7 +59,7 @@ RECORDS: Final = _columns(
         ("record_type", "string", "message, removed, dead-lettered ... as docs/journal-format.md has them, or damage"),
         ("message_id", "bigint", "the message; removed, counts, delivering, scheduled, inflight have one row for each"),
         ("new_message_id", "bigint", "dead-lettered, expired: what it lives on as; null: as nothing"),
-        ("queue_id", "bigint", "the queue that the record is about"),
+        ("queue_id", "bigint", "the queue that the record is about; dead-lettered: null if none took the message"),
         ("queue_ids", "array<bigint>", "message: the durable queues that took it"),
         ("queue", "string", "name of queue_id, by the definitions in the segment"),
         ("address", "string", "where the message was sent; definitions: the address defined, or the queue's"),

@@ -265,6 +265,9 @@ def test_libraries_log_in_our_lines() -> None:
 #: Names under which code reports, as methods or functions.
 _REPORTERS = {"report", "_report", "log", "_log"}
 
+#: What management tells deeds by: the request comes first.
+_TOLD = "told"
+
 #: Fields that the line itself has.
 _OWN_FIELDS = {"time", "level", "code", "event"}
 
@@ -278,6 +281,8 @@ def _calls() -> Iterator[tuple[Path, ast.Call]]:
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name in _REPORTERS and node.args:
                 yield path, node
+            elif name == _TOLD and path.parent.name == "management":
+                yield path, ast.Call(node.func, node.args[1:], node.keywords, lineno=node.lineno)
 
 
 def _codes(argument: ast.expr) -> list[str]:

@@ -491,6 +491,6 @@ def _origins(message: Got) -> dict[str, str]:
     found = {}
     for name, value in message.properties.items():
         if name.startswith(("_AMQ_", "x-opt-")) and ("ORIG" in name or "ACTUAL" in name):
-            changing = any(word in name for word in ("ID", "ACTUAL", "EXPIRATION"))
+            changing = any(word in name for word in ("ID", "ACTUAL", "EXPIRATION", "TIMESTAMP", "CLIENT"))
             found[name] = "..." if changing else value
     return dict(sorted(found.items()))

@@ -15,18 +15,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from broker.config import ConfigError
 from broker.config.load import load
 from broker.engine.filter import InvalidFilter
 from broker.engine.filter.filter import compile_filter
+from broker.offline.importing import BadLine, import_lines
+from broker.offline.parts import Stopped
 from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
+from broker.wiring import Parts
 from tests.protocols.amqp import test_fuzz as amqp
 from tests.protocols.mqtt import test_fuzz as mqtt
 from tests.protocols.stomp import test_fuzz as stomp
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, public_jwk, token
+from tests.support.sim_broker import SimBroker
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import frame
 
@@ -177,6 +181,54 @@ CONFIGS: Final = [
     b'[diverts.d]\naddress = "a"\nforwarding-address = "b"\nexclusive = true\n[limits]\nconnections-max = 5\n',
 ]
 
+#: An export with one of each: the first line, an address, a queue, a divert, a session, a part of it, messages.
+EXPORT: Final = [
+    b'{"kind":"journal","version":1}',
+    b'{"kind":"address","name":"orders","routing-types":["ANYCAST"],"auto-created":true}',
+    b'{"kind":"queue","name":"orders","address":"orders","routing-type":"ANYCAST","filter":"","no-local":"",'
+    b'"auto-created":true,"attributes":{"ring-size":5}}',
+    b'{"kind":"divert","name":"d","address":"orders","forwarding-addresses":["x"],"exclusive":false,"filter":"",'
+    b'"routing-type":"STRIP","add-headers":{"a":"b"},"remove-headers":["c"],"configured":false,"internal":false}',
+    b'{"kind":"session","name":"c","session":{"user":"","expiry":9,"disconnected":0,"queued_max":-1,'
+    b'"drop_oldest":false,"will":null}}',
+    b'{"kind":"session-part","name":"a/#","session":"c","part":{"filter":"a/#","qos":1,"no_local":false,'
+    b'"retain_as_published":false,"identifier":0}}',
+    b'{"kind":"message","id":12,"queues":[{"name":"orders","delivery-count":2}],"address":"orders","protocol":"stomp",'
+    b'"timestamp":1780000000000,"priority":4,"user":"shop","head":"Y29sb3I6cmVkCg==","body":"Zmlyc3Q="}',
+    b'{"kind":"message","queues":[{"name":"orders"}],"address":"orders","protocol":"mqtt","timestamp":1,"priority":4,'
+    b'"head":"AQ==","body":"eA=="}',
+    b'{"kind":"message","queues":[{"name":"orders","due":1790000000000}],"address":"orders","protocol":"amqp",'
+    b'"timestamp":1,"priority":4,"head":"AFN0wQcEoQFhoQFi","body":"AFN3oQF4","annotations":{"a":"b","n":5}}',
+    b'{"kind":"message","queues":[{"name":"orders"}],"address":"orders","protocol":"stomp","timestamp":1,"priority":4,'
+    b'"head":"","body-bytes":2}',
+    b'{"kind":"body","data":"eHk="}',
+]
+
+
+class _Journal:
+    """What lines are imported into: a simulated broker that serves nobody."""
+
+    def __init__(self) -> None:
+        self.broker = SimBroker()
+
+    @property
+    def parts(self) -> Parts:
+        """See Stopped."""
+        return self.broker.parts
+
+    def settle(self) -> None:
+        """See Stopped."""
+        self.parts.turn.enter()
+        self.broker.run()
+
+    def take(self, raw: bytes) -> None:
+        """Import lines."""
+        with suppress(BadLine):
+            import_lines(cast(Stopped, self), [EXPORT[0], *raw.splitlines()])
+
+
+JOURNAL: Final = _Journal()
+
 TOML: Final = [b"[", b"]", b"[[", b"{", b"}", b'"', b"'''", b"=", b"\n", b"\\u0000", b"1979-05-27", b"nan", b"9" * 30]
 
 
@@ -218,6 +270,12 @@ def targets() -> dict[str, Target]:
             [token(), key_set(public_jwk("ES256", "1"))],
             [b".", b"eyJ", b"e30", b"=", b"[", b'"kty":', b"{"],
             9_000,
+        ),
+        "import": Target(
+            JOURNAL.take,
+            [b"\n".join(EXPORT[1:]), b"\n".join(EXPORT[6:]), *EXPORT[1:]],
+            [b'"', b"{", b"}", b"[", b"]", b"null", b"true", b"-1", b"9" * 20, b"\\ud800", b"1e9", b"\n", b"==", b"::"],
+            8_192,
         ),
         **_files(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.client import DURABLE, connected
-from tests.interop.raw import CONNECT, peer
+from tests.interop.raw import CONNECT, PATIENCE_S, peer
 from tests.support.daemon import DaemonProcess, running
 from tests.support.stomp_client import frame
 
@@ -247,3 +248,27 @@ def test_a_full_address_stops_its_producer_and_releases_it(broker: DaemonProcess
         sending.join(10)
         assert not sending.is_alive()
     assert broker.queue("narrow.q")["messages"] == 0
+
+
+def test_a_client_that_reads_no_answers_is_not_read_from(broker: DaemonProcess) -> None:
+    """What it is owed is bounded (net.connection.OUTPUT_BYTES_MAX), and it gets all of it when it reads again."""
+    receipt = "r" * 1_000
+    run = frame("BEGIN", {"transaction": "t", "receipt": receipt}) + frame("ABORT", {"transaction": "t"})
+    run *= 100
+    with connected(broker.port) as bystander, peer(broker.port) as culprit:
+        culprit.connect()
+        culprit.socket.setblocking(False)
+        sent = 0
+        rest = memoryview(run)
+        while select.select([], [culprit.socket], [], 1.0)[1]:
+            taken = culprit.socket.send(rest)
+            sent += taken
+            rest = rest[taken:] or memoryview(run)
+            assert sent < 64 * MIB, "the broker takes all that comes"
+        bystander.put("/queue/beside-the-flood", "still served")
+        culprit.socket.settimeout(PATIENCE_S)
+        writer = threading.Thread(target=culprit.socket.sendall, args=(rest,))
+        writer.start()
+        wanted = (sent + len(rest)) // len(run) * 100
+        assert all(culprit.frame().headers["receipt-id"] == receipt for _ in range(wanted))
+        writer.join()

@@ -140,3 +140,44 @@ def test_dead_letters_of_mqtt(broker: DaemonProcess) -> None:
         assert frame.headers["_AMQ_DL_REASON"] == "expired"
         stomp.ack(frame)
     Paho(broker.ports["mqtt"], "crossing-dead", "5").leave()
+
+
+def test_requests_and_answers_between_queues(broker: DaemonProcess) -> None:
+    """Each sends to the reply-to as it got it; nobody reads the queue yet, so that its name alone says what it is."""
+    with connected(broker.port) as stomp, proton(broker) as amqp:
+        stomp.put("/queue/rpc.amqp", "question", {**DURABLE, "reply-to": "/queue/rpc.to.stomp"})
+        receiver = amqp.create_receiver("queue://rpc.amqp", credit=1)
+        request = receiver.receive(PATIENCE_S)
+        receiver.accept()
+        amqp.create_sender(request.reply_to).send(Message(body="from proton", durable=True))
+        stomp.subscribe("/queue/rpc.to.stomp")
+        assert stomp.take().text == "from proton"
+
+        question = Message(body="question", durable=True, reply_to="queue://rpc.to.amqp")
+        amqp.create_sender("queue://rpc.stomp").send(question)
+        stomp.subscribe("/queue/rpc.stomp")
+        stomp.put(stomp.take().headers["reply-to"], "from stomp.py", DURABLE)
+        answers = amqp.create_receiver("queue://rpc.to.amqp", credit=1)
+        assert answers.receive(PATIENCE_S).body in ("from stomp.py", b"from stomp.py")
+        answers.accept()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_answers_of_an_mqtt_client(broker: DaemonProcess, kind: str) -> None:
+    """A response topic leads to the queue that is there, and to the topic."""
+    with (
+        connected(broker.port) as stomp,
+        proton(broker) as amqp,
+        mqtt(broker.ports["mqtt"], f"crossing-r-{kind}") as client,
+    ):
+        client.subscribe("ask/mqtt", 1)
+        stomp.subscribe(f"/{kind}/{kind}.to.stomp")
+        stomp.put("/topic/ask.mqtt", "question", {"reply-to": f"/{kind}/{kind}.to.stomp"})
+        receiver = amqp.create_receiver(f"{kind}://{kind}.to.amqp", credit=1)
+        amqp.create_sender("topic://ask.mqtt").send(Message(body="question", reply_to=f"{kind}://{kind}.to.amqp"))
+        for request in client.take(2):
+            found: Any = request.properties
+            client.publish(found.ResponseTopic, f"for {found.ResponseTopic}", 1)
+        assert stomp.take().text == f"for {kind}/to/stomp"
+        assert receiver.receive(PATIENCE_S).body in (f"for {kind}/to/amqp", f"for {kind}/to/amqp".encode())
+        receiver.accept()

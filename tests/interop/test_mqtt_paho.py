@@ -39,6 +39,7 @@ class Paho:
         self.version = version
         will = options.pop("will", None)
         connecting = options.pop("connecting", {})
+        user = options.pop("user", None)
         if version != "5":
             options.setdefault("clean_session", True)
         self.client = client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], **options)
@@ -49,6 +50,8 @@ class Paho:
         client.on_publish = lambda c, u, mid, code, p: self.published.put((mid, code.value))
         if will is not None:
             client.will_set(*will)
+        if user is not None:
+            client.username_pw_set(*user)
         client.connect("127.0.0.1", port, **connecting)
         client.loop_start()
         code, self.present = self.answers.get(timeout=PATIENCE_S)

@@ -68,7 +68,7 @@ def test_peers_that_do_not_read_cannot_keep_a_broker_from_stopping(tmp_path: Pat
         assert broker.queue("q")["messages"] > 50
 
 
-def test_what_a_stopping_broker_takes_back_has_not_failed(tmp_path: Path) -> None:
+def test_what_a_stopping_broker_takes_back_has_left_and_not_failed(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         with connected(broker.port) as client:
             client.put("/queue/q", "x", DURABLE)
@@ -77,9 +77,10 @@ def test_what_a_stopping_broker_takes_back_has_not_failed(tmp_path: Path) -> Non
             assert broker.stop() == 0
             assert client.error().headers["message"] == "broker shutting down"
         broker.start()
+        assert [m["failed_deliveries"] for m in broker.get("queues/q/messages")["messages"]] == [0]
         with connected(broker.port) as client:
             client.subscribe("/queue/q")
-            assert client.take().redelivered is False
+            assert client.take().redelivered is True
 
 
 def test_a_second_broker_refuses_and_names_the_first(tmp_path: Path) -> None:
@@ -146,11 +147,14 @@ def ended_after(trace: str) -> float:
 
 
 def send_one(sender: Peer, number: int) -> bool:
-    """Send a durable message; whether its receipt came before the end of the connection, with nothing after it."""
+    """Send a durable message; whether its receipt came before the end of the connection, or the word that it ends."""
     sender.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x")
     try:
         answer = sender.frame()
     except (EOFError, ConnectionResetError):
+        return False
+    if answer.command == "ERROR":
+        assert b"disk has failed" in answer.body
         return False
     assert (answer.command, answer.headers["receipt-id"]) == ("RECEIPT", str(number))
     return True

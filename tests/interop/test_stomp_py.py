@@ -220,8 +220,7 @@ def test_an_individual_ack_takes_one(client: Client, name: str, broker: DaemonPr
         later.subscribe(f"/queue/{name}")
         back = [later.take(), later.take()]
     assert [message.text for message in back] == ["0", "2"]
-    # The one at the head counts as a failed delivery, those behind it had not been looked at.
-    assert [message.redelivered for message in back] == [True, False]
+    assert [message.redelivered for message in back] == [True, True], "both had left, and the client has ended"
 
 
 def test_a_small_window_gives_one_message_at_a_time(client: Client, name: str, broker: DaemonProcess) -> None:
@@ -315,6 +314,26 @@ def test_redelivery_waits_while_others_flow(newer: Client, name: str) -> None:
     assert (good.text, bad.text, bad.redelivered) == ("good", "bad", True)
     assert time.monotonic() - failed_at > 0.25
     newer.ack(bad)
+
+
+def test_all_that_had_left_for_a_lost_connection_is_redelivered(
+    client: Client, name: str, broker: DaemonProcess
+) -> None:
+    """Of 100 messages sent ahead any may have been processed; one of them counts as failed, the oldest."""
+    for number in range(100):
+        client.put(f"/queue/{name}", str(number), DURABLE)
+    client.subscribe(f"/queue/{name}", "client-individual")
+    for _ in range(100):
+        client.take()
+    client.drop()
+    with connected(broker.port) as other:
+        other.subscribe(f"/queue/{name}", "client-individual")
+        again = [other.take() for _ in range(100)]
+        assert {message.redelivered for message in again} == {True}
+        shown = broker.get(f"queues/{name}/messages", size=1000)["messages"]
+        counts = {m["id"]: m["failed_deliveries"] for m in shown}
+        oldest = int(again[0].headers["message-id"].partition(",")[2])
+        assert counts == {id: int(id == oldest) for id in counts}
 
 
 def test_a_lost_connection_brings_messages_back(client: Client, name: str, broker: DaemonProcess) -> None:

@@ -64,11 +64,11 @@ def test_it_reaches_nobody_but_this_machine() -> None:
 
 
 def test_it_gives_way_to_the_broker() -> None:
-    """The class as `bartleby audit` takes it, which this unit may not, and the share of the whole group."""
+    """As nice as `bartleby audit`, which this unit may not make itself, and with a small share of the whole group."""
     assert "@resources" in " ".join(SERVICE["SystemCallFilter"])
-    assert (_one("CPUSchedulingPolicy"), _one("IOSchedulingClass"), _one("OOMScoreAdjust")) == ("idle", "idle", "1000")
-    assert SERVICE["CPUWeight"][-1] == "idle"
-    assert not {"CPUSchedulingPolicy", "CPUWeight"} & BROKER.keys()
+    assert (_one("Nice"), _one("IOSchedulingClass"), _one("OOMScoreAdjust")) == ("19", "idle", "1000")
+    assert _one("CPUWeight") == "5"
+    assert not {"Nice", "CPUWeight"} & BROKER.keys()
 
 
 def test_every_night_also_after_one_that_the_machine_slept_through() -> None:

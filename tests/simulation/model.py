@@ -33,6 +33,7 @@ class Place(Enum):
 class Copy:
     """A message on a queue.  Times in ms; `by` is who has it, `tx` in which transaction it was settled.
 
+    `left`: it had left for a consumer whose connection, or whose broker, ended before the settlement.
     `moved`: it was with a consumer, or waited for its time; where pages are, it goes before what was not.
     `asked` is the time for which its producer scheduled it, `origin` the queue from which it was moved here.
     """
@@ -45,6 +46,7 @@ class Copy:
     expires: int = 0
     due: int = 0
     failures: int = 0
+    left: bool = False
     place: Place = Place.READY
     by: Sub | None = None
     tx: str = ""
@@ -88,6 +90,7 @@ class Taking:
     mode: str
     single: bool
     has: list[Key] = field(default_factory=list)
+    refused: set[Key] = field(default_factory=set)  # dead letters that stayed where they died: it gets them no more
 
 
 @dataclass(slots=True)
@@ -138,6 +141,9 @@ class Model:
         copy.place = Place.SCHEDULED if copy.due > self.now else Place.READY
         copy.moved = copy.due > self.now
         queue.copies[copy.key] = copy
+        for taking in self.subs.values():
+            if taking.queue == queue.name:
+                taking.refused.discard(copy.key)  # it is another message
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
@@ -148,8 +154,10 @@ class Model:
         assert copy is not None, f"{key} came from {taking.queue}, where it is not"
         assert copy.place is Place.READY, f"{key} came while it was {copy.place.value} (by {copy.by})"
         assert wants(taking.selector, copy), f"{key} does not fit {taking.selector}"
+        assert key not in taking.refused, f"{key} came to {sub}, which has refused it"
         assert not 0 < copy.expires <= self.now, f"{key} came after its time"
-        assert redelivered == (copy.failures > 0), f"{key}: redelivered:{redelivered} after {copy.failures} failures"
+        again = copy.left or copy.failures > 0
+        assert redelivered == again, f"{key}: redelivered:{redelivered} after {copy.failures} failures"
         assert not (taking.single and taking.has), f"{key} came to {sub}, which has one and wants no more"
         copy.place, copy.by, copy.moved = Place.HELD, sub, True
         taking.has.append(key)
@@ -163,7 +171,7 @@ class Model:
             if taking.single and taking.has:
                 continue
             for copy in self.queues[taking.queue].copies.values():
-                waits = copy.place is Place.READY and wants(taking.selector, copy)
+                waits = copy.place is Place.READY and wants(taking.selector, copy) and copy.key not in taking.refused
                 assert not waits, f"{copy.key} waits on {taking.queue} although somebody wants it"
 
     def settle(self, sub: Sub, key: Key, how: str, tx: str = "") -> None:
@@ -194,6 +202,8 @@ class Model:
         else:
             copy.failures += 1
             if queue.rules.dead == queue.name:
+                if copy.by in self.subs:
+                    self.subs[copy.by].refused.add(key)
                 self._returns(queue, copy, delayed=True)
             else:
                 self._dies(queue, copy)
@@ -226,17 +236,20 @@ class Model:
 
     def _arrives(self, queue: QueueModel, copy: Copy, target: str) -> None:
         key = copy.key if copy.died else (copy.key[0], target)
-        moved = replace(copy, key=key, expires=0, due=copy.asked, failures=0, by=None, tx="", origin=queue.name)
+        moved = replace(
+            copy, key=key, expires=0, due=copy.asked, failures=0, left=False, by=None, tx="", origin=queue.name
+        )
         self._enter(self.queues[target], moved)
 
     # -- the ends of subscriptions and transactions -------------------------------------------------------------------
 
     def close(self, sub: Sub, how: str) -> None:
-        """A subscription ends: "closed", "disconnected" or "silent"."""
+        """A subscription ends: "closed", "stopped" (by the broker), "disconnected" or "silent"."""
         taking = self.subs.pop(sub)
         queue = self.queues[taking.queue]
         for at, key in enumerate(taking.has):
             copy = queue.copies[key]
+            copy.left = copy.left or how != "closed"
             if how == "silent":
                 self._failed(queue, copy, delayed=False)
             elif how == "disconnected" and at == 0:
@@ -342,7 +355,7 @@ class Model:
     def stop(self) -> None:
         """A stop in good order: transactions are rolled back, deliveries go back unblamed."""
         for client in {owner for owner, _ in self.transactions} | {owner for owner, _ in self.subs}:
-            self.leave(client, "closed")
+            self.leave(client, "stopped")
         self._forget()
 
     def cut(self) -> None:

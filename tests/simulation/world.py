@@ -13,9 +13,9 @@ from spark_jobs.audits.books import SegmentData, books_of
 from spark_jobs.results import Verdict
 from store import decode
 from store.record import RecordType, RemovalReason
-from store.recovery import raw_records
 from store.retention import kept
-from store.segment import decode_header, scan, segment_number
+from store.segment import segment_number
+from store.segment_directory import open_segment
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import SimFiles
@@ -131,7 +131,7 @@ def typed_records(files: SimFiles, directory: str, below: int | None = None) -> 
     """Every record of every segment, retained ones too, in the order of their positions."""
     for number, path in sorted(segment_paths(files, directory).items()):
         data = files.read(path)
-        for _, position, _, type, buffer, offset in raw_records(path, number, data, scan(data, decode_header(data))):
+        for _, position, _, type, buffer, offset in open_segment(path, number, data).records():
             if below is None or position < below:
                 yield type, decode.decode(buffer, offset)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from store import decode
+from store.decode import RawRecord
 from store.record import RecordType
-from store.recovery import RawRecord, raw_records
 from store.retention import RetentionSettings
 from store.segment import decode_header, scan, segment_number
+from store.segment_directory import open_segment
 from tests.store.workload import DIRECTORY, Script, Station
 from tests.support.sim_files import Crash, Fault, SimFiles
 
@@ -90,8 +91,7 @@ def segments(data: Path) -> list[Path]:
 def raw(data: Path) -> Iterator[RawRecord]:
     """All records, as the store reads them."""
     for path in segments(data):
-        content = path.read_bytes()
-        yield from raw_records(str(path), segment_number(path.name), content, scan(content, decode_header(content)))
+        yield from open_segment(str(path), segment_number(path.name), path.read_bytes()).records()
 
 
 def rows(data: Path) -> list[tuple[int, str]]:

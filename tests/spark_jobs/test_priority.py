@@ -21,7 +21,7 @@ from tests.support.autogroup import AUTOGROUP, ours, shares
 _SAY: Final = """\
 import os
 from spark_jobs.priority import gives_way
-print(gives_way(), os.sched_getscheduler(0) == os.SCHED_IDLE, open("/proc/self/oom_score_adj").read().strip())
+print(gives_way(), os.getpriority(os.PRIO_PROCESS, 0), open("/proc/self/oom_score_adj").read().strip())
 """
 
 
@@ -40,31 +40,27 @@ def _run(script: str, *, before: str = "") -> list[str]:
 def test_who_does_not_ask_for_it_does_not_give_way() -> None:
     assert not priority.gives_way()
     mine = Path("/proc/self/oom_score_adj").read_text().strip()
-    assert _run("") == [f"False False {mine}"] * 2
+    assert _run("") == [f"False {os.getpriority(os.PRIO_PROCESS, 0)} {mine}"] * 2
 
 
 def test_it_is_inherited_by_whoever_is_started() -> None:
-    assert _run("from spark_jobs.priority import give_way\ngive_way()\ngive_way()\n") == ["True True 1000"] * 2
+    assert _run("from spark_jobs.priority import give_way\ngive_way()\ngive_way()\n") == ["True 19 1000"] * 2
 
 
-def test_where_there_is_no_such_class_it_is_the_lowest_nice_value() -> None:
-    """As on other systems; or where nobody may choose a class."""
-    script = (
-        "from spark_jobs.priority import give_way\ngive_way()\n"
-        "assert os.getpriority(os.PRIO_PROCESS, 0) == 19\n"
-        "os.sched_setscheduler = None\n"
-    )
-    without = "import os\ndef refuse(*_): raise PermissionError\nos.sched_setscheduler = refuse\n"
-    assert _run(script, before=without) == ["True False 1000"] * 2
-
-
-def test_who_has_it_already_needs_no_permission() -> None:
+def test_what_has_it_already_needs_no_permission() -> None:
     """systemd's unit gives it, and then forbids to change it."""
     before = (
-        "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-        "def refuse(*_): raise PermissionError\nos.sched_setscheduler = os.setpriority = refuse\n"
+        "import os\nos.setpriority(os.PRIO_PROCESS, 0, 19)\n"
+        "def refuse(*_): raise PermissionError\nos.setpriority = refuse\n"
     )
-    assert _run("from spark_jobs.priority import give_way\ngive_way()\n", before=before) == ["True True 1000"] * 2
+    assert _run("from spark_jobs.priority import give_way\ngive_way()\n", before=before) == ["True 19 1000"] * 2
+
+
+@pytest.mark.parametrize(("load", "waits"), [(0.0, False), (1.9, False), (2.0, True), (40.0, True)])
+def test_where_others_want_all_cores_it_has_to_wait(monkeypatch: pytest.MonkeyPatch, load: float, waits: bool) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert priority.has_to_wait() == waits
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share the processor by sessions")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from rich.console import Console
 
 from spark_jobs import session
@@ -171,3 +172,17 @@ def test_what_spark_says_when_it_refuses(tmp_path: Path) -> None:
     done = _run(tmp_path, script)
     assert done.stdout.startswith("[INVALID_DRIVER_MEMORY")
     assert done.stderr == ""
+
+
+class _Gone:
+    """A session whose Java has ended: what PySpark does at its stop depends on which call notices it."""
+
+    def stop(self) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_what_ended_an_audit_is_told_though_java_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+    with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
+        raise KeyboardInterrupt

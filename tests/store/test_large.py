@@ -12,13 +12,13 @@ from store.bodies import DIRECTORY as BODIES
 from store.bodies import body_name
 from store.body import LargeBody
 from store.body_check import PIECE_BYTES, Needed, check_bodies, sizes
-from store.decode import Copied, Message, Removed, decode
+from store.decode import Copied, Message, RawRecord, Removed, decode
 from store.errors import Corrupt
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.manifest import MANIFEST
 from store.record import RemovalReason
-from store.recovery import RawRecord, recover
+from store.recovery import recover
 from store.retention import RetentionSettings, find_body
 from store.segment import segment_name
 from store.writer import InlineWriter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from store.errors import ReadFailed
 from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, FilePages
 from store.segment import segment_name
 from tests.support.sim_files import Fault, SimFiles
@@ -53,15 +54,23 @@ def test_a_read_has_a_limit() -> None:
     assert sum(step.startswith("read_range") for step in files.history) == 2
 
 
-def test_what_cannot_be_read_is_none_and_its_neighbours_are_not() -> None:
+def test_what_is_not_there_is_none_and_its_neighbours_are_not() -> None:
     files = SimFiles()
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
     assert texts(reader, [1, 1, 3], [0, 8, 0], [2, 4, 1]) == [b"01", None, None]
+    assert texts(reader, [1, 1], [0, 9], [2, 2]) == [b"01", None], "the second try is one by one"
+
+
+def test_what_the_system_does_not_let_be_read_may_be_read_the_next_time() -> None:
+    files = SimFiles()
+    files.put(f"j/{segment_name(1)}", b"0123456789")
+    reader = pages(files)
     files.plan(1, Fault.EIO)
-    assert texts(reader, [1, 1], [0, 4], [2, 2]) == [b"01", b"45"], "the second try is one by one"
+    with pytest.raises(ReadFailed, match="Input/output error"):
+        reader.read([1, 1], [0, 4], [2, 2])
+    assert texts(reader, [1, 1], [0, 4], [2, 2]) == [b"01", b"45"]
     files.plan(1, Fault.EIO, sticky=True)
-    assert texts(reader, [1, 1], [0, 4], [2, 2]) == [None, None]
     reader.will_need(1, 0, 10)
 
 

@@ -12,11 +12,12 @@ from itertools import pairwise
 from random import Random
 
 from store import decode, record
+from store.decode import RawRecord
 from store.errors import JournalFull
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from store.recovery import RawRecord, Verdict
+from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import InlineWriter
 from tests.support.sim_files import SimFiles

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from store import decode
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from store.recovery import raw_records
-from store.segment import decode_header, scan, segment_number
+from store.segment import segment_number
+from store.segment_directory import open_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,7 @@ def read(journal: Path) -> list[Line]:
     lines: list[Line] = []
     for number in sorted(n for n in segments if n):
         data = segments[number].read_bytes()
-        for _, position, time, type, _, offset in raw_records(
-            str(segments[number]), number, data, scan(data, decode_header(data))
-        ):
+        for _, position, time, type, _, offset in open_segment(str(segments[number]), number, data).records():
             lines.append(Line(number, offset, position, time, RecordType(type), decode.decode(data, offset)))
     return lines
 

@@ -15,7 +15,8 @@ from store.errors import Corrupt
 from store.record import RemovalReason
 from store.recovery import check_follows, torn_bytes
 from store.retention import RetentionSettings
-from store.segment import BadHeader, EntryHead, decode_header, scan, segment_number
+from store.segment import EntryHead, decode_header, scan, segment_number
+from store.segment_directory import open_segment
 from tests.store.workload import Script, Station
 from tests.support.sim_files import SECTOR, SimFiles
 
@@ -60,17 +61,15 @@ class Whole:
         if len(data) < 64:
             return True  # no header
         try:
-            header = decode_header(data)
-        except BadHeader:
+            segment = open_segment("", number, data)
+        except Corrupt:
             return True
-        if header.number != number:
-            return True
-        found = scan(data, header)
+        found = segment.found
         truth = self.entries[number]
         assert found.entries == truth[: len(found.entries)], "an entry that is not there"
         try:
             if number == self.newest:
-                return torn_bytes("", data, header, found) > 0
+                return torn_bytes(segment) > 0
             check_follows("", number + 1, self.positions[number], number, found.position)
         except Corrupt:
             return True

@@ -73,10 +73,10 @@ class Connecting:
 class SimCarrier(SimPeer):
     """A perfect wire to the simulated broker."""
 
-    def __init__(self, broker: SimBroker, client: MqttClient) -> None:
+    def __init__(self, broker: SimBroker, client: MqttClient, acceptor: str = "mqtt") -> None:
         self._client = client
         self._sent_at = broker.now
-        super().__init__(broker, "mqtt", broker.number())
+        super().__init__(broker, acceptor, broker.number())
         broker.attached(self)
 
     def heard(self, data: bytes) -> None:

@@ -100,6 +100,7 @@ class AmqpSim(SimPeer):
     login: tuple[str, str] | None = None
     desired: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    idle_time_out: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__(self.broker, "amqp", self.broker.number())
@@ -116,7 +117,7 @@ class AmqpSim(SimPeer):
             self.say()
             if self.closed:
                 return
-        self.codec.send_open(desired_capabilities=self.desired)
+        self.codec.send_open(desired_capabilities=self.desired, idle_time_out=self.idle_time_out)
         self.say()
         self.ses: Session = self.codec.new_session()
         if self.open is not None and not self.closed:

@@ -8,11 +8,12 @@
 After each thing that a client does, the broker turns until nothing is left to do; `advance` moves the time, and the
 broker wakes whenever it would have.  With `lazy_disk` the writer works only when told (`step`), so that a test can
 look at what is not yet durable.  With `users` (name and password, each in the role `amq`) nobody else comes in.
+An exception that costs a connection fails the test, unless it has asked for a `tolerant` broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from random import Random
 from typing import Final
@@ -31,6 +32,9 @@ from tests.support.sim_gate import sim_gate
 from tests.support.stomp_client import FrameReader, ServerFrame, frame
 
 START: Final = 1_780_000_000_000
+
+#: What is reported when an exception was caught that nobody expected.
+FAULTS: Final = ("broker.error", "connection.failed")
 
 #: Turns after which a broker that still has something to do is taken to be spinning.
 TURNS_MAX: Final = 10_000
@@ -60,7 +64,9 @@ class SimBroker:
         now: int = START,
         lazy_disk: bool = False,
         users: Mapping[str, str] | None = None,
+        tolerant: bool = False,
     ) -> None:
+        self.tolerant = tolerant
         self.config = config or configured()
         self.users = users
         self.files = files if files is not None else SimFiles(seed)
@@ -108,15 +114,15 @@ class SimBroker:
         return self._writer
 
     def _announce(self, ticket: int) -> None:
-        self.parts.turn.enter()
-        self.parts.journal.on_durable(ticket)
-        self.parts.engine.durable(ticket)
+        self.parts.turn.durable(ticket)
 
     def _failed(self, error: Exception) -> None:
         self.failure = error
 
     def _report(self, code: str, /, **fields: str | int) -> None:
         self.reports.append((code, fields))
+        if code in FAULTS and not self.tolerant:
+            raise AssertionError(fields["traceback"])
 
     def reported(self, code: str) -> list[dict[str, str | int]]:
         """The fields of all reports with this code."""
@@ -241,8 +247,9 @@ class SimPeer:
         self.reading = True
         self.stalled = False  # the client does not read: the wire takes nothing
         self._waiting = b""
+        self.remote = f"client-{number}"
         make = broker.accepting.sessions(broker.config.messaging_acceptors[acceptor])
-        self.session: Session = make(self, number, Peer(f"client-{number}", f"client-{number}"))
+        self.session: Session = make(self, number, Peer(self.remote, self.remote))
 
     def heard(self, data: bytes) -> None:
         """Bytes from the broker."""
@@ -257,18 +264,30 @@ class SimPeer:
         data = self.session.data_to_send()
         if data and self.stalled:
             self._waiting += data
-            self.session.write_blocked()
+            self._tell(self.session.write_blocked)
         elif data:
             self._receive(data)
         if self.session.close_expected and not self.stalled:
-            self.closed = True
-            self.broker.parts.turn.enter()
-            self.session.connection_lost()
+            self.abort()
 
     def _receive(self, data: bytes) -> None:
         self.heard(data)
-        self.broker.parts.turn.enter()
-        self.session.flushed()
+        self._tell(self.session.flushed)
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """Call the session, as a connection does."""
+        turn = self.broker.parts.turn
+        turn.enter()
+        try:
+            call()
+        except BaseException as error:
+            turn.failed(self, error)
+
+    def abort(self) -> None:
+        """The connection is cut."""
+        if not self.closed:
+            self.closed = True
+            self._tell(self.session.connection_lost)
 
     def pause_reading(self) -> None:
         """The broker stops to read from this client."""
@@ -289,16 +308,13 @@ class SimPeer:
 
     def raw(self, data: bytes) -> None:
         """Bytes to the broker."""
-        self.broker.parts.turn.enter()
-        self.session.receive_data(data)
+        self._tell(lambda: self.session.receive_data(data))
         self.broker.parts.turn.touch(self)
         self.broker.run()
 
     def drop(self) -> None:
         """The connection breaks."""
-        self.closed = True
-        self.broker.parts.turn.enter()
-        self.session.connection_lost()
+        self.abort()
         self.broker.run()
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from random import Random
-from typing import Final
+from typing import Final, NoReturn
 
 from store.errors import DirectoryLocked
 
@@ -428,3 +429,17 @@ class SimFile:
     def close(self) -> None:
         assert self._open, "a file is closed twice"
         self._open = False
+
+
+@contextmanager
+def refusing(files: SimFiles, number: int) -> Iterator[None]:
+    """No part of a file can be read, for the reason that this number (errno) says, but all else works."""
+
+    def read_range(path: str, offset: int, nbytes: int) -> NoReturn:
+        raise OSError(number, os.strerror(number), path)
+
+    files.read_range = read_range  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del files.read_range

@@ -24,12 +24,20 @@ _CHEAP: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 Result = TypeVar("Result")
 
 
+def outcome(work: Callable[[], Result]) -> Result | BaseException:
+    """What a runner hands over: what comes of some work, or what it raises."""
+    try:
+        return work()
+    except BaseException as fault:
+        return fault
+
+
 class InlineRunner:
     """Does at once what it is asked to do."""
 
-    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """See Runner."""
-        then(work())
+        then(outcome(work))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         """See Runner."""

@@ -36,7 +36,7 @@ def escape(text: str, version: str) -> str:
 
 def unescape(text: str, version: str) -> str:
     """The inverse of `escape`.  Raises ValueError on an escape that the version does not define."""
-    if version == "1.0":
+    if version == "1.0" or "\\" not in text:
         return text
     table = {escaped: plain for plain, escaped in _ESCAPES[version].items()}
     plain: list[str] = []

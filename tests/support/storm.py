@@ -420,13 +420,14 @@ class Storm:
     def _drain(self) -> None:
         """Consume what is there."""
         counts = {
-            _number(message): message["failed_deliveries"]
+            _number(message): (message["redelivered"], message["failed_deliveries"])
             for queue, count in self._settled_counts().items()
             for message in self._browse(queue, count)
         }
         undertaker = self._bury(*QUEUES)
-        for number, count in counts.items():
-            assert undertaker.redelivered[number] == (count > 0), f"message {number}: redelivered, {count} failures"
+        for number, (redelivered, count) in counts.items():
+            assert undertaker.redelivered[number] == redelivered, f"message {number}: {count} failures"
+            assert redelivered or not count, f"message {number}: {count} failures"
         assert not any(self._settled_counts().values())
 
     def finish(self) -> Figures:

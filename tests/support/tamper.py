@@ -17,17 +17,16 @@ from pathlib import Path
 
 from store import decode, record
 from store.record import HEAD, RecordType
-from store.recovery import raw_records
 from store.segment import (
     Entry,
     SegmentHeader,
     decode_header,
     encode_header,
     pack_entries,
-    scan,
     segment_name,
     segment_number,
 )
+from store.segment_directory import open_segment
 
 _LENGTH = 4
 
@@ -91,11 +90,11 @@ class Draft:
         segments: dict[int, DraftSegment] = {}
         for number in sorted(n for n in paths if n):
             data = paths[number].read_bytes()
-            header = decode_header(data)
-            found = scan(data, header)
+            segment = open_segment(str(paths[number]), number, data)
+            header, found = segment.header, segment.found
             records = [
                 data[offset : offset + int.from_bytes(data[offset : offset + _LENGTH], "little")]
-                for *_, offset in raw_records(str(paths[number]), number, data, found)
+                for *_, offset in segment.records()
             ]
             entries = []
             for entry in found.entries:

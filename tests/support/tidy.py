@@ -35,7 +35,6 @@ OURS: Final = ("bench", "broker", "demo", "protocols", "spark_jobs", "store", "t
 PRODUCT: Final = ("broker", "protocols", "spark_jobs", "store")
 
 FUNCTION_LINES_MAX: Final = 70
-FILE_LINES_MAX: Final = 500
 
 #: What starts Spark, and what it reads the journal with: two rooms of several modules.
 SPARK_SESSION: Final = ("spark_jobs.java", "spark_jobs.jvm", "spark_jobs.priority", "spark_jobs.progress")
@@ -70,7 +69,6 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "store.journal",
         "store.pages",
         "store.record",
-        "store.recovery",
         "store.space",
     ),
     "broker.sessions": ("broker.sessions", "broker.engine", "protocols"),
@@ -84,7 +82,9 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.__version__",
         "broker.build",
         "broker.net.handshake",
+        "broker.net.tasks",
         "broker.net.tls",
+        "broker.offline.lines",
         "broker.security.certificates",
         "broker.security.throttle",
         "store.log",
@@ -123,6 +123,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "broker.build": ("broker.__version__",),
     "broker.clock": (),
+    "broker.memory": (),
     "broker.machine": ("broker.clock", "broker.engine.core", "broker.wiring", "store.files"),
     "broker.audit": (),
     "broker.log": ("broker.audit", "broker.clock"),
@@ -332,11 +333,8 @@ def _in_rooms(source: Source, rooms: tuple[str, ...]) -> bool:
 
 
 def too_long(source: Source) -> list[str]:
-    """Functions and files beyond their limit."""
+    """Functions beyond their limit.  Files have none: one that grows wants another noun, not a cut."""
     found = []
-    lines = len(source.text.splitlines())
-    if lines > FILE_LINES_MAX:
-        found.append(f"{source.path}: {lines} lines, {FILE_LINES_MAX} are allowed: make two rooms of it")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1

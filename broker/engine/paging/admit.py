@@ -21,30 +21,35 @@ from broker.engine.stored import encode_facts, record_flags
 from store import record
 
 
-def may_page(attributes: QueueAttributes, messages_max: int) -> bool:
-    """Whether a queue with these attributes and this limit can have a tail.
+def may_page(attributes: QueueAttributes) -> bool:
+    """Whether a queue with these attributes can have a tail.
 
     Not if it has to know all of its messages: which have which key, which are the oldest, or who has seen which.
     """
-    return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0 or messages_max >= 0)
+    return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0)
 
 
 def pageable(queue: Queue) -> bool:
     """The same for a queue that there is."""
-    return queue.keeper is None and may_page(queue.attributes, queue.messages_max)
+    return queue.keeper is None and may_page(queue.attributes)
 
 
 def choose(core: Core, facts: Facts, queues: list[Queue], *, full: bool) -> list[Queue]:
-    """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page."""
+    """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page.
+
+    Where only so many may wait, what is not durable does not wait on disk either: see `waiting.admit`.
+    """
     if facts.scheduled > core.now:
         return []
+    if not facts.durable:
+        queues = [queue for queue in queues if queue.messages_max < 0]
     return [queue for queue in queues if (queue.tail is not None and queue.tail.active) or (full and pageable(queue))]
 
 
 def cannot(core: Core, address: Address, targets: Targets) -> bool:
     """Whether the senders to an address that should page have to wait: a queue of it cannot, or the disk is full.
 
-    A ring, or a queue on which only so many may wait, cannot either, but has its own bound.
+    A ring cannot either, but has its own bound.
     """
     if core.usage.disk.full:
         return True
@@ -58,7 +63,7 @@ def cannot(core: Core, address: Address, targets: Targets) -> bool:
 
 
 def _is_bounded(queue: Queue) -> bool:
-    return queue.messages_max >= 0 or queue.attributes.ring_size >= 0 or queue.keeper is not None
+    return queue.attributes.ring_size >= 0 or queue.keeper is not None
 
 
 def tail_of(core: Core, queue: Queue) -> Tail:
@@ -69,13 +74,12 @@ def tail_of(core: Core, queue: Queue) -> Tail:
     return queue.tail
 
 
-def expect(core: Core, queue: Queue, messages: list[Message], facts_bytes: int) -> None:
-    """A run that has just been added to the journal belongs to the tail, once it is durable."""
+def expect(core: Core, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
+    """The first messages of a run belong to the tail, once they are durable; the run ends there in the journal."""
     fixed = record.MESSAGE_FIXED.size + facts_bytes
-    sizes = [fixed + len(message.head) + len(message.body) for message in messages]
-    journal = core.journal
+    sizes = [fixed + len(message.head) + len(message.body) for message in run]
     tail = tail_of(core, queue)
-    tail.landing.append(Landing(messages, journal.segment, journal.end - sum(sizes), sizes))
+    tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
 
 
 def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
@@ -83,9 +87,8 @@ def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | 
     facts = messages[0].facts
     tail = tail_of(core, queue)
     core.dirty[queue] = None
-    if not (tail.messages or facts.address in core.paging):
-        core.paging[facts.address] = None
-        core.report("address.full.paging", address=facts.address, bytes=core.usage.bytes)
+    if not queue.address.paged_messages:
+        core.report("address.full.paging", address=queue.address.name, bytes=core.usage.bytes)
     if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
         keep(core, queue, tail, messages[0])
         return

@@ -47,7 +47,10 @@ def size_of(chunk: Chunk, rows: list[int]) -> int:
 
 
 def carry(core: Core, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
-    """Write rows anew that still lie in this segment; returns how many.  The journal has room for them."""
+    """Write rows anew that still lie in this segment; returns how many.  The journal has room for them.
+
+    Raises NotReadable.
+    """
     if queue.tail is None or queue.deleted:
         return 0
     staying = [row for row in rows if chunk.sizes[row] and chunk.segments[row] == segment]

@@ -15,6 +15,7 @@ from broker.engine import arrival
 from broker.engine.backlog import PRIORITIES
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
+from broker.engine.errors import NotReadable
 from broker.engine.kinds.grouped import GroupedBacklog
 from broker.engine.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.paging.rows import claim, claim_all, read
@@ -24,6 +25,10 @@ from broker.engine.queue import Queue
 #: Messages in memory with which a queue without a limit of messages reads no more: what was just read is delivered
 #: before the processor's cache has lost it, which is worth a tenth of the time.
 READY_MESSAGES: Final = 1024
+
+#: How long after a read that the system refused the next one comes, in ms: a burst of connections that has taken all
+#: files is over by then, as a rule, and a disk that does not answer is not kept busy.
+RETRY_MS: Final = 1_000
 
 #: Chunks that selectors look at in one tick: some 20 ms.
 SEARCHED_MAX: Final = 4
@@ -40,6 +45,15 @@ def refill(core: Core, queue: Queue, takers: list[Consumer]) -> None:
     if len(tail.seen) > len(queue.consumers):
         present = {consumer.id for consumer in queue.consumers}
         tail.seen = {id: seen for id, seen in tail.seen.items() if id in present}
+    if not tail.failing:
+        try:
+            _bring(core, queue, tail, takers, grouped=grouped)
+        except NotReadable as error:
+            _try_later(core, queue, tail, error)
+    _set_floors(queue, tail, grouped=grouped)
+
+
+def _bring(core: Core, queue: Queue, tail: Tail, takers: list[Consumer], *, grouped: bool) -> None:
     for consumer in takers:
         if grouped or consumer.predicate is None:
             _fill(core, queue, tail, consumer)
@@ -48,13 +62,24 @@ def refill(core: Core, queue: Queue, takers: list[Consumer]) -> None:
         for consumer in takers:
             if consumer.predicate is not None:
                 budget = _search(core, queue, tail, consumer, budget)
-    _set_floors(queue, tail, grouped=grouped)
+
+
+def _try_later(core: Core, queue: Queue, tail: Tail, error: NotReadable) -> None:
+    """The disk, or the system, does not let the tail be read: its consumers wait, and nobody else."""
+
+    def again() -> None:
+        tail.failing = False
+        core.dirty[queue] = None
+
+    tail.failing = True
+    core.report("paging.failed", queue=queue.name, error=str(error))
+    core.alarms.at(("paging", queue.id), core.now + RETRY_MS, again)
 
 
 def more(queue: Queue, takers: list[Consumer]) -> bool:
     """After a queue was served: whether its tail may have more for those who could still take some."""
     tail = queue.tail
-    if tail is None or tail.high < 0:
+    if tail is None or tail.high < 0 or tail.failing:
         return False
     grouped = isinstance(queue.selective, GroupedBacklog)
     for consumer in takers:
@@ -73,7 +98,6 @@ def drop(core: Core, queue: Queue) -> None:
     """The tail is empty: the queue is all in memory again."""
     queue.tail = None
     del core.paged[queue]
-    core.paging.pop(queue.address.name, None)
     queue.backlog.floor = 0
     if queue.selective is not None:
         for consumer in queue.consumers:
@@ -81,10 +105,22 @@ def drop(core: Core, queue: Queue) -> None:
 
 
 def unpage(core: Core, queue: Queue) -> None:
-    """Bring everything back, because the queue becomes one that cannot have a tail."""
+    """Bring everything back, because the queue becomes one that cannot have a tail.  Raises NotReadable."""
     tail = queue.tail
     while tail is not None and (chunk := tail.first()) is not None:
         load(core, queue, chunk)
+
+
+def take_head(core: Core, queue: Queue, count: int) -> list[Message]:
+    """The next ready messages in the order of delivery, wherever they are, taken out of the line."""
+    taken = queue.take_head(count)
+    tail = queue.tail
+    while len(taken) < count and tail is not None and (chunk := tail.first()) is not None:
+        load(core, queue, chunk)
+        _set_floors(queue, tail, grouped=isinstance(queue.selective, GroupedBacklog))
+        taken += queue.take_head(count - len(taken))
+    arrival.unwatch(core, queue, taken)
+    return taken
 
 
 # -- in order ----------------------------------------------------------------------------------------------------------
@@ -147,9 +183,9 @@ def _search(core: Core, queue: Queue, tail: Tail, consumer: Consumer, budget: in
             break
         seen = tail.seen.setdefault(consumer.id, [(0, 0)] * PRIORITIES)
         chunk, start = _next_chunk(tail, priority, seen[priority])
-        seen[priority] = (chunk.serial, len(chunk.ids))
         budget -= 1
         found = read(core, queue, chunk, [row for row in chunk.rows() if row >= start])
+        seen[priority] = (chunk.serial, len(chunk.ids))
         wanted = [(row, message) for row, message in found if consumer.predicate(message)]
         if wanted:
             _append(core, queue, claim(core, queue, chunk, wanted), chunk)

@@ -7,9 +7,11 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.core import Core
+from broker.engine.errors import NotReadable
 from broker.engine.message import Facts, Message
 from broker.engine.paging.tail import Chunk
 from broker.engine.queue import Queue
+from store.errors import ReadFailed
 from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 
 #: A row and its message.
@@ -20,7 +22,10 @@ _SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
 def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
-    """The messages of rows, which stay where they are; those that cannot be read are set aside, and reported."""
+    """The messages of rows, which stay where they are; those that are damaged are set aside, and reported.
+
+    Raises NotReadable.
+    """
     kept = chunk.kept or {}
     wanted = [row for row in rows if row not in kept] if kept else rows
     messages = _read(core, chunk, wanted)
@@ -41,10 +46,13 @@ def _read(core: Core, chunk: Chunk, rows: list[int]) -> list[Message | None]:
     if len(rows) < len(ids):
         ids, segments = [ids[row] for row in rows], [segments[row] for row in rows]
         offsets, sizes = [offsets[row] for row in rows], [sizes[row] for row in rows]
-    else:
-        found = _read_whole(core, chunk)
-    if found is None:
-        found = core.pages.read(segments, offsets, sizes)
+    try:
+        if len(rows) == len(chunk.ids):
+            found = _read_whole(core, chunk)
+        if found is None:
+            found = core.pages.read(segments, offsets, sizes)
+    except ReadFailed as error:
+        raise NotReadable(f"messages on disk cannot be read for now: {error}") from error
     return core.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
 
 
@@ -72,7 +80,7 @@ def _set_aside(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> None:
 
 
 def claim_all(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
-    """A whole chunk is read and leaves the tail; what cannot be read stays, set aside."""
+    """A whole chunk is read and leaves the tail; what is damaged stays, set aside.  Raises NotReadable."""
     rows = chunk.rows()
     if chunk.kept is None:
         messages = _read(core, chunk, rows)

@@ -157,6 +157,7 @@ class Tail:
         "address",
         "bytes",
         "damaged",
+        "failing",
         "landing",
         "levels",
         "looked",
@@ -176,6 +177,8 @@ class Tail:
         self.seen: dict[int, list[tuple[int, int]]] = {}
         #: Where the messages are that were looked at last, by id (see `upkeep.between`).
         self.looked: dict[int, tuple[Chunk, int]] = {}
+        #: The disk cannot be read for now: nothing is, until an alarm says that it may be tried again.
+        self.failing = False
         self._high = -1  # no level above this one has a chunk
         self._serial = 0
         most = settings.max_read_page_messages

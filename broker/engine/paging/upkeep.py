@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -9,7 +10,9 @@ from typing import Final
 
 from broker.engine import arrival, dead_letter
 from broker.engine.core import Core
+from broker.engine.errors import NotReadable
 from broker.engine.message import Message
+from broker.engine.paging.depage import RETRY_MS
 from broker.engine.paging.rows import Row, claim, read, unwatch, watch
 from broker.engine.paging.tail import Chunk, Tail
 from broker.engine.queue import Queue
@@ -34,7 +37,13 @@ def expire_due(core: Core, router: Router, limit: int) -> bool:
         queue, chunk = due[0]
         chunk.expires = 0
         rows = chunk.due(core.now)[:limit]
-        messages = claim(core, queue, chunk, read(core, queue, chunk, rows))
+        try:
+            found = read(core, queue, chunk, rows)
+        except NotReadable as error:
+            core.report("paging.failed", queue=queue.name, error=str(error))
+            watch(core, queue, chunk, core.now + RETRY_MS)
+            continue
+        messages = claim(core, queue, chunk, found)
         watch(core, queue, chunk, chunk.next_expiration())
         expired += len(messages)
         arrival.keep_for_later(core, queue, dead_letter.expire(core, router, queue, messages))
@@ -45,7 +54,7 @@ def waiting(core: Core, queue: Queue) -> Iterator[Message]:
     """The ready messages in the order of delivery, those in the tail too, a chunk of them in memory at a time.
 
     It shows what is there when it is first asked, and may be asked again in later ticks: what came to memory since then
-    is found there, what has left is passed over.
+    is found there, what has left is passed over.  Raises NotReadable, and has then come to its end.
     """
     in_memory = list(queue.waiting())
     if queue.tail is None:
@@ -83,7 +92,10 @@ def _row(found: Row) -> int:
 
 
 def first(core: Core, queue: Queue) -> Message | None:
-    """The ready message that is next, as far as memory knows; else the first of the tail, which is read alone."""
+    """The ready message that is next, as far as memory knows; else the first of the tail, which is read alone.
+
+    Raises NotReadable.
+    """
     message = next(queue.waiting(), None)
     if message is not None or queue.tail is None:
         return message
@@ -97,20 +109,26 @@ def first(core: Core, queue: Queue) -> Message | None:
 def places(core: Core, queue: Queue) -> Iterator[tuple[Message, str]]:
     """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering.
 
-    As of when it is first asked.
+    As of when it is first asked, in the order of the queue: what consumers have stands where it will be if they give it
+    back; what waits for its time comes last.
     """
     elsewhere = list(queue.elsewhere())
-    for message in waiting(core, queue):
-        yield message, "ready"
-    yield from elsewhere
+    delivering = sorted([found for found in elsewhere if found[1] == "delivering"], key=_order)
+    ready = ((message, "ready") for message in waiting(core, queue))
+    yield from heapq.merge(delivering, ready, key=_order) if delivering else ready
+    yield from [found for found in elsewhere if found[1] == "scheduled"]
+
+
+def _order(found: tuple[Message, str]) -> tuple[int, int]:
+    return -found[0].facts.priority, found[0].id
 
 
 def between(core: Core, queue: Queue, after: int, below: int, most: int) -> list[Message]:
     """The ready and scheduled messages with identities between these two, oldest first, at most so many.
 
-    Those that are in the tail stay there, until they are given to `take`.
+    Those that are in the tail stay there, until they are given to `take`.  Raises NotReadable.
     """
-    found = queue.between(after, below)[:most]
+    found = queue.between(after, below, most)
     tail = queue.tail
     if tail is None:
         return found
@@ -155,15 +173,19 @@ def take(core: Core, queue: Queue, message: Message) -> bool:
     return True
 
 
-def clear(core: Core, queue: Queue, reason: RemovalReason) -> int:
-    """Everything in the tail leaves by name, unread; returns how many."""
+def clear(core: Core, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
+    """Everything in the tail, or `most` messages and the rest of a chunk, leave by name, unread; returns how many."""
     tail = queue.tail
     if tail is None:
         return 0
-    gone = tail.messages
+    before = tail.messages
+    left = before if most is None else most
     run: list[Chunk] = []
     rows = 0
     for chunk in [*tail.chunks(), *tail.damaged]:
+        if left <= 0:
+            break
+        left -= chunk.count
         run.append(chunk)
         rows += chunk.count
         if rows >= REMOVE_RUN_MAX:
@@ -171,7 +193,7 @@ def clear(core: Core, queue: Queue, reason: RemovalReason) -> int:
             run, rows = [], 0
     if run:
         _clear_run(core, queue, tail, run, reason)
-    return gone
+    return before - tail.messages
 
 
 def _clear_run(core: Core, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:

@@ -17,8 +17,8 @@ from store import decode
 from store.files import OsFiles
 from store.inspect import verify
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from store.recovery import raw_records
-from store.segment import decode_header, scan, segment_name
+from store.segment import segment_name
+from store.segment_directory import open_segment
 
 RECORDS = 12_000
 SEGMENT_BYTES = 1 << 20
@@ -39,10 +39,11 @@ def recounted(directory: Path, books: Books) -> tuple[Books, dict[int, set[int]]
         data = path.read_bytes()
         found.segments += 1
         found.bytes += len(data)
-        scanned = scan(data, decode_header(data))
+        segment = open_segment(str(path), number, data)
+        scanned = segment.found
         found.first_time = found.first_time or scanned.entries[0].timestamp
         found.last_time = scanned.entries[-1].timestamp
-        for raw in raw_records(str(path), number, data, scanned):
+        for raw in segment.records():
             found.records += 1
             found.next_position = raw[1] + 1
             found.types[RecordType(raw[3]).name] += 1

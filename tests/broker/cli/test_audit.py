@@ -43,9 +43,10 @@ class Ran:
 
 @pytest.fixture(autouse=True)
 def gave_way(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """How often the audit has given way: the tests' own process never does, as it could not take that back."""
+    """How often the audit has given way, to nobody: the tests' own process never does, as it could not take it back."""
     times: list[bool] = []
     monkeypatch.setattr(room, "give_way", lambda: times.append(True))
+    monkeypatch.setattr(room, "has_to_wait", lambda: False)
     return times
 
 
@@ -98,6 +99,15 @@ def test_audits_give_way_unless_they_are_told_not_to(data: Path, audit: str, gav
 
 
 @pytest.mark.usefixtures("ran")
+def test_on_a_busy_machine_it_says_what_it_waits_for(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for busy, priority, told in ((True, "idle", True), (False, "idle", False), (True, "normal", False)):
+        monkeypatch.setattr(room, "has_to_wait", lambda answer=busy: answer)
+        result = invoke("audit", "dlq", "--data", str(data), "--priority", priority)
+        assert result.exit_code == 0
+        assert ("waits for what others leave" in result.stderr) == told
+
+
+@pytest.mark.usefixtures("ran")
 def test_what_does_not_let_it_give_way_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> NoReturn:
         raise PermissionError(1, "Operation not permitted")
@@ -115,7 +125,7 @@ case "$*" in
     *-version*) echo 'openjdk version "21.0.1" 2023-10-17' >&2; exit 0 ;;
 esac
 cat /proc/self/oom_score_adj /proc/self/autogroup >&2
-%s -c 'import os; print("policy", os.sched_getscheduler(0), "session", os.getsid(0))' >&2
+%s -c 'import os; print("nice", os.getpriority(os.PRIO_PROCESS, 0), "session", os.getsid(0))' >&2
 exit 1
 """
 
@@ -136,8 +146,8 @@ def test_java_runs_with_the_priority(data: Path, tmp_path: Path, priority: str, 
         check=False,
     )
     assert done.returncode == 1, done.stderr
-    policies = {int(policy) for policy in re.findall(r"^policy (\d+)", done.stderr, re.M)}
-    assert policies == {os.SCHED_IDLE if gives_way else os.sched_getscheduler(0)}
+    nice = {int(value) for value in re.findall(r"^nice (\d+)", done.stderr, re.M)}
+    assert nice == {19 if gives_way else os.getpriority(os.PRIO_PROCESS, 0)}
     assert (str(os.getsid(0)) in re.findall(r"session (\d+)$", done.stderr, re.M)) == (not gives_way)
     of_java = autogroup.shares(done.stderr)
     if gives_way:

@@ -13,6 +13,7 @@ from broker.engine import transfer
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.subscribe import Wishes
+from broker.management import queues
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import Inbox, TestBroker
 from tests.broker.management.test_moves import die
@@ -76,6 +77,21 @@ def test_retry_of_one_by_the_id_that_browse_shows(tmp_path: Path) -> None:
     with_dead_letters(tmp_path, check)
 
 
+def test_retry_of_a_work_queue_asks(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        await operator.run("queue", "retry", "DLQ")
+        refused = await operator.run("queue", "retry", "a")
+        assert refused.exit_code == 2
+        assert "queue a is on no dead-letter or expiry address" in refused.stderr
+        assert "its 2 messages" in refused.stderr
+        assert "there is nobody to ask, so give --yes" in refused.stderr
+        assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [2, 1]
+        assert (await operator.run("queue", "retry", "a", "--yes")).stdout == "2 messages moved\n"
+        assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [0, 3]
+
+    with_dead_letters(tmp_path, check)
+
+
 def test_move_to_another_address(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         result = await operator.run("queue", "move", "DLQ", "repair/today")
@@ -86,7 +102,8 @@ def test_move_to_another_address(tmp_path: Path) -> None:
 
 
 def test_a_long_queue_takes_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(queues, "STEPS_MAX", 2)
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         result = await operator.run("queue", "retry", "DLQ", "-o", "json")
@@ -98,6 +115,7 @@ def test_a_long_queue_takes_several_calls(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(queues, "STEPS_MAX", 1)
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         call, calls = Remote._call, 0

@@ -108,7 +108,7 @@ def test_diverts(tmp_path: Path) -> None:
         broker.queue("x")
         added = await operator.run("divert", "add", "audit", "orders", "x", "y", *options, *headers)
         assert added.stdout == "divert audit is in force: orders to x, y\n"
-        assert added.stderr == "address y has no queue yet: until it has one, its copies are lost\n"
+        assert added.stderr == "address y has no queue yet: until it has one, copies for it are dropped\n"
         (shown,) = await operator.json("divert", "list")
         assert shown["forwarding-addresses"] == ["x", "y"]
         assert (shown["filter"], shown["exclusive"], shown["routing-type"]) == ("region = 'eu'", True, "ANYCAST")
@@ -116,6 +116,10 @@ def test_diverts(tmp_path: Path) -> None:
         assert "audit" in (await says(operator, "divert", "list")).splitlines()[1]
         assert "exists" in await says(operator, "divert", "add", "audit", "orders", "x", status=1)
         assert await says(operator, "divert", "remove", "audit") == "divert audit is removed"
+        alone = await operator.run("divert", "add", "alone", "orders", "y", "--exclusive")
+        assert alone.stderr == "y: no queue yet; until there is one orders keeps its messages\n"
+        assert "is sent" in await says(operator, "address", "send", "orders", "x")
+        assert broker.queue("orders").message_count == 1
         assert "audit" in await says(operator, "divert", "remove", "audit", status=1)
         assert await says(operator, "divert", "remove", "", status=2) == "bartleby: the name is empty"
 

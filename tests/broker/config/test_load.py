@@ -61,7 +61,6 @@ def test_as_shipped() -> None:
                 "dead_letter_address": "DLQ",
                 "expiry_address": "ExpiryQueue",
                 "auto_delete_queues": False,
-                "auto_delete_addresses": False,
             },
         )
     ]

@@ -22,6 +22,8 @@ FORMAT = 1
 class Taker:
     """A consumer and the sink that takes its messages."""
 
+    outlet = None
+
     def __init__(self) -> None:
         self.taken: list[Message] = []
         self.closed: list[str] = []
@@ -49,6 +51,8 @@ T = TypeVar("T", bound=Taker)
 class Waiting:
     """Somebody who waits for confirmations."""
 
+    outlet = None
+
     def __init__(self) -> None:
         self.told: list[int] = []
 
@@ -59,6 +63,8 @@ class Waiting:
 
 class Producing:
     """A producer that may be stopped."""
+
+    outlet = None
 
     def __init__(self) -> None:
         self.blocked = False
@@ -128,10 +134,11 @@ class Bench:
         address, queue = engine.router.destination(destination, routing_type)
         facts = self.facts(address.name, durable=durable, routing_type=routing_type, **more)
         messages = [Message(facts, head, body) for body in bodies]
+        send = Send(address, queue, routing_type, messages)
         if tx is None:
-            engine.publish(address, queue, routing_type, messages)
+            engine.publish([send]).check()
         else:
-            engine.send_in(tx, [Send(address, queue, routing_type, messages)], messages)
+            engine.send_in(tx, [send], messages)
         return messages
 
     def sent(self, destination: str, *bodies: bytes, **more: Any) -> list[Message]:

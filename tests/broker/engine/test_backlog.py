@@ -170,3 +170,21 @@ def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> N
         model.sort()
         assert len(backlog) == len(model.ready)
         assert list(backlog) == model.ready
+        low, high = sorted((a * 7 % max(next_id, 1), b * 11 % (next_id + 2)))
+        wanted = sorted([m for m in model.ready if low < m.id < high], key=lambda m: m.id)
+        assert backlog.between(low, high, 3) == wanted[:3]
+
+
+def test_messages_between_two_are_found_whatever_came_behind_them() -> None:
+    """A scheduled message that is due goes before paged ones that are older, and are read back behind it."""
+    backlog = Backlog()
+    backlog.append([message(1), message(2)], 4)
+    backlog.put_back([message(9)])
+    backlog.append([message(5), message(6)], 4)
+    assert [m.id for m in backlog.between(1, 9, 10)] == [2, 5, 6]
+    assert [m.id for m in backlog.between(1, 9, 2)] == [2, 5]
+    assert sorted(m.id for m in backlog.older(6)) == [1, 2, 5]
+    while backlog.pop() is not None:
+        continue
+    backlog.append([message(10), message(11), message(12)], 4)
+    assert [m.id for m in backlog.between(10, 12, 5)] == [11]

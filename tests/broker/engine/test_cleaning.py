@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.engine import cleaning
 from broker.engine.message import RoutingType
 from broker.engine.paging import upkeep
-from broker.engine.redelivery import rejected
+from broker.engine.redelivery import INTERRUPTED, rejected
 from store import decode
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, journal_records
@@ -117,26 +117,29 @@ def test_counts_times_and_places_are_copied() -> None:
         bench.nack(taker, *taker.taken)
         bench.close(taker, rejected("no"))
         bench.run()
+    bench.sent("b", b"left")
+    bench.close(bench.take("b"), INTERRUPTED)
     bench.sent("a", b"later", scheduled=now + 7_200_000)
     bench.sent("a", b"expires", expiration=now + 7_200_000)
     before = known(bench)
     churn(bench, 12)
-    assert bench.engine.cleaner.messages >= 4
+    assert bench.engine.cleaner.messages >= 5
     assert known(bench) == before
     again = bench.restart()
     assert known(again) == before
     check_accounts(again.broker)
 
 
-def known(bench: Bench) -> dict[bytes, tuple[int, int, str, int, int]]:
-    """Of each message: id, failed deliveries, where it is, when it is due and when it expires."""
+def known(bench: Bench) -> dict[bytes, tuple[int, int, bool, str, int, int]]:
+    """Of each message: id, failed deliveries, whether it had left, where it is, when it is due and when it expires."""
     found = {}
     for name in ("a", "b"):
         queue = bench.queue(name)
         for message, place in upkeep.places(bench.engine.core, queue):
             due = queue.scheduled.get(message.id, (0, message))[0]
             count = queue.delivery_count(message.id)
-            found[body_of(message)] = (message.id, count, place, due, message.facts.expiration)
+            left = message.id in queue.states
+            found[body_of(message)] = (message.id, count, left, place, due, message.facts.expiration)
     return found
 
 

@@ -8,6 +8,7 @@ from broker.engine import clearing, redelivery
 from broker.engine.errors import AlreadyInUse, NotFound
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
+from tests.broker.engine.paging.backlogs import paging, settled
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons
 
 
@@ -94,3 +95,32 @@ def test_a_subscription_in_use_is_not_deleted() -> None:
     bench.run()
     with pytest.raises(NotFound):
         bench.engine.delete_subscription("a")
+
+
+def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 2)
+    bench = scene()
+    steps: list[int] = []
+    while not steps or steps[-1]:
+        steps.append(bench.enter().purge_some(bench.queue("a")))
+        bench.run()
+        check_counters(bench.broker)
+    assert steps == [2, 1, 0]
+    assert bench.places("a") == {b"failed": "delivering"}
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
+    assert len(bench.engine.core.expiries) == 0
+
+
+def test_a_paged_queue_is_purged_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 3)
+    bench = paging()
+    for n in range(9):
+        bench.sent("q", b"%d" % n, priority=n % 3)
+    assert bench.queue("q").paged == 7
+    left = []
+    while bench.enter().purge_some(bench.queue("q")):
+        bench.run()
+        left.append(bench.queue("q").message_count)
+    bench.run()
+    assert left == [6, 3, 0]
+    settled(bench)

@@ -69,7 +69,7 @@ def test_the_size_is_what_it_costs() -> None:
         ("AMQExpiration", 6),
         ("AMQDurable", "DURABLE"),
         ("AMQTimestamp", 5),
-        ("AMQUserID", "ID:42"),
+        ("JMSMessageID", "ID:42"),
         ("AMQAddress", "orders.eu"),
         ("AMQGroupID", "g"),
         ("AMQSize", len(b"JMSXGroupID:g\ncolour:red\n") + 4),
@@ -86,6 +86,12 @@ def test_names_of_filters(name: str, value: object) -> None:
             seen[name]
     else:
         assert seen[name] == value
+
+
+def test_amq_user_id_is_the_message_id_that_the_sender_gave() -> None:
+    """ActiveMQ Artemis: null without one, and else in the form ID:..."""
+    assert view({b"colour": b"red"})["AMQUserID"] is None
+    assert view({b"JMSMessageID": b"7"})["AMQUserID"] == view({b"JMSMessageID": b"ID:7"})["AMQUserID"] == "ID:7"
 
 
 def test_not_durable() -> None:

@@ -10,8 +10,8 @@ from broker.engine.errors import DiskFull
 from broker.engine.message import Facts, Message, RoutingType
 from broker.sessions.stomp_format import StompFormat
 from store.record import RecordType
-from store.recovery import raw_records
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
+from store.segment_directory import raw_records
 from tests.broker.engine.bench import Bench
 from tests.broker.engine.test_queue import queue
 from tests.simulation.world import journal_directory, small

@@ -6,7 +6,8 @@ import pytest
 
 from broker.engine import redelivery
 from broker.engine.message import RoutingType
-from tests.broker.engine.bench import Bench
+from broker.engine.reaper import LOOKED_AT_MAX, scan
+from tests.broker.engine.bench import Bench, Taker
 
 ON: dict[str, object] = {"match": "a", "auto-delete-queues": True, "auto-delete-addresses": True}
 PERIOD = 30_000
@@ -91,9 +92,65 @@ def test_what_was_never_used_stays_unless_the_settings_do_not_ask() -> None:
 def test_an_address_that_never_had_a_queue() -> None:
     for skip in (False, True):
         bench = Bench({**ON, "auto-delete-addresses-skip-usage-check": skip})
-        bench.sent("a", b"1", routing_type=RoutingType.MULTICAST)
+        bench.enter().router.create_address("a", {RoutingType.MULTICAST}, auto_created=True)
+        bench.run()
         bench.broker.advance(6 * PERIOD)
         assert there(bench) == (False, not skip)
+
+
+def everything(bench: Bench) -> Taker:
+    """A subscription to all addresses."""
+    return bench.take("#", RoutingType.MULTICAST, durable_name="c.all")
+
+
+def test_an_address_that_only_a_wildcard_queue_reads_goes_when_nothing_comes() -> None:
+    bench = Bench()
+    taker = everything(bench)
+    bench.sent("t", b"1", routing_type=RoutingType.MULTICAST)
+    bench.broker.advance(6 * PERIOD)
+    assert "t" in bench.engine.router.addresses, "its message is on a queue"
+    bench.ack(taker, *taker.taken)
+    for _ in range(4):
+        bench.sent("t", b"2", routing_type=RoutingType.MULTICAST, durable=False)
+        bench.ack(taker, taker.taken[-1])
+        bench.broker.advance(PERIOD)
+        assert "t" in bench.engine.router.addresses, "it is in use"
+    bench.broker.advance(2 * PERIOD)
+    assert "t" not in bench.engine.router.addresses
+    assert "t" not in bench.restart().engine.router.addresses
+
+
+def test_an_address_that_remembers_duplicate_ids_stays() -> None:
+    bench = Bench()
+    taker = everything(bench)
+    bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, head=b"_AMQ_DUPL_ID:1\n")
+    bench.ack(taker, *taker.taken)
+    bench.broker.advance(6 * PERIOD)
+    bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, head=b"_AMQ_DUPL_ID:1\n")
+    assert bench.engine.core.duplicates.refused == 1
+
+
+def test_those_of_an_older_journal_go() -> None:
+    bench = Bench()
+    for n in range(3 * LOOKED_AT_MAX):
+        bench.enter().router.create_address(f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+    bench.run()
+    bench = bench.restart()
+    assert len(bench.engine.router.unused) == 3 * LOOKED_AT_MAX
+    bench.broker.advance(3 * PERIOD)
+    assert not [name for name in bench.engine.router.addresses if name.startswith("t.")]
+    assert not bench.engine.router.unused
+
+
+def test_a_scan_takes_as_many_ticks_as_it_needs() -> None:
+    bench = Bench()
+    for n in range(3 * LOOKED_AT_MAX):
+        bench.enter().router.create_address(f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+    router = bench.engine.router
+    steps = 0
+    for _ in scan(bench.engine.core, router, bench.engine.delete_queue):
+        steps += 1
+    assert steps == 3
 
 
 def test_the_delay_of_an_address() -> None:

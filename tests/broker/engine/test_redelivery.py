@@ -35,18 +35,27 @@ def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
     assert taker.take() == [b"1", b"1"]
 
 
+def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
+    """What says to its next consumer that it has been delivered before."""
+    queue = bench.queue(name)
+    return {body_of(message) for message, _ in bench.engine.browse(queue) if message.id in queue.states}
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
-    ("how", "failed", "delayed"),
+    ("how", "failed", "again", "delayed"),
     [
-        (redelivery.ROLLBACK, 3, True),
-        (redelivery.rejected("no"), 3, True),
-        (redelivery.CLOSED, 0, False),
-        (redelivery.DISCONNECTED, 1, True),
-        (redelivery.SILENT, 3, False),
+        (redelivery.ROLLBACK, 3, True, True),
+        (redelivery.rejected("no"), 3, True, True),
+        (redelivery.RELEASED, 0, False, True),
+        (redelivery.CLOSED, 0, False, False),
+        (redelivery.INTERRUPTED, 0, True, False),
+        (redelivery.DISCONNECTED, 1, True, True),
+        (redelivery.SILENT, 3, True, False),
+        (redelivery.LOST, 3, True, False),
     ],
 )
-def test_the_table(how: Return, failed: int, delayed: bool, strict: bool) -> None:
+def test_the_table(how: Return, failed: int, again: bool, delayed: bool, strict: bool) -> None:
     bench = Bench({**DELAY, "delivery-count-persistence": "strict" if strict else "on-return"})
     bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
@@ -54,16 +63,50 @@ def test_the_table(how: Return, failed: int, delayed: bool, strict: bool) -> Non
     bench.close(taker, how)
     expected = {b"%d" % n: int(n <= failed) for n in (1, 2, 3)}
     place = "scheduled" if delayed else "ready"
-    assert counted(bench) == expected
+    flagged = set(expected) if again else set()
+    assert (counted(bench), redelivered(bench)) == (expected, flagged)
     assert set(bench.places("a").values()) == {place}
     bench = bench.restart()
-    assert counted(bench) == expected, "counts are on disk before anything else happens"
+    assert (counted(bench), redelivered(bench)) == (expected, flagged), "that is on disk before anything else happens"
+    assert bench.broker.restored.redelivered == len(flagged)
     assert set(bench.places("a").values()) == {place}
     bench.broker.advance(4999)
     taker = bench.take("a")
     assert taker.take() == ([] if delayed else [b"1", b"2", b"3"])
     bench.broker.advance(1)
     assert taker.take() == ([b"1", b"2", b"3"] if delayed else [])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_has_left_once_says_so_for_ever(strict: bool) -> None:
+    """Also when the next consumer gives it back in good order, and without a record for each return."""
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict" if strict else "on-return"})
+    bench.sent("a", b"1", b"2")
+    bench.close(bench.take("a"), redelivery.INTERRUPTED)
+    bench.close(bench.take("a"), redelivery.CLOSED)
+    written = [each for each in journal_records(bench.broker) if isinstance(each, decode.Counts)]
+    assert len(written) == (2 if strict else 1), "strict journals the second delivery, and takes it back"
+    bench = bench.restart()
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
+
+
+def test_one_poison_message_does_not_kill_those_sent_ahead_with_it() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 3})
+    bench.sent("a", b"poison", b"1", b"2")
+    for _ in range(3):
+        bench.close(bench.take("a"), redelivery.DISCONNECTED)
+    assert bench.bodies("DLQ") == [b"poison"]
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
+
+
+def test_what_never_left_is_withdrawn() -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a")
+    bench.enter().withdraw(taker.consumer, messages[1:])
+    bench.close(taker, redelivery.LOST)
+    assert (counted(bench), redelivered(bench)) == ({b"1": 1, b"2": 0, b"3": 0}, {b"1"})
+    assert bench.take("a").take() == [b"1", b"2", b"3"]
 
 
 def test_others_flow_while_one_waits_and_it_comes_back_at_the_head() -> None:

@@ -156,6 +156,7 @@ def test_a_full_address_refuses_for_both() -> None:
 
 def test_the_address_may_go_and_come_again() -> None:
     bench = Bench()
+    bench.enter().router.create_address("a", {MULTICAST})
     retain(bench, "a", b"1")
     router = bench.enter().router
     router.delete_address(router.addresses["a"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine import redelivery
-from broker.engine.errors import AddressFull, DiskFull, NotFound, TooLarge, TransactionClosed
+from broker.engine.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed
 from broker.engine.message import RoutingType
 from broker.engine.redelivery import rejected
 from tests.broker.engine.bench import Bench
@@ -162,7 +162,7 @@ def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench.send("a", b"1", tx=tx)
     bench.send("b", b"2", tx=tx)
     engine.delete_queue(bench.queue("a"))
-    with pytest.raises(NotFound):
+    with pytest.raises(NoQueue):
         engine.commit(tx)
     bench.run()
     assert bench.bodies("b") == []

@@ -17,6 +17,7 @@ from broker.engine.errors import (
 )
 from broker.engine.filter import compile_filter
 from broker.engine.message import Message, RoutingType
+from broker.engine.send import Send
 from broker.engine.transfer import Selection, Step
 from broker.sessions.stomp_format import encode_head
 from store.record import RemovalReason
@@ -235,9 +236,8 @@ def test_a_message_that_came_from_the_same_queue_stays() -> None:
     bench.enter()
     address = bench.engine.router.addresses["DLQ"]
     annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
-    bench.engine.publish(
-        address, None, ANYCAST, [Message(bench.facts("DLQ", annotations=annotations), encode_head([]), b"2")]
-    )
+    message = Message(bench.facts("DLQ", annotations=annotations), encode_head([]), b"2")
+    bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
     bench.run()
     assert retry(bench).refused == {"onto-itself": 1}
     assert bench.bodies("DLQ") == [b"2"]
@@ -429,20 +429,21 @@ def test_what_dies_again_meanwhile_does_not_go_round() -> None:
 
 
 def test_without_room_on_the_disk_messages_stay() -> None:
+    count = 30
     bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
-    for n in range(12):
-        bench.sent("a", b"%d" % n * 500)
+    for n in range(count):
+        bench.sent("a", b"%03d" % n * 200)
     ballast = fill(bench, "c")
     step = moved(bench, "a", "b")
     assert bench.broker.failure is None
-    assert step.moved + step.refused["disk-full"] == 12
+    assert step.moved + step.refused["disk-full"] == count
     assert len(bench.bodies("b")) == step.moved > 0
-    assert len(bench.bodies("a")) == 12 - step.moved
+    assert len(bench.bodies("a")) == count - step.moved
     check_counters(bench.broker)
     bench.ack(bench.take("c"), *ballast)
-    assert moved(bench, "a", "b").moved == 12 - step.moved
+    assert moved(bench, "a", "b").moved == count - step.moved
     again = bench.restart()
-    assert (len(again.bodies("b")), again.bodies("a")) == (12, [])
+    assert (len(again.bodies("b")), again.bodies("a")) == (count, [])
 
 
 def test_a_full_address_takes_what_comes_back() -> None:

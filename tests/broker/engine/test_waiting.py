@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.engine import alter
+from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.bench import Bench, Producing, Taker
 from tests.simulation.world import check_accounts, check_counters, reasons
 
 MULTICAST = RoutingType.MULTICAST
@@ -167,3 +168,100 @@ def test_what_nobody_who_is_there_takes_is_unrouted() -> None:
         bench.queue(name).durable_only = True
     sent(bench, b"1", durable=False)
     assert bench.engine.router.addresses["t"].unrouted == 1
+
+
+# -- bytes: a full memory ----------------------------------------------------------------------------------------------
+
+
+def full(messages_max: int, *, drop_oldest: bool = False, durable: bool = True) -> Bench:
+    """The same on an address that pages beyond two messages, and reads back one at a time."""
+    rules = {"match": "t", "address-full-policy": "PAGE", "max-size-messages": 2, "max-read-page-messages": 8}
+    bench = Bench(rules)
+    engine = bench.enter()
+    address = engine.router.create_address("t", {MULTICAST})
+    queue = engine.router.create_queue(address, "q", MULTICAST, durable=durable)
+    alter.limit(engine.router, queue, messages_max, drop_oldest=drop_oldest)
+    bench.run()
+    return bench
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_waits_beyond_memory_is_paged_and_counts(durable: bool) -> None:
+    bench = full(6, durable=durable)
+    for body in numbers(1, 5):
+        sent(bench, body)
+    queue = bench.queue("q")
+    assert (queue.ready, queue.paged, queue.counters.dropped) == (2, 3, 0)
+    sent(bench, *numbers(6, 9))
+    assert bench.bodies("q") == numbers(1, 6)
+    assert (queue.ready, queue.paged, queue.counters.dropped) == (2, 4, 3)
+    assert [told["queue"] for told in bench.broker.reported("queue.full.dropping")] == ["q"]
+    assert bench.engine.core.usage.messages == 2
+    check(bench)
+    taker = bench.take("t::q", MULTICAST)
+    assert taker.take() == numbers(1, 6)
+
+
+def test_of_a_run_that_is_cut_the_right_records_are_read_back() -> None:
+    bench = full(4)
+    sent(bench, b"a", b"bb")
+    sent(bench, b"ccc", b"dddd", b"eeeee", b"ffffff")
+    assert bench.bodies("q") == [b"a", b"bb", b"ccc", b"dddd"]
+    bench = bench.restart()
+    assert bench.bodies("q") == [b"a", b"bb", b"ccc", b"dddd"]
+    assert bench.queue("q").paged == 4
+    check(bench)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_oldest_leave_wherever_they_are(durable: bool) -> None:
+    bench = full(6, drop_oldest=True, durable=durable)
+    for body in numbers(1, 20):
+        sent(bench, body)
+        assert bench.engine.core.usage.messages <= 4
+    assert bench.bodies("q") == numbers(15, 20)
+    assert bench.queue("q").counters.evicted == 14
+    assert [told["queue"] for told in bench.broker.reported("queue.full.evicting")] == ["q"]
+    check(bench)
+    assert bench.take("t::q", MULTICAST).take() == numbers(15, 20)
+
+
+def test_what_is_not_durable_does_not_wait_on_disk() -> None:
+    bench = full(100)
+    for body in numbers(1, 4):
+        sent(bench, body, durable=False)
+    assert bench.bodies("q") == numbers(1, 2)
+    sent(bench, b"durable")
+    sent(bench, b"5", durable=False)
+    assert bench.bodies("q") == [b"1", b"2", b"durable"]
+    queue = bench.queue("q")
+    assert (queue.paged, queue.counters.dropped) == (1, 3)
+    assert [told["queue"] for told in bench.broker.reported("queue.full.memory")] == ["q"]
+    check(bench)
+
+
+def test_a_consumer_that_keeps_up_loses_nothing_when_the_memory_is_full() -> None:
+    bench = full(100)
+    other = bench.enter().router.create_queue(bench.queue("q").address, "other", MULTICAST, durable=True)
+    alter.limit(bench.engine.router, other, 100, drop_oldest=False)
+    bench.run()
+    taker = bench.take("t::q", MULTICAST, ack_mode=AckMode.AUTO)
+    for body in numbers(1, 5):
+        sent(bench, body, durable=False)
+        bench.enter().acknowledge_all(taker.consumer)
+        bench.run()
+    assert taker.take() == numbers(1, 5)
+    assert bench.bodies("other") == numbers(1, 2)
+    check(bench)
+
+
+def test_a_queue_with_a_limit_makes_nobody_wait() -> None:
+    bench = full(100)
+    for body in numbers(1, 5):
+        sent(bench, body)
+    assert not bench.enter().block_if_full(bench.queue("q").address, Producing())
+    bench.run()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from broker.config import ConfigError, load
+from broker.config import ConfigError, JournalSection, LimitsSection, load
 from broker.config.diverts import WildcardsSection
 from broker.engine.errors import InvalidName
 from broker.engine.message import RoutingType
 from tests.broker.engine.bench import Bench
+from tests.support.mqtt_client import MqttClient, greeting
+from tests.support.mqtt_world import SimCarrier
+from tests.support.sim_broker import SimBroker, SimClient
 
+SMALL = JournalSection.model_validate({"segment-size": "4MiB", "reserve": "1MiB"})
+LIMITS = LimitsSection.model_validate({"body-bytes-max": "1MiB", "transaction-bytes-max": "1MiB"})
 MULTICAST = RoutingType.MULTICAST
 
 #: Table 4.3 of the seeds (section 4.17): pattern, what it matches, what it does not.
@@ -135,3 +142,117 @@ def test_matches_are_checked_in_the_same_syntax(tmp_path) -> None:  # type: igno
     path.write_text('[wildcard-addresses]\nany-words = "@"\n[[address-settings]]\nmatch = "a.@.b"\n')
     with pytest.raises(ConfigError, match="@ can only be the last character"):
         load(path)
+
+
+# -- the example of the AMQ Broker manual, in every protocol -----------------------------------------------------------
+
+MANUAL = '[wildcard-addresses]\ndelimiter = ","\nany-words = "@"\nsingle-word = "$"\n'
+
+
+def sim(directory: Path, text: str, environment: dict[str, str] | None = None) -> SimBroker:
+    """A broker with this file's settings and one user, whom only the permissions as shipped let do anything."""
+    path = directory / "broker.toml"
+    path.write_text(text)
+    config = load(path, environment or {})
+    return SimBroker(config.model_copy(update={"journal": SMALL, "limits": LIMITS}), users={"alice": "s3cret"})
+
+
+def stomp(broker: SimBroker) -> SimClient:
+    return broker.connect(login="alice", passcode="s3cret")
+
+
+def mqtt(broker: SimBroker, name: str) -> MqttClient:
+    client = MqttClient()
+    client.over(SimCarrier(broker, client))
+    return client.connect(greeting(name, user_name="alice", password=b"s3cret"))
+
+
+@pytest.mark.parametrize("text", [MANUAL, '[wildcard-addresses]\nany-words = "@"\n', MANUAL.replace("$", "+")])
+def test_what_is_built_in_is_written_in_these_characters(tmp_path: Path, text: str) -> None:
+    broker = sim(tmp_path, text)
+    client = stomp(broker)
+    client.subscribe("/queue/orders")
+    client.confirmed("/queue/orders", b"1")
+    assert client.bodies() == [b"1"]
+    settings = broker.engine.router.settings("orders")
+    assert (settings.dead_letter_address, settings.expiry_address) == ("DLQ", "ExpiryQueue")
+    assert not broker.reported("access.denied")
+
+
+def test_so_it_is_when_the_environment_says_it(tmp_path: Path) -> None:
+    client = stomp(sim(tmp_path, "", {"BARTLEBY_WILDCARD_ADDRESSES__ANY_WORDS": "@"}))
+    client.confirmed("/queue/orders", b"1")
+
+
+def test_a_match_for_everything_in_the_usual_character_is_asked_about(tmp_path: Path) -> None:
+    """It would be the address `#` alone, and everything else be denied to everybody."""
+    for section in ("address-settings", "security-settings"):
+        with pytest.raises(ConfigError) as refused:
+            sim(tmp_path, f'{MANUAL}[[{section}]]\nmatch = "#"\n')
+        assert "any-words" in str(refused.value)
+        assert "@" in str(refused.value)
+
+
+def test_stomp_in_the_characters_of_the_manual(tmp_path: Path) -> None:
+    broker = sim(tmp_path, MANUAL)
+    client = stomp(broker)
+    client.subscribe("/topic/news,@", "every")
+    client.subscribe("/topic/news,$", "one")
+    client.subscribe("/topic/activemq.notifications", "told")
+    client.confirmed("/topic/news,eu", b"1")
+    client.confirmed("/topic/news,eu,sport", b"2")
+    assert sorted(body for body in client.bodies() if body) == [b"1", b"1", b"2"]
+    client.do("SEND", {"destination": "/temp-queue/back"}, b"t")
+    assert not client.take("ERROR")
+
+
+def test_mqtt_in_the_characters_of_the_manual(tmp_path: Path) -> None:
+    broker = sim(tmp_path, MANUAL)
+    client = mqtt(broker, "c")
+    assert client.subscribe("a/+", qos=1) == [1]
+    assert client.subscribe("#", qos=1) == [1]
+    client.publish("a/b", b"1", qos=1)
+    client.publish("a/$@,.", b"2", qos=1, retain=True)
+    assert sorted(client.payloads()) == [b"1", b"1", b"2", b"2"]
+    for filter, payloads in (("a/$@,.", [b"2"]), ("a/+", [b"2"]), ("$share/g/x", [])):
+        client.subscribe(filter, qos=1)
+        assert client.payloads() == payloads
+    broker = broker.restart()
+    client = mqtt(broker, "d")
+    client.subscribe("a/#", qos=1)
+    assert client.payloads() == [b"2"], "retained messages survive"
+    client.publish("a/$@,.", b"", qos=1, retain=True)
+    client.subscribe("a/#", qos=1)
+    assert b"2" not in client.payloads()
+
+
+def test_what_begins_with_a_dollar_stays_hidden_when_that_is_a_wildcard(tmp_path: Path) -> None:
+    broker = sim(tmp_path, MANUAL)
+    client = mqtt(broker, "c")
+    client.subscribe("#")
+    client.subscribe("+/broker/#")
+    client.publish("$mine/broker/x", b"1", qos=1)
+    broker.advance(60_000)
+    assert client.payloads() == []
+    client.subscribe("$mine/#")
+    client.publish("$mine/broker/x", b"2", qos=1)
+    assert client.payloads() == [b"2"]
+    client.subscribe("$SYS/#")
+    assert client.payloads()
+
+
+def test_a_retroactive_address_in_the_characters_of_the_manual(tmp_path: Path) -> None:
+    setting = '[[address-settings]]\nmatch = "old,@"\nretroactive-message-count = 5\n'
+    broker = sim(tmp_path, MANUAL + setting)
+    client = stomp(broker)
+    client.confirmed("/topic/old,one", b"1")
+    client.subscribe("/topic/old,one")
+    assert client.bodies() == [b"1"]
+
+
+@pytest.mark.parametrize("character", ["a", "7", "-", ".", ":"])
+@pytest.mark.parametrize("key", ["any-words", "single-word"])
+def test_characters_of_the_brokers_own_names_are_no_wildcards(tmp_path: Path, key: str, character: str) -> None:
+    """`temporary-UUID`, `activemq.notifications`: with these nobody could send there."""
+    with pytest.raises(ConfigError, match="of the broker's own names"):
+        sim(tmp_path, f'[wildcard-addresses]\ndelimiter = "/"\n{key} = "{character}"\n')

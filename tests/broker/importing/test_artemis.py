@@ -179,3 +179,17 @@ def test_security_switched_off_lets_everybody_in(tmp_path: Path) -> None:
     tables, found = imported(core("<security-enabled>false</security-enabled>"), tmp_path)
     assert tables["security"] == {"anonymous": True}
     assert finding(found, "security-enabled").outcome is Outcome.CHANGED
+
+
+def test_settings_of_the_broker_go_to_everything_in_the_characters_of_the_file(tmp_path: Path) -> None:
+    """The AMQ Broker manual's example."""
+    wildcards = "<delimiter>,</delimiter><any-words>@</any-words><single-word>$</single-word>"
+    counts = "<persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery>"
+    inner = f"<wildcard-addresses>{wildcards}</wildcard-addresses>{counts}"
+    tables, _ = imported(core(inner), tmp_path)
+    assert setting(tables, "@")["persist-delivery-count-before-delivery"] is True
+    tables, found = imported(core(f"{inner}<security-settings>{EVERYBODY}</security-settings>"), tmp_path)
+    assert finding(found, 'security-setting "@": send').outcome is Outcome.TAKEN
+
+
+EVERYBODY = '<security-setting match="@"><permission type="send" roles="amq"/></security-setting>'

@@ -19,8 +19,10 @@ from broker.engine.engine import Engine
 from broker.engine.limits import Limits
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.queue import Queue
+from broker.engine.send import Send
 from broker.engine.settings import AddressSettings
 from broker.engine.settings_match import SettingsTable
+from broker.log import report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.security.gate import Policy, UserGate
@@ -43,10 +45,6 @@ USERS = {"alice": ("s3cret", "team"), "carl": ("pass:word", "chiefs")}
 SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5}),
 ]
-
-
-def ignore(code: str, /, **fields: str | int) -> None:
-    """A report that nobody reads."""
 
 
 class TestBroker:
@@ -79,7 +77,7 @@ class TestBroker:
             FilePages(OsFiles(), log.directory, log.path),
             clock=self.clock,
             random=Random(1),
-            report=ignore,
+            report=report,
             formats=[StompFormat()],
             limits=Limits(),
         )
@@ -167,7 +165,7 @@ class TestBroker:
             origin="client-1",
         )
         messages = [Message(facts, encode_head(headers or []), body) for body in bodies]
-        self.engine.publish(queue.address, None, RoutingType.ANYCAST, messages)
+        self.engine.publish([Send(queue.address, None, RoutingType.ANYCAST, messages)]).check()
 
     async def settled(self) -> None:
         """Return when what was done is durable and has landed."""
@@ -177,6 +175,8 @@ class TestBroker:
 
 class Inbox:
     """A sink that keeps what it gets."""
+
+    outlet = None
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

@@ -92,6 +92,16 @@ def test_a_message_is_sent(tmp_path: Path) -> None:
     serve(tmp_path, check)
 
 
+def test_a_message_is_sent_to_a_group(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("a")
+        await client.call("POST", f"{ADDRESSES}/a/messages?property=JMSXGroupID:g")
+        [(message, _)] = broker.engine.browse(broker.engine.queue("a"))
+        assert message.facts.group == "g"
+
+    serve(tmp_path, check)
+
+
 def test_a_message_that_no_queue_takes_is_told(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         await client.call("PUT", f"{ADDRESSES}/a?routing-type=MULTICAST")
@@ -114,6 +124,10 @@ def test_a_message_that_no_queue_takes_is_told(tmp_path: Path) -> None:
         ("DELETE", "/%24.artemis.internal.a.address.retro", 404, "does not exist"),
         ("POST", "/a/messages?priority=10", 400, "priority is a number from 0 to 9"),
         ("POST", "/a/messages?property=x", 400, "property is NAME:VALUE"),
+        ("POST", "/a/messages?property=content-length:1", 400, "property 'content-length' is the broker's to set"),
+        ("POST", "/a/messages?property=destination:b", 400, "property 'destination' is the broker's to set"),
+        ("POST", "/a/messages?property=_AMQ_SCHED_DELIVERY:1", 400, "'_AMQ_SCHED_DELIVERY' is the broker's to set"),
+        ("POST", "/a/messages?property=_AMQ_DL_REASON:x", 400, "property '_AMQ_DL_REASON' is the broker's to set"),
         ("POST", "/a/messages?routing-type=x", 400, "routing-type is ANYCAST or MULTICAST"),
         ("POST", "/a.%23/messages?text=x", 400, "wildcard"),
         ("POST", "/a/messages?body=x", 400, "there is no parameter 'body'"),
@@ -149,5 +163,18 @@ def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
         assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 2
         assert (await client.get(f"{ADDRESSES}/kept"))["internal"]
         assert (await client.call("DELETE", f"{ADDRESSES}/kept?force=true")).status == 409
+
+    serve(tmp_path, check)
+
+
+def test_a_message_that_is_meant_for_a_queue_and_finds_none_is_refused(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.queue("a")
+        await client.call("POST", "/api/v1/queues/a/attributes?enabled=false")
+        refused = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
+        assert (refused.status, refused.json["error"]) == (409, "no-queue")
+        assert "queue a of address a is disabled" in refused.json["detail"]
+        dropped = await client.call("POST", f"{ADDRESSES}/a/messages?text=x&durable=false")
+        assert dropped.json["taken"] is False
 
     serve(tmp_path, check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Route
 
+from broker.audit import AUDITED
+from broker.cli import remote
 from broker.engine.access import UNRESTRICTED
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
@@ -17,8 +20,10 @@ from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.subscribe import Wishes
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
+from broker.security.gate import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
 from tests.broker.management.test_queues import Told
+from tests.support.sim_gate import cheap_user
 
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -104,7 +109,7 @@ def test_every_call_is_in_the_table(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, client: Client) -> None:
         known = {(method, path.partition("?")[0]) for method, path in (*CALLS, *LISTS)}
-        for route in Api(broker, TOKEN, metrics_open=True)._app.routes:
+        for route in Api(broker, TOKEN, metrics_open=True, hosts=None)._app.routes:
             assert isinstance(route, Route)
             for method in (route.methods or set()) - {"HEAD"}:
                 if route.path.startswith("/api/"):
@@ -233,6 +238,29 @@ def test_who_loses_his_roles_or_is_removed_calls_no_more(tmp_path: Path) -> None
     serve(tmp_path, check)
 
 
+def test_a_password_from_before_a_change_calls_no_more_on_the_same_connection(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        managing(broker, "#")
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+
+        async def status() -> int:
+            head = f"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ALICE['Authorization']}\r\n\r\n"
+            writer.write(head.encode())
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in answer.split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+            return int(answer.split()[1])
+
+        assert await status() == 200
+        broker.gate.change(Policy({"alice": cheap_user("other", "team")}))
+        assert await status() == 401
+        broker.gate.change(Policy({"alice": cheap_user("s3cret", "team")}))
+        assert await status() == 200
+        writer.close()
+
+    serve(tmp_path, check)
+
+
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
@@ -257,20 +285,90 @@ def test_a_page_of_another_site_changes_nothing(tmp_path: Path, origin: str | No
     serve(tmp_path, check)
 
 
-def test_changes_are_told_with_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[tuple[str, dict[str, str | int]]] = []
-    monkeypatch.setattr("broker.management.api.report", lambda code, **fields: reported.append((code, fields)))
+#: What is told of each call that changes something: the code, and how many of what it was.
+DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
+    ("POST", "/api/v1/messages:replay?name=again"): ("journal.replayed", {"messages": 0}),
+    ("DELETE", "/api/v1/queues/orders/messages"): ("queue.purged", {"queue": "orders", "messages": 1}),
+    ("DELETE", "/api/v1/queues/orders/messages?after=1"): (
+        "queue.purged",
+        {"queue": "orders", "messages": 1, "after": "1"},
+    ),
+    ("POST", "/api/v1/queues/orders/messages:retry"): ("queue.retried", {"messages": 0, "refused": 1}),
+    ("POST", "/api/v1/queues/orders/messages:move?to=other"): ("queue.moved", {"messages": 1, "target": "other"}),
+    ("POST", "/api/v1/queues/orders/messages:move?to=other::other"): ("queue.moved", {"messages": 1}),
+    ("POST", "/api/v1/queues/orders/pause"): ("queue.paused", {"queue": "orders"}),
+    ("POST", "/api/v1/queues/orders/attributes?max-consumers=5"): ("queue.changed", {"attributes": "max-consumers=5"}),
+    ("POST", "/api/v1/addresses/orders/pause"): ("address.paused", {"address": "orders"}),
+    ("PUT", "/api/v1/queues/new?address=orders"): ("queue.made", {"queue": "new", "address": "orders"}),
+    ("DELETE", "/api/v1/queues/orders?force=true"): ("queue.deleted", {"queue": "orders", "messages": 1}),
+    ("PUT", "/api/v1/addresses/new"): ("address.made", {"address": "new"}),
+    ("DELETE", "/api/v1/addresses/orders?force=true"): ("address.deleted", {"address": "orders", "queues": 1}),
+    ("POST", "/api/v1/addresses/orders/messages?text=x"): ("address.sent", {"address": "orders", "messages": 1}),
+    ("POST", "/api/v1/addresses/orders::orders/messages?text=x"): ("address.sent", {"messages": 1}),
+    ("DELETE", "/api/v1/connections/there"): ("connection.dismissed", {"connection": "there"}),
+    ("DELETE", "/api/v1/consumers/1"): ("consumer.dismissed", {"queue": "other"}),
+    ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("divert.made", {"forwarding": "other"}),
+    ("DELETE", "/api/v1/diverts/there"): ("divert.deleted", {"divert": "there"}),
+}
+
+
+def test_every_deed_has_its_line() -> None:
+    resumed = {("POST", f"/api/v1/{what}/orders/resume") for what in ("queues", "addresses")}
+    assert DEEDS.keys() | resumed == {call for call in CALLS if call[0] != "GET"}
+
+
+@pytest.mark.parametrize(("method", "path"), DEEDS)
+def test_a_deed_is_told_once_it_is_done_with_who_did_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    """And it is in the audit log."""
+    reported: list[tuple[str, dict[str, object]]] = []
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        await prepare(broker, client)
+        for module in ("api", "deeds"):
+            monkeypatch.setattr(
+                f"broker.management.{module}.report", lambda code, **fields: reported.append((code, fields))
+            )
+        managing(broker, "#")
+        answer = await client.call(method, path, token=None, headers=ALICE, body=BODIES.get(path))
+        assert answer.status in (200, 201), answer.body
+        code, fields = DEEDS[method, path]
+        assert [each for each, _ in reported] == ["management.called", code]
+        assert {code, "management.called"} <= AUDITED
+        for _, told in reported:
+            assert told["user"] == "alice"
+            assert str(told["remote"]).startswith("127.0.0.1:")
+            assert "token" not in told
+        assert fields.items() <= reported[1][1].items()
+
+    serve(tmp_path, check)
+
+
+def test_the_owners_token_is_named_and_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[dict[str, object]] = []
+    monkeypatch.setattr("broker.management.deeds.report", lambda code, **fields: reported.append(fields))
 
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("orders")
-        managing(broker, "orders")
-        await call(client, "GET", "/api/v1/queues/orders", ALICE)
-        await call(client, "DELETE", "/api/v1/queues/orders/messages", ALICE)
-        await client.call("DELETE", "/api/v1/queues/orders/messages")
-        users = [fields["user"] for code, fields in reported if code == "management.called"]
-        assert users == ["alice", "(the token)"]
+        query = "filter=a%20%3D%201&after=5&below=9"
+        headers = {"Bartleby-Operator": "carl%20as%20b%C3%A4rtleby"}
+        assert (await client.call("DELETE", f"/api/v1/queues/orders/messages?{query}", headers=headers)).status == 200
+        [fields] = reported
+        assert "user" not in fields
+        assert fields["token"] == "management.token"
+        assert fields["operator"] == "carl as bärtleby"
+        assert (fields["filter"], fields["after"], fields["below"]) == ("a = 1", "5", "9")
+        assert fields["messages"] == 0
 
     serve(tmp_path, check)
+
+
+@pytest.mark.parametrize("sudo", ["", "alice"])
+def test_the_command_line_says_whose_account_it_was(monkeypatch: pytest.MonkeyPatch, sudo: str) -> None:
+    monkeypatch.setenv("LOGNAME", "bob")
+    monkeypatch.setenv("SUDO_USER", sudo)
+    assert remote._account() == ("alice as bob" if sudo else "bob")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/api/v1/queues/<script>x</script>", "/<script>", "/api/v1/status"])

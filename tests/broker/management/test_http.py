@@ -9,11 +9,12 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from broker import log
-from broker.management import http
+from broker.management import api, http
 from broker.management.api import BODY_BYTES_MAX
 from broker.management.callers import CHALLENGE
 from broker.management.http import HttpServer
@@ -46,6 +47,39 @@ def test_a_broker_that_is_not_ready_says_why(tmp_path: Path) -> None:
         assert (await client.call("GET", "/livez", token=None)).status == 200
 
     serve(tmp_path, check)
+
+
+def test_a_tick_that_does_not_end_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop turns, and answers: that is not enough."""
+    monkeypatch.setattr(api, "TICK_SECONDS_MAX", 0.05)
+
+    async def check(broker: TestBroker, client: Client) -> None:
+        ends = broker.turn.end
+        broker.turn.end = lambda: None  # type: ignore[method-assign]
+        live = await client.call("GET", "/livez", token=None)
+        assert (live.status, live.body) == (503, b"no tick has ended for 5 s\n")
+        ready = await client.call("GET", "/readyz", token=None)
+        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 5 s"]})
+        broker.turn.end = ends  # type: ignore[method-assign]
+        ends()
+        assert (await client.call("GET", "/livez", token=None)).status == 200
+
+    serve(tmp_path, check)
+
+
+def test_a_verb_that_fails_in_a_call_costs_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        with monkeypatch.context() as planted:
+            planted.setattr(api, "status_view", _fail)
+            assert (await client.call("GET", "/api/v1/status")).status == 500
+        assert not broker.journal.abandoned
+        assert (await client.call("GET", "/api/v1/status")).status == 200
+
+    serve(tmp_path, check)
+
+
+def _fail(*args: object) -> NoReturn:
+    raise RuntimeError("planted")
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)

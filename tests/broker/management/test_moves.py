@@ -12,7 +12,7 @@ from broker.engine import transfer
 from broker.engine.consumer import AckMode
 from broker.engine.message import RoutingType
 from broker.engine.subscribe import Wishes
-from broker.management import asking
+from broker.management import asking, queues
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
 RETRY = "/api/v1/queues/{}/messages:retry"
@@ -94,7 +94,8 @@ def test_a_move_is_answered_only_when_it_is_durable(tmp_path: Path) -> None:
 
 
 def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 3)
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(queues, "STEPS_MAX", 3)
 
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"%d" % n for n in range(7)])

@@ -7,10 +7,13 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine import transfer
+from broker.engine import clearing, transfer
 from broker.engine.consumer import AckMode
+from broker.engine.engine import Engine
 from broker.engine.message import RoutingType
+from broker.engine.queue import Queue
 from broker.engine.subscribe import Wishes
+from broker.management import queues
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 
 QUEUES = "/api/v1/queues"
@@ -125,4 +128,29 @@ def test_chosen_messages_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (await client.call("DELETE", path)).json == {"queue": "a", "purged": 3, "delivering": 0}
 
     monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(queues, "STEPS_MAX", 1)
+    serve(tmp_path, check)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/queues/a/messages", "/api/v1/queues/a?force=true"])
+def test_a_long_queue_is_emptied_over_many_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        broker.send("a", [b"%d" % n for n in range(9)])
+        await broker.settled()
+        ticks: list[int] = []
+        purge_some = broker.engine.purge_some
+
+        def step(engine: Engine, queue: Queue) -> int:
+            ticks.append(engine.tick)
+            return purge_some(queue)
+
+        monkeypatch.setattr(Engine, "purge_some", step)
+        answer = (await client.call("DELETE", path)).json
+        assert answer.get("purged", answer.get("messages")) == 9
+        assert len(set(ticks)) == 4
+        left = await numbers(client) if "messages" in path else []
+        assert left == []
+
+    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 2)
+    monkeypatch.setattr(queues, "PURGE_STEP_MAX", 2)
     serve(tmp_path, check)

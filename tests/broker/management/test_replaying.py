@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.engine.annotation import TypedInt
 from broker.engine.settings import AddressFullPolicy, AddressSettings
 from broker.engine.settings_match import SettingsTable
 from broker.management import replaying
@@ -33,6 +35,10 @@ LINE: dict[str, Any] = {
 }
 
 
+def b64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
 def body(*lines: object) -> bytes:
     return json.dumps({"messages": lines}).encode()
 
@@ -49,6 +55,19 @@ def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
         assert facts.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
         assert facts.annotations["_AMQ_DL_REASON"] == "rejected"
         assert (await client.get("/api/v1/queues/other"))["messages"] == 1
+
+    serve(tmp_path, check)
+
+
+def test_an_annotation_keeps_its_type(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, client: Client) -> None:
+        line = {**LINE, "annotations": {"x": {"ulong": 2**64 - 1}}}
+        assert (await client.call("POST", PATH, body=body(line))).json["replayed"] == 1
+        [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
+        assert message.facts.annotations is not None
+        number = message.facts.annotations["x"]
+        assert isinstance(number, TypedInt)
+        assert (number, number.type) == (2**64 - 1, "ulong")
 
     serve(tmp_path, check)
 
@@ -101,18 +120,32 @@ def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
         ("/api/v1/messages:replay", body(LINE), "name is the replay's name"),
         ("/api/v1/messages:replay?name=" + 101 * "x", body(LINE), "name is the replay's name"),
         ("/api/v1/messages:replay?name=a%0Ab", body(LINE), "name is the replay's name"),
-        (PATH, b"{", "Expecting"),
-        (PATH, b"[]", "list indices"),
+        (PATH, b"{", "it is no JSON"),
+        (PATH, b"[]", "it is no object"),
         (PATH, b'{"messages": {}}', "messages is a list"),
-        (PATH, b'{"messages": [7]}', "int"),
-        (PATH, b"{}", "'messages' is missing"),
-        (PATH, body({**LINE, "protocol": "smtp"}), "protocol 'smtp' is not known"),
-        (PATH, body({**LINE, "body": "?"}), "base64"),
-        (PATH, body({**LINE, "head": 7}), "int"),
-        (PATH, body({**LINE, "priority": "high"}), "invalid literal"),
-        (PATH, body({**LINE, "routing-type": "BOTH"}), "'BOTH' is missing"),
-        (PATH, body({**LINE, "annotations": {"a": [1]}}), "annotations are texts and integers"),
-        (PATH, body({name: value for name, value in LINE.items() if name != "queue"}), "'queue' is missing"),
+        (PATH, b'{"messages": [7]}', "the line is an object"),
+        (PATH, b"{}", "messages is a list"),
+        (PATH, body({**LINE, "protocol": "smtp"}), "protocol is 'stomp', 'amqp' or 'mqtt', not \"smtp\""),
+        (PATH, body({**LINE, "protocol": ["stomp"]}), "protocol is"),
+        (PATH, body({**LINE, "body": "?"}), "body is no Base64"),
+        (PATH, body({**LINE, "head": 7}), "head is Base64"),
+        (PATH, body({**LINE, "head": b64(b"\xff")}), "head is no head of a message of stomp"),
+        (PATH, body({**LINE, "head": b64(b"content-length:4\n")}), "head is no head of a message of stomp"),
+        (PATH, body({**LINE, "priority": "high"}), "priority is a whole number"),
+        (PATH, body({**LINE, "priority": -1}), "priority is at least 0"),
+        (PATH, body({**LINE, "priority": float("inf")}), "priority is a whole number"),
+        (PATH, body({**LINE, "timestamp": 2**63}), "timestamp is less than"),
+        (PATH, body({**LINE, "id": 2**63}), "id is less than"),
+        (PATH, body({**LINE, "user": "\ud800"}), "user is no valid Unicode"),
+        (PATH, body({**LINE, "user": "x" * 65_536}), "user has more than 65535 bytes"),
+        (PATH, body({**LINE, "address": "a\ud800"}), "address is no valid Unicode"),
+        (PATH, body({**LINE, "routing-type": "BOTH"}), "routing-type is 'ANYCAST' or 'MULTICAST'"),
+        (PATH, body({**LINE, "annotations": [1]}), "annotations is an object"),
+        (PATH, body({**LINE, "annotations": {"a": [1]}}), "annotations.a"),
+        (PATH, body({**LINE, "annotations": {"a": "\ud800"}}), "annotations.a"),
+        (PATH, body({**LINE, "annotations": {"a": 2**64}}), "a number of more than 64 bits"),
+        (PATH, body({**LINE, "annotations": {"_AMQ_DL_COUNT": "x"}}), "_AMQ_DL_COUNT, which is a number"),
+        (PATH, body({name: value for name, value in LINE.items() if name != "queue"}), "queue is missing"),
         (PATH, body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
     ],
 )

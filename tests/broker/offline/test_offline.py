@@ -12,7 +12,8 @@ import pytest
 from broker.config import Config, load
 from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.paging import upkeep
-from broker.engine.redelivery import rejected
+from broker.engine.redelivery import INTERRUPTED, rejected
+from broker.engine.send import Send
 from broker.engine.subscribe import Wishes
 from broker.offline.compacting import compact
 from broker.offline.exporting import export_directory
@@ -50,7 +51,8 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
     address, queue = engine.router.destination(name, kind)
     format = engine.core.formats[STOMP_FORMAT]
     made = Facts(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **facts)
-    engine.publish(address, queue, kind, [Message(made, b"color:red\n", body) for body in bodies])
+    messages = [Message(made, b"color:red\n", body) for body in bodies]
+    engine.publish([Send(address, queue, kind, messages)]).check()
     broker.settle()
 
 
@@ -76,6 +78,10 @@ def filled(broker: Stopped) -> None:
     broker.parts.turn.enter()
     engine.give_back(taker.consumer, taker.taken[0].id, rejected("no"))
     engine.close_consumer(taker.consumer, rejected("no"))
+    send(broker, "shipped", [b"left"])
+    taker = take(broker, "shipped")
+    broker.parts.turn.enter()
+    engine.close_consumer(taker.consumer, INTERRUPTED)
     for _ in range(30):
         send(broker, "passing", [b"x" * 8000])
         broker.parts.turn.enter()
@@ -93,7 +99,7 @@ def everything(broker: Stopped) -> dict[str, list[tuple[Any, ...]]]:
     found: dict[str, list[tuple[Any, ...]]] = {}
     for name, queue in broker.parts.engine.router.queues.items():
         found[name] = sorted(
-            (*told(m), queue.delivery_count(m.id), queue.scheduled.get(m.id, (0, m))[0], place)
+            (*told(m), queue.delivery_count(m.id), m.id in queue.states, queue.scheduled.get(m.id, (0, m))[0], place)
             for m, place in upkeep.places(broker.parts.engine.core, queue)
         )
     return found
@@ -104,7 +110,7 @@ def test_compact(tmp_path: Path) -> None:
     before = within(tmp_path, everything)
     steps: list[tuple[int, int]] = []
     found = within(tmp_path, lambda broker: compact(broker, lambda done, of: steps.append((done, of))))
-    assert (found.after, found.messages) == (1, 6)
+    assert (found.after, found.messages) == (1, 7)
     assert found.before > 1
     assert steps[-1][0] == steps[-1][1] == found.before - 1
     assert within(tmp_path, everything) == before
@@ -116,25 +122,37 @@ def test_there_and_back(tmp_path: Path) -> None:
     within(old, filled)
     before = within(old, everything)
     lines = [json.dumps(line).encode() for line in export_directory(str(old / "journal"))]
-    assert [json.loads(line)["kind"] for line in lines].count("message") == 6
+    assert [json.loads(line)["kind"] for line in lines].count("message") == 7
     made = within(new, lambda broker: import_lines(broker, lines))
     assert (made.messages, made.present) == (
-        6,
+        7,
         sum(json.loads(line).get("name") in ("DLQ", "ExpiryQueue") for line in lines),
     )
     assert within(new, everything) == before
     again = within(new, lambda broker: import_lines(broker, lines))
-    assert (again.addresses, again.queues, again.messages) == (0, 0, 6)
+    assert (again.addresses, again.queues, again.messages) == (0, 0, 7)
     assert len(within(new, everything)["orders"]) == 2 * len(before["orders"])
+
+
+SESSION: dict[str, object] = {
+    "protocol": "mqtt",
+    "user": "alice",
+    "expiry": 1,
+    "disconnected": 0,
+    "queued_max": -1,
+    "drop_oldest": False,
+    "will": None,
+}
+PART: dict[str, object] = {"filter": "a", "qos": 1, "no_local": False, "retain_as_published": False, "identifier": 0}
 
 
 def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
     def fill(broker: Stopped) -> None:
         broker.parts.turn.enter()
         sessions = broker.parts.engine.sessions
-        session = sessions.open("c", {"expiry": 1})
+        session = sessions.open("c", SESSION)
         for key in ("a", "b", "c"):
-            sessions.put(session, key, {"qos": 1})
+            sessions.put(session, key, {**PART, "filter": key})
         sessions.remove(session, "b")
         broker.settle()
 
@@ -142,7 +160,7 @@ def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
         (session,) = broker.parts.engine.sessions.all()
         return {"definition": session.definition, **{key: part for key, (_, part) in session.parts.items()}}
 
-    expected = {"definition": {"expiry": 1}, "a": {"qos": 1}, "c": {"qos": 1}}
+    expected = {"definition": SESSION, "a": {**PART, "filter": "a"}, "c": {**PART, "filter": "c"}}
     within(tmp_path / "one", fill)
     lines = [json.dumps(line).encode() for line in export_directory(str(tmp_path / "one" / "journal"))]
     within(tmp_path / "two", lambda broker: import_lines(broker, lines))
@@ -158,7 +176,7 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
     """An export reads what is on disk; all else waits until the broker stops."""
     with stopped(config(tmp_path), report) as broker:
         filled(broker)
-        assert sum(line["kind"] == "message" for line in export_directory(str(tmp_path / "journal"))) == 6
+        assert sum(line["kind"] == "message" for line in export_directory(str(tmp_path / "journal"))) == 7
         with pytest.raises(Unusable, match="stop the broker first"), stopped(config(tmp_path), report):
             pass
 
@@ -166,13 +184,13 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ([b"no json"], "line 1: Expecting value"),
-        ([b"[]"], "line 1: this is no export of version 1"),
+        ([b"no json"], "line 1: it is no JSON"),
+        ([b"[]"], "line 1: it is no object"),
         ([b'{"kind":"journal","version":2}'], "line 1: this is no export of version 1"),
-        ([b'{"kind":"other"}'], "line 2: kind 'other' is not known"),
-        ([b'{"kind":"queue","name":"q"}'], "line 2: 'address' is missing"),
-        ([b'{"kind":"message","queues":[{"name":"q"}]}'], "line 2: the message is on queue q, which no line before"),
-        ([b'{"kind":"message","queues":[]}'], "line 2: a message on no queue"),
+        ([b'{"kind":"other"}'], 'line 2: kind "other" is not known'),
+        ([b'{"kind":"queue","name":"q"}'], "line 2: address is missing"),
+        ([b'{"kind":"message","queues":[{"name":"q"}]}'], "line 2: address is missing"),
+        ([b'{"kind":"message","queues":[]}'], "line 2: address is missing"),
     ],
 )
 def test_lines_that_are_wrong(tmp_path: Path, lines: list[bytes], what: str) -> None:
@@ -186,17 +204,17 @@ def test_the_commands(tmp_path: Path) -> None:
     old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "lines"
     within(old, filled)
     exported = invoke("journal", "export", str(old), "-o", str(file))
-    assert (exported.exit_code, exported.stderr) == (0, "6 messages\n"), exported.output
+    assert (exported.exit_code, exported.stderr) == (0, "7 messages\n"), exported.output
     imported = invoke("journal", "import", str(file), "--data", str(new))
     assert imported.exit_code == 0, imported.output
-    assert imported.stdout.startswith("6 messages, ")
+    assert imported.stdout.startswith("7 messages, ")
     file.write_bytes(file.read_bytes() + b"half")
     broken = invoke("journal", "import", str(file), "--data", str(new))
     assert broken.exit_code == 1
     assert "--first" in broken.stderr
     compacted = invoke("journal", "compact", "--data", str(old))
     assert compacted.exit_code == 0, compacted.output
-    assert "6 messages were copied" in compacted.stdout
+    assert "7 messages were copied" in compacted.stdout
     assert invoke("journal", "export", str(tmp_path / "none")).exit_code == 2
 
 
@@ -210,7 +228,8 @@ def send_large(broker: Stopped, name: str, body: bytes) -> None:
     broker.parts.turn.enter()
     address, queue = engine.router.destination(name, ANYCAST)
     made = Facts(address.name, engine.core.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
-    engine.publish(address, queue, ANYCAST, [Message.of(made, b"", engine.uploads.finished(upload))])
+    message = Message.of(made, b"", engine.uploads.finished(upload))
+    engine.publish([Send(address, queue, ANYCAST, [message])]).check()
     broker.settle()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
+from argon2.exceptions import InvalidHashError, VerificationError
+from scramp import ScramClient
 
 from broker.engine.access import Identity
 from broker.security import passwords
@@ -14,8 +16,9 @@ from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.gate import HASHES_WAITING_MAX, Policy, UserGate
 from broker.security.throttle import WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
-from broker.sessions.login import Peer
-from tests.support.sim_gate import cheap_user
+from broker.sessions.login import Peer, tell_all
+from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
+from tests.support.sim_gate import cheap_user, outcome
 
 BOB = cheap_user("secret", "clerks")
 
@@ -43,8 +46,8 @@ class Bench:
     def report(self, code: str, /, **fields: str | int) -> None:
         self.reports.append(code)
 
-    def run(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        self.work.append(lambda: then(work()))
+    def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
+        self.work.append(lambda: then(outcome(work)))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
         self.waiting.append((ms, call))
@@ -98,6 +101,92 @@ def test_a_user_who_changes_while_the_hash_is_made_is_refused() -> None:
     bench.gate.change(Policy({}))
     bench.hash()
     assert bench.told == [None]
+
+
+def test_an_old_password_does_not_join_a_hash_from_before_the_change() -> None:
+    """The first login began with the old hash; a verdict about that one says nothing about the new one."""
+    bench = Bench()
+    bench.login()
+    bench.gate.change(Policy({"bob": cheap_user("new", "clerks")}))
+    bench.login()
+    bench.hash()
+    assert bench.told == [None, None]
+    bench.login()
+    bench.hash()
+    assert bench.told == [None] * 3, "nor is it remembered"
+    bench.login(password=b"new")
+    bench.hash()
+    assert bench.told[-1] is not None
+
+
+def test_a_login_behind_many_others_is_of_the_password_of_its_end() -> None:
+    """As above, through the queue of the threads and with the password that was right."""
+    bench = Bench()
+    for number in range(60):
+        bench.login("junk", b"%d" % number)
+    bench.login()
+    for password in ("new", "newer", "secret"):
+        bench.gate.change(Policy({"bob": cheap_user(password, "clerks", password)}))
+        bench.login()
+    bench.hash()
+    assert [identity for identity in bench.told if identity is not None] == [
+        Identity("bob", frozenset({"clerks", "secret"}))
+    ], "the password of now, with the roles of now"
+
+
+@pytest.mark.parametrize("mechanism", SCRAMS)
+@pytest.mark.parametrize(
+    ("users", "granted"),
+    [
+        ({"bob": BOB}, True),
+        ({"bob": cheap_user("secret", "clerks", "more")}, True),
+        ({"bob": cheap_user("new", "clerks")}, False),
+        ({"bob": StoredUser(frozenset({"clerks"}), BOB.password)}, False),
+        ({}, False),
+    ],
+    ids=["nothing", "roles", "password", "no SCRAM any more", "removed"],
+)
+def test_a_scram_proof_is_for_the_keys_of_its_end(mechanism: str, users: dict[str, StoredUser], granted: bool) -> None:
+    """The user changes between the server's first message and the client's last."""
+    bench = Bench()
+    peer = Peer("1.1.1.1:1", "1.1.1.1")
+    answers: list[Answer] = []
+    exchange = begin(mechanism, bench.gate, peer)
+    client = ScramClient([mechanism], "bob", "secret")
+    exchange.step(client.get_client_first().encode(), answers.append)
+    assert isinstance(answers[0], Challenge)
+    client.set_server_first(answers[0].data.decode())
+    bench.gate.change(Policy(users))
+    exchange.step(client.get_client_final().encode(), answers.append)
+    assert isinstance(answers[1], Granted) is granted
+    if isinstance(answers[1], Granted):
+        assert answers[1].identity.roles == users["bob"].roles
+
+
+def test_a_login_whose_client_has_gone_takes_no_place() -> None:
+    bench = Bench(per_user=1)
+    peer = bench.login()
+    bench.gate.left(peer)
+    bench.hash()
+    assert bench.told == [None]
+    bench.login()
+    assert bench.told[-1] is not None
+
+
+def test_a_connection_that_logs_in_again_has_one_place() -> None:
+    """A connection of HTTP may be another user's with each call."""
+    bench = Bench(per_user=1)
+    bench.gate.change(Policy({"bob": BOB, "eve": BOB}, per_user=1))
+    peer = Peer("1.1.1.1:1", "1.1.1.1")
+    for name in ("bob", "bob", "eve"):
+        bench.gate.login(peer, name, b"secret", bench.told.append)
+        bench.hash()
+    bench.login()
+    bench.hash()
+    assert None not in bench.told
+    bench.login("eve")
+    bench.hash()
+    assert bench.told[-1] is None
 
 
 def test_unknown_users_are_hashed_too() -> None:
@@ -200,6 +289,23 @@ def test_who_is_gone() -> None:
     assert bench.gate.gone(peer)
 
 
+def test_a_certificate_without_its_rule_is_gone() -> None:
+    bench = Bench()
+    rules = [Rule("CN=bob", "bob")]
+    bench.gate.change(Policy({"bob": BOB, "eve": BOB}, rules=rules))
+    peer = Peer("1.1.1.1:1", "1.1.1.1", True, (("CN", "bob"),))
+    assert bench.gate.external(peer, "") is not None
+    bench.gate.change(Policy({"bob": BOB}, rules=rules))
+    assert not bench.gate.gone(peer)
+    for policy in (
+        Policy({"bob": BOB}),
+        Policy({"bob": BOB, "eve": BOB}, rules=[Rule("CN=bob", "eve")]),
+        Policy({"eve": BOB}, rules=rules),
+    ):
+        bench.gate.change(policy)
+        assert bench.gate.gone(peer)
+
+
 # -- the users file ----------------------------------------------------------------------------------------------------
 
 
@@ -287,3 +393,60 @@ def test_rules(rule: Rule, subject: tuple[tuple[str, str], ...], user: str | Non
 def test_the_first_rule_that_fits_decides() -> None:
     rules = [Rule("CN=a", "first"), Rule("CN=*", "second")]
     assert [user_of(rules, (("CN", name),)) for name in "ab"] == ["first", "second"]
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), VerificationError("memory"), InvalidHashError("broken"), OSError()])
+def test_a_hash_that_fails_refuses_all_who_wait_for_it(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    def fails(password: bytes, stored: str) -> bool:
+        raise fault
+
+    bench = Bench(delay=1_000)
+    with monkeypatch.context() as planted:
+        planted.setattr(passwords, "fits", fails)
+        for _ in range(3):
+            bench.login()
+        bench.hash()
+    assert bench.told == [None] * 3
+    assert bench.reports == ["login.failed"] + ["login.refused"] * 3
+    assert bench.waiting == [], "it is nobody's failed login"
+    bench.login()
+    bench.hash()
+    assert bench.told[3:] == [Identity("bob", frozenset({"clerks"}))], "the next one does not wait for it"
+
+
+def test_a_hash_that_cannot_be_read_is_no_wrong_password() -> None:
+    bench = Bench()
+    bench.gate.change(Policy({"bob": StoredUser(frozenset(), "$argon2id$v=19$m=8,t=1,p=1$!!!!$!!!!")}))
+    bench.login()
+    bench.hash()
+    assert (bench.told, bench.reports) == ([None], ["login.failed", "login.refused"])
+
+
+def test_one_who_fails_when_told_does_not_keep_the_others_from_it() -> None:
+    bench = Bench()
+
+    def fails(identity: Identity | None) -> NoReturn:
+        raise RuntimeError("planted")
+
+    bench.login()
+    bench.gate.login(Peer("2.2.2.2:2", "2.2.2.2"), "bob", b"secret", fails)
+    bench.login()
+    with pytest.raises(RuntimeError, match="planted"):
+        bench.hash()
+    assert bench.told == [Identity("bob", frozenset({"clerks"}))] * 2
+    bench.login()
+    assert len(bench.told) == 3, "it is remembered, and nothing waits"
+
+
+def test_all_are_told_before_a_fault_goes_on() -> None:
+    told: list[int] = []
+
+    def fails() -> NoReturn:
+        raise RuntimeError(f"after {len(told)}")
+
+    with pytest.raises(RuntimeError, match="after 1"):
+        tell_all([lambda: told.append(1), fails, lambda: told.append(2), fails])
+    assert told == [1, 2]

@@ -8,7 +8,8 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from http.client import HTTPException
+from typing import Any, NoReturn
 
 import jwt
 import pytest
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from broker.engine.access import Identity
-from broker.security.gate import Policy
+from broker.security.gate import HASHES_WAITING_MAX, Policy
 from broker.security.keys import UNKNOWN_MS, WAITING_MAX, FetchedKeys
 from broker.security.tokens import (
     ALGORITHMS,
@@ -24,7 +25,6 @@ from broker.security.tokens import (
     ROLES_MAX,
     TOKEN_BYTES_MAX,
     BadToken,
-    Bearer,
     KeySet,
     TokenRules,
     Tokens,
@@ -35,6 +35,7 @@ from broker.sessions.login import Peer
 from broker.sessions.sasl import OAUTHBEARER, PLAIN, XOAUTH2, Granted, begin
 from tests.broker.security.test_gate import BOB, Bench
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, private_key, public_jwk, token
+from tests.support.sim_gate import outcome
 
 NOW = 1_700_000_000_000
 RULES = TokenRules(ISSUER, AUDIENCE, leeway_ms=10_000)
@@ -58,7 +59,7 @@ def part(value: object) -> bytes:
 def test_every_algorithm(algorithm: str) -> None:
     keys = KeySet(key_set(public_jwk(algorithm, "k")))
     found = tokens(keys=keys).check(token(algorithm, id="k"))
-    assert found == Bearer("alice", frozenset({"amq"}), NOW + 3_610_000)
+    assert (found.user, found.roles, found.expires) == ("alice", frozenset({"amq"}), NOW + 3_610_000)
     others = tuple(each for each in ALGORITHMS if each != algorithm)
     with pytest.raises(BadToken, match="not allowed"):
         tokens(keys=keys, algorithms=others).check(token(algorithm, id="k"))
@@ -247,6 +248,57 @@ def test_a_token_as_a_password(name: str) -> None:
     assert not bench.gate.any_expired(NOW + 3_610_000)
 
 
+CHANGES: list[tuple[Tokens | None, bool]] = [
+    (tokens(), True),
+    (tokens(keys=KeySet(key_set(public_jwk("ES256", "another name")))), True),
+    (tokens(keys=None), True),
+    (tokens(keys=KeySet(key_set(public_jwk("ES384", "1")))), False),
+    (tokens(audience="other"), False),
+    (None, False),
+]
+
+
+@pytest.mark.parametrize(("checks", "stays"), CHANGES)
+def test_who_came_by_a_token_goes_with_its_key_and_its_rules(checks: Tokens | None, stays: bool) -> None:
+    bench = gate()
+    peer = bench.login("", token())
+    bench.hash()
+    bench.gate.change(Policy({}, tokens=checks))
+    assert bench.gate.gone(peer) is not stays
+
+
+@pytest.mark.parametrize(("checks", "stays"), [each for each in CHANGES if each[0] is None or each[0].present])
+def test_a_token_in_flight_is_checked_by_the_rules_of_its_end(checks: Tokens | None, stays: bool) -> None:
+    bench = gate()
+    bench.login("", token())
+    bench.gate.change(Policy({}, tokens=checks))
+    while bench.work:
+        bench.hash()
+    [told] = bench.told
+    known = checks is None or (checks.present is not None and "1" in checks.present.keys)
+    assert (told is not None) is (stays and known)
+
+
+def test_keys_that_change_on_their_own() -> None:
+    """An issuer that is asked by URL withdraws one."""
+    keys = KEYS
+    bench = Bench()
+    bench.gate.change(Policy({}, tokens=Tokens(RULES, lambda: keys, lambda: NOW)))
+    peer = bench.login("", token())
+    bench.hash()
+    assert bench.gate.any_withdrawn()
+    assert not bench.gate.any_withdrawn(), "told once"
+    assert not bench.gate.gone(peer)
+    bench.login("", token())
+    keys = KeySet(key_set(public_jwk("RS256", "2")))
+    assert bench.gate.any_withdrawn()
+    assert bench.gate.gone(peer)
+    bench.hash()
+    while bench.work:
+        bench.hash()
+    assert bench.told[-1] is None, "one that was on its way"
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [("bob", token()), ("", token(sub="")), ("", token()[:-9] + b"A" * 9)],
@@ -341,8 +393,8 @@ class Away:
     def report(self, code: str, /, **fields: str | int) -> None:
         self.reports.append(code)
 
-    def aside(self, work: Callable[[], bytes | str], then: Callable[[bytes | str], None]) -> None:
-        self.pending.append(lambda: then(work()))
+    def aside(self, work: Callable[[], bytes], then: Callable[[bytes | BaseException], None]) -> None:
+        self.pending.append(lambda: then(outcome(work)))
 
     def land(self) -> None:
         """The fetches that are under way end."""
@@ -395,6 +447,44 @@ def test_an_unknown_key_is_asked_for_once_and_all_wait_for_the_answer() -> None:
     away.keys.renew(lambda: told.append(-3))
     away.land()
     assert (away.fetches, told[-1]) == (2, -3)
+
+
+def test_a_fetch_that_fails_in_whatever_way_is_over() -> None:
+    away = Away()
+    told: list[int] = []
+
+    def fails() -> NoReturn:
+        raise RuntimeError("planted")
+
+    away.answer = HTTPException("cut short")
+    away.keys.renew(fails)
+    away.keys.renew(lambda: told.append(1))
+    with pytest.raises(RuntimeError, match="planted"):
+        away.land()
+    assert (told, away.reports) == ([1], ["security.keys_failed"])
+    away.now = UNKNOWN_MS
+    away.keys.look()
+    assert away.pending, "the next one is tried"
+
+
+def test_a_token_whose_check_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a fault of the broker: it slows nobody, and is no token that waits for ever."""
+
+    def fails(self: object, token: bytes) -> NoReturn:
+        raise MemoryError
+
+    bench = gate(delay=1_000)
+    with monkeypatch.context() as planted:
+        planted.setattr(Tokens, "check", fails)
+        for _ in range(HASHES_WAITING_MAX):
+            bench.login("", token())
+        bench.hash()
+    assert bench.told == [None] * HASHES_WAITING_MAX
+    assert bench.reports == ["login.failed", "login.refused"] * HASHES_WAITING_MAX
+    assert bench.waiting == []
+    bench.login("", token())
+    bench.hash()
+    assert bench.told[-1] == ALICE
 
 
 def test_a_key_that_is_new_lets_its_token_in() -> None:

@@ -50,6 +50,10 @@ class Inner:
         """See Session."""
         self.told.append("connection_lost")
 
+    def fail(self, why: str) -> None:
+        """See Session."""
+        self.told.append(why)
+
     def shut_down(self) -> None:
         """See Session."""
         self.told.append("shut_down")
@@ -63,7 +67,8 @@ def tell_everything(session: Inner) -> None:
     session.timed_out()
     session.receive_eof()
     session.connection_lost()
+    session.fail("fault")
     session.shut_down()
 
 
-EVERYTHING = ["flushed", "write_blocked", "heartbeat", "timed_out", "eof", "connection_lost", "shut_down"]
+EVERYTHING = ["flushed", "write_blocked", "heartbeat", "timed_out", "eof", "connection_lost", "fault", "shut_down"]

@@ -111,6 +111,20 @@ def test_a_divert_over_stomp_with_headers() -> None:
     assert len(held(broker, "orders")) == 2
 
 
+def test_a_divert_changes_no_header_that_belongs_to_the_frame() -> None:
+    """A wrong content-length would take every STOMP subscriber out of step; MESSAGE has one destination."""
+    added = ["content-length: 1", "destination: /queue/elsewhere", "via: d"]
+    diverts = diverting("orders", "audit", add_headers=added, remove_headers=["content-length"])
+    broker = SimBroker(small(diverts=diverts))
+    client = broker.connect()
+    client.subscribe("/queue/audit")
+    for length in ({}, {"content-length": "3"}):
+        client.do("SEND", {"destination": "/queue/orders", **length}, b"one")
+    for found in client.messages():
+        assert (found.body, found.headers["content-length"]) == (b"one", "3")
+        assert (found.headers["destination"], found.headers["via"]) == ("/queue/audit", "d")
+
+
 def test_a_divert_over_amqp_leaves_the_body_as_it_is() -> None:
     diverts = diverting("orders", "audit", exclusive=True, add_headers=["via: d"], remove_headers=["secret"])
     broker = SimBroker(small(diverts=diverts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.amqp.limits import Limits
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import (
     Accepted,
@@ -19,7 +20,8 @@ from protocols.amqp.performatives import (
 from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.simulation.world import counts, held, small
 from tests.support.sim_amqp import AmqpSim, message
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.stomp_client import frame
 
 SELECTOR = "apache.org:selector-filter:string"
 
@@ -62,6 +64,95 @@ def test_users_have_to_log_in() -> None:
     assert (without.closed, without.open) == (True, None)
 
 
+def test_one_link_too_many_is_refused_and_the_others_go_on() -> None:
+    limits = configured().limits.model_copy(update={"subscriptions_per_connection_max": 3})
+    broker = SimBroker(configured(limits=limits))
+    client = AmqpSim(broker)
+    sender = client.sender("a", "queue")
+    links = [client.receiver("a", "queue", name=f"{number}", credit=1) for number in range(2)]
+    error = client.refused(client.receiver("a", "queue", name="one too many", credit=0))
+    assert error.condition == "amqp:resource-limit-exceeded"
+    assert error.description == "attach: a connection may have 3 links."
+    assert [outcome.settled for outcome in client.send(sender, message("1"), message("2"))] == [True, True]
+    assert sorted(str(body) for body in client.bodies()) == ["1", "2"]
+    client.detach(links[0])
+    assert client.answer(client.receiver("a", "queue", name="in its place", credit=0)).source is not None
+
+
+@pytest.mark.parametrize(("timeout", "taken"), [(None, True), (0, True), (1, False), (499, False), (500, True)])
+def test_an_idle_timeout_that_cannot_be_kept_is_refused(timeout: int | None, taken: bool) -> None:
+    """2.4.5: a peer that cannot support a timeout as short as that closes the connection with an error."""
+    broker = SimBroker(small())
+    client = AmqpSim(broker, idle_time_out=timeout)
+    assert client.closed != taken
+    if not taken:
+        error = client.closed_with
+        assert error is not None
+        assert error.condition == "amqp:invalid-field"
+        assert error.description == f"open: an idle-time-out is at least 500 ms, not {timeout}."
+
+
+def firsts(client: AmqpSim) -> list[tuple[object, bool]]:
+    return [(each.body, each.message.header.first_acquirer) for each in client.take()]
+
+
+@pytest.mark.parametrize("state", [Released(), Modified(), Modified(delivery_failed=True), None])
+@pytest.mark.parametrize("ttl", [None, 60_000])
+def test_the_first_acquirer_is_told_so(state: Released | Modified | None, ttl: int | None) -> None:
+    """3.2.1: true only if no other link has had the message."""
+    broker, client = started()
+    sender = client.sender("a", "queue")
+    client.send(sender, *[message(body, header=Header(True, ttl=ttl)) for body in ("1", "2")])
+    link = client.receiver("a", "queue", credit=1)
+    [delivery] = client.arrived
+    assert firsts(client) == [("1", True)]
+    if state is None:
+        client.detach(link)
+    else:
+        client.settle(delivery, state=state)
+    other = AmqpSim(broker)
+    other.receiver("a", "queue")
+    deliveries = list(other.arrived)
+    assert firsts(other) == [("1", False), ("2", True)]
+    other.settle(*deliveries)
+    assert held(broker, "a") == []
+    assert broker.engine.queue("a").acquired == set(), "nothing is kept of messages that are gone"
+
+
+def test_after_a_restart_nobody_is_known_to_be_the_first() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("before"))
+    again = broker.restart()
+    other = AmqpSim(again)
+    other.send(other.sender("a", "queue"), message("after"))
+    other.receiver("a", "queue")
+    assert firsts(other) == [("before", False), ("after", True)]
+
+
+def test_a_browser_is_never_the_first() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    other = AmqpSim(broker)
+    other.receiver("a", "queue", distribution_mode="copy")
+    assert firsts(other) == [("1", False)]
+    client.receiver("a", "queue")
+    assert firsts(client) == [("1", True)], "looking at a message acquires nothing"
+
+
+def test_what_never_left_has_not_been_acquired() -> None:
+    broker = SimBroker(small({"match": "a", "delivery-count-persistence": "strict"}), lazy_disk=True)
+    client = AmqpSim(broker)
+    client.send(client.sender("a", "queue"), message("1"))
+    broker.catch_up()
+    link = client.receiver("a", "queue")
+    client.detach(link)
+    broker.catch_up()
+    other = AmqpSim(broker)
+    other.receiver("a", "queue")
+    broker.catch_up()
+    assert [first for _, first in firsts(other)] == [True]
+
+
 def test_close_is_answered_and_deliveries_are_not_held_against_anybody() -> None:
     broker, client = started()
     client.send(client.sender("a", "queue"), message("1"))
@@ -83,6 +174,47 @@ def test_a_lost_connection_is_a_failed_delivery_of_everything() -> None:
     other = AmqpSim(broker)
     other.receiver("a")
     assert [d.message.header.delivery_count for d in other.take()] == [1, 1]
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_what_had_left_over_stomp_is_no_first_delivery(protocol: str) -> None:
+    """One of the messages sent ahead counts as failed; all of them may have been processed."""
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"), message("2"), message("3"))
+    lost = broker.connect()
+    lost.subscribe("/queue/a")
+    assert len(lost.messages()) == 3
+    lost.drop()
+    for _ in range(2):
+        if protocol == "amqp":
+            other = AmqpSim(broker)
+            other.receiver("a")
+            assert [d.message.header.delivery_count for d in other.take()] == [1, 1, 1]
+            other.codec.send_close()
+            other.say()
+        else:
+            stomp = broker.connect()
+            stomp.subscribe("/queue/a")
+            assert [m.headers["redelivered"] for m in stomp.messages()] == ["true"] * 3
+            stomp.do("UNSUBSCRIBE", {"id": "s"})
+        assert list(counts(broker, "a").values()) == [1, 0, 0]
+        broker = broker.restart()
+
+
+def test_what_had_no_room_in_the_session_has_not_left() -> None:
+    broker = SimBroker(small())
+    client = AmqpSim(broker, limits=Limits(incoming_window=4))
+    for address in ("a", "b"):
+        client.receiver(address, "queue", credit=10)
+    client.stalled = True
+    sends = [frame("SEND", {"destination": f"/queue/{q}"}, b"%d" % n) for q in "ab" for n in range(4)]
+    broker.connect().raw(b"".join(sends))
+    assert broker.engine.queue("b").delivering == 4
+    client.drop()
+    assert sorted(counts(broker, "a").values()) + sorted(counts(broker, "b").values()) == [1] * 4 + [0] * 4
+    again = broker.connect()
+    again.subscribe("/queue/b")
+    assert [m.headers["redelivered"] for m in again.messages()] == ["false"] * 4
 
 
 def test_the_broker_says_goodbye() -> None:
@@ -245,6 +377,12 @@ def test_a_stopped_sender_gets_its_credit_as_soon_as_somebody_else_makes_room() 
     for n in range(link.credit):
         client.send(link, message(str(n)))
     assert link.credit == 0
+    gone = AmqpSim(broker)
+    assert gone.sender("b", "queue").credit == 0
+    blocked = broker.engine.router.addresses["b"].blocked
+    assert len(blocked) == 2
+    gone.drop()
+    assert len(blocked) == 1
     consumer = AmqpSim(broker)
     consumer.receiver("b", credit=2000)
     consumer.settle(*consumer.take())
@@ -269,6 +407,26 @@ def test_scheduled_and_expiring() -> None:
     broker.advance(100)
     [delivery] = client.take()
     assert (delivery.body, delivery.message.message_annotations) == ("later", {})
+
+
+@pytest.mark.parametrize("name", ["x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat"])
+def test_a_schedule_that_repeats_is_rejected(name: str) -> None:
+    """ActiveMQ Classic's; once is what this broker does."""
+    _, client = started()
+    repeated = encode_annotations(MESSAGE_ANNOTATIONS, {name: 5, "x-opt-delivery-delay": 100})
+    once = encode_annotations(MESSAGE_ANNOTATIONS, {name: 0})
+    link = client.sender("a", "queue")
+    outcomes = client.send(link, message("again", annotations=repeated), message("once", annotations=once))
+    states = {o.context: o.state for o in outcomes}
+    assert isinstance(states[1], Accepted)
+    rejected = states[0]
+    assert isinstance(rejected, Rejected)
+    assert rejected.error is not None
+    assert rejected.error.condition == "amqp:not-implemented"
+    assert name in (rejected.error.description or "")
+    client.receiver("a")
+    [delivery] = client.take()
+    assert (delivery.body, delivery.message.message_annotations) == ("once", {})
 
 
 # -- messages out ------------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.sessions.amqp_message import first_header, read_header
+from broker.sessions.amqp_message import plain_header, read_header
 
 
 def test_the_numbers_of_a_header_are_plain_ones() -> None:
     """Selectors compare plain integers: a priority that stayed an AMQP type fitted no selector."""
-    durable, priority, ttl = read_header(first_header(True, 5))
+    durable, priority, ttl = read_header(plain_header(True, 5, True))
     assert (durable, priority, ttl) == (True, 5, 0)
     assert (type(priority), type(ttl)) == (int, int)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp.performatives import Rejected, Source, Target
+from protocols.amqp.events import Detached
+from protocols.amqp.performatives import Properties, Rejected, Source, Target
 from tests.broker.sessions.test_amqp import started
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -66,6 +67,44 @@ def test_it_is_looked_up_without_a_source_and_closed() -> None:
     assert client.refused(gone).condition == "amqp:not-found"
 
 
+def lookup(client: AmqpSim) -> Any:
+    return client.receiver(None, name="sub", source=None, credit=0)
+
+
+def test_one_that_is_consumed_cannot_be_deleted() -> None:
+    """JMS: an error from `unsubscribe` while there is an active consumer; nothing happens to either."""
+    broker, client = started()
+    consumer = client.receiver("news", "topic", name="sub", **DURABLE)
+    other = AmqpSim(broker)  # of the same container
+    assert other.refused(lookup(other)).condition == "amqp:resource-locked"
+    assert client.refused(lookup(client)).condition == "amqp:resource-locked"
+    publish(client, "1")
+    assert client.bodies() == ["1"]
+    client.detach(consumer, closed=False)
+    other.detach(lookup(other))
+    assert names(broker) == set()
+
+
+def test_one_that_is_consumed_by_now_cannot_be_deleted() -> None:
+    broker, client = started()
+    client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
+    link = lookup(client)
+    AmqpSim(broker).receiver("news", "topic", name="sub", **DURABLE)
+    client.detach(link)
+    assert client.refused(link).condition == "amqp:resource-locked"
+    assert names(broker) == {"sim.sub"}
+
+
+def test_a_shared_one_that_others_consume_stays_without_an_error() -> None:
+    broker, client = started()
+    one = client.receiver("news", "topic", "shared", name="sub", **DURABLE)
+    client.receiver("news", "topic", "shared", name="sub|2", **DURABLE)
+    client.detach(one)
+    [end] = [event for event in client.of(Detached) if event.link is one]
+    assert end.error is None
+    assert names(broker) == {"sim.sub"}
+
+
 @pytest.mark.parametrize(
     ("capabilities", "durable", "queue", "stays"),
     [
@@ -117,9 +156,9 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) ->
     assert address in broker.engine.router.addresses
     other = AmqpSim(broker)
     if role == "target":
-        other.receiver(address)
+        client.receiver(address)
         client.send(link, message("1"))
-        assert other.bodies() == ["1"]
+        assert client.bodies() == ["1"]
     else:
         other.send(other.sender(address), message("1"))
         assert client.bodies() == ["1"]
@@ -141,11 +180,41 @@ def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
     link = client.sender(source.address, capability)
     client.send(link, message("in time"))
     assert asking.bodies() == ["in time"]
+    relay = client.sender(None, name="relay")
     asking.drop()
-    [outcome] = client.send(link, message("too late"))
+    assert client.refused(link).condition == "amqp:resource-deleted"
+    [outcome] = client.send(relay, message("too late", properties=Properties(to=source.address)))
     assert isinstance(outcome.state, Rejected)
     assert client.refused(client.sender(source.address, capability)).condition == "amqp:not-found"
     assert source.address not in broker.engine.router.addresses
+
+
+@pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
+@pytest.mark.parametrize("how", ["queue", "topic", "browser", "full name"])
+def test_a_temporary_destination_is_its_connections_own(capability: str, how: str) -> None:
+    """As JMS has it; others may send to it."""
+    broker, client = started()
+    address = client.answer(client.receiver(None, capability, dynamic=True)).source
+    assert isinstance(address, Source)
+    name = f"{address.address}::{address.address}" if how == "full name" else address.address
+    more: dict[str, Any] = {"distribution_mode": "copy"} if how == "browser" else {}
+    other = AmqpSim(broker)  # of the same container
+    refused = other.refused(other.receiver(name, *([how] if how in ("queue", "topic") else []), name="x", **more))
+    assert refused.condition == "amqp:resource-locked"
+    mine = client.receiver(address.address, capability, name="mine")
+    other.send(other.sender(address.address), message("1"))
+    assert client.bodies() == ["1"] * (2 if capability == "temporary-topic" else 1)
+    client.detach(mine)
+
+
+def test_a_dynamic_node_that_is_not_temporary_is_for_all() -> None:
+    broker, client = started()
+    target = client.answer(link := client.sender(None, target=Target(dynamic=True))).target
+    assert isinstance(target, Target)
+    other = AmqpSim(broker)
+    other.receiver(target.address)
+    client.send(link, message("1"))
+    assert other.bodies() == ["1"]
 
 
 def test_no_local() -> None:

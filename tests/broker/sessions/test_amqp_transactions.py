@@ -189,6 +189,23 @@ def test_what_the_relay_refuses_in_a_transaction() -> None:
     assert held(broker, "b") == []
 
 
+def test_a_client_that_knows_of_a_refusal_cannot_commit_either() -> None:
+    broker, client = started()
+    coordinator, relay = client.coordinator(), client.sender(None)
+    tx = client.declare(coordinator)
+    client.send(relay, message("1", properties=Properties(to="queue://b")), tx=tx)
+    [told] = client.send(relay, message("2", properties=Properties(to="a.#")), tx=tx)
+    assert isinstance(told.state, TransactionalState)
+    assert isinstance(told.state.outcome, Rejected)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert told.state.outcome.error is not None
+    assert state.error.condition == "amqp:transaction:rollback"
+    assert str(told.state.outcome.error.description) in str(state.error.description)
+    assert held(broker, "b") == []
+
+
 def test_a_message_that_asks_for_nothing() -> None:
     _, client = started()
     coordinator = client.coordinator()

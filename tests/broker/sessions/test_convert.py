@@ -11,10 +11,10 @@ from protocols.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
     DATA,
-    encode_application_properties,
     encode_section,
 )
 from protocols.amqp.performatives import Header, Properties
+from protocols.amqp.types import Timestamp, ULong
 from tests.simulation.world import held, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -44,7 +44,7 @@ def test_from_stomp_to_amqp() -> None:
     told = delivery.message
     properties = told.properties
     assert (told.header.durable, told.header.priority) == (True, 7)
-    assert (properties.correlation_id, properties.reply_to, properties.subject) == ("c", "r", "order")
+    assert (properties.correlation_id, properties.reply_to, properties.subject) == ("c", "queue://r", "order")
     assert (properties.group_id, properties.content_type, properties.to) == ("g", "text/plain", "a")
     assert told.application_properties == {"colour": "red:ish"}
     assert told.body() == (AMQP_VALUE, ["hello"])
@@ -111,8 +111,50 @@ def test_from_amqp_to_stomp() -> None:
         "none": "",
     }
     assert {name: frame.headers.get(name) for name in wanted} == wanted
-    assert "content-length" not in frame.headers
+    assert frame.headers["content-length"] == "5"
     assert "_AMQ_ORIG_ADDRESS" not in frame.headers
+
+
+def test_what_an_amqp_sender_says_of_itself_is_told_over_stomp() -> None:
+    """As ActiveMQ Artemis has it: NATIVE_MESSAGE_ID, JMSXUserID and the time of creation."""
+    broker, amqp = both()
+    stomp = broker.connect()
+    stomp.subscribe("/queue/a", ack="auto")
+    link = amqp.sender("a", "queue")
+    for id in ("order-1", b"\x01\xff", ULong(7)):
+        properties = Properties(message_id=id, user_id=b"carol", creation_time=Timestamp(1_000))
+        amqp.send(link, message("x", properties=properties, application={"NATIVE_MESSAGE_ID": "forged"}))
+    amqp.send(link, message("y"))
+    *told, plain = stomp.messages()
+    assert [m.headers["NATIVE_MESSAGE_ID"] for m in told] == ["order-1", "01ff", "7"]
+    assert {(m.headers["JMSXUserID"], m.headers["timestamp"]) for m in told} == {("carol", "1000")}
+    assert not {"NATIVE_MESSAGE_ID", "JMSXUserID"} & plain.headers.keys()
+    assert plain.headers["timestamp"] == str(broker.now), "when it came"
+
+
+def test_the_user_who_logged_in_is_told_and_not_the_one_that_a_sender_claims() -> None:
+    broker = SimBroker(small(), users={"eve": "pw"})
+    stomp = broker.connect(login="eve", passcode="pw")
+    stomp.subscribe("/queue/a", ack="auto")
+    amqp = AmqpSim(broker, login=("eve", "pw"))
+    amqp.send(amqp.sender("a", "queue"), message("x", properties=Properties(user_id=b"admin")))
+    assert [m.headers["JMSXUserID"] for m in stomp.messages()] == ["eve"]
+
+
+def test_a_selector_may_ask_whether_the_sender_gave_a_message_id() -> None:
+    broker, amqp = both()
+    link = amqp.sender("a", "queue")
+    for id in ("m-1", "ID:m-2", None):
+        amqp.send(link, message(id or "none", properties=Properties(message_id=id)))
+    broker.connect().send("/queue/a", b"stomp")
+    for selector, wanted in {
+        "AMQUserID IS NULL": [b"none", b"stomp"],
+        "AMQUserID = 'ID:m-1'": [b"m-1"],
+        "AMQUserID LIKE 'ID:m-%'": [b"m-1", b"ID:m-2"],
+    }.items():
+        stomp = broker.connect()
+        stomp.subscribe("/queue/a", selector=selector, browser="true")
+        assert stomp.bodies() == [*wanted, b""], selector
 
 
 @pytest.mark.parametrize(
@@ -145,7 +187,7 @@ def test_what_has_no_words_in_stomp_is_a_dead_letter() -> None:
     broker, amqp = both()
     stomp = broker.connect()
     stomp.subscribe("/queue/a")
-    bad = encode(Properties("id")) + encode_application_properties({"a": 1}) + b"\x00\x53\x77\xee"
+    bad = encode(Properties("id")) + b"\x00\x53\x74\xc1\x04\x02\xa1\x05a" + encode_section(AMQP_VALUE, "bad")
     amqp.send(amqp.sender("a", "queue"), bad, message("good"))
     assert [frame.body for frame in stomp.messages()] == [b"good"]
     assert len(held(broker, "DLQ")) == 1

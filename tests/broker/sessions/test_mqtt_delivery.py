@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from broker.config.addresses import AddressSection
+from broker.config.addresses import Queue as QueueSection
 from broker.engine.queue import Queue
 from broker.sessions.mqtt import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.limits import Limits
+from protocols.mqtt.packets import Suback, Subscribe
 from protocols.mqtt.properties import (
     MESSAGE_EXPIRY_INTERVAL,
     REASON_STRING,
@@ -19,7 +23,8 @@ from protocols.mqtt.properties import (
     Property,
 )
 from tests.broker.sessions.test_mqtt_sessions import queues, with_mqtt
-from tests.support.mqtt_client import MqttClient, greeting
+from tests.simulation.world import counts
+from tests.support.mqtt_client import MqttClient, greeting, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
@@ -42,6 +47,12 @@ def small(sim: SimWorld, *properties: tuple[Property[Any], Any], clean: bool = T
 
 def dead_letters(sim: SimWorld) -> Queue:
     return sim.broker.engine.router.queues["DLQ"]
+
+
+def dead_letters_or_none(sim: SimWorld) -> int:
+    """How many dead letters there are, if there is a queue of them."""
+    queue = sim.broker.engine.router.queues.get("DLQ")
+    return 0 if queue is None else queue.message_count
 
 
 # -- flow control ------------------------------------------------------------------------------------------------------
@@ -183,22 +194,86 @@ def test_a_client_that_comes_back_and_takes_less() -> None:
     assert not queues(sim)["c.a"].message_count
 
 
-@pytest.mark.parametrize(("qos", "packet"), [(1, P.PUBACK), (2, P.PUBREC)])
-def test_what_a_client_refuses_is_a_failed_delivery(qos: int, packet: PacketType) -> None:
-    config = configured({"match": "a", "max-delivery-attempts": 2})
-    sim = SimWorld(config)
+REFUSALS = pytest.mark.parametrize(("qos", "packet"), [(1, P.PUBACK), (2, P.PUBREC)])
+
+
+@REFUSALS
+def test_what_a_client_refuses_is_a_dead_letter_at_once(qos: int, packet: PacketType) -> None:
+    """[MQTT-4.4.0-2]: refused counts as acknowledged, and is not sent again."""
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
+    client.subscribe("a", qos=qos)
+    sim.connect("other").post("a", [b"x", b"y"], qos)
+    [message] = client.take()
+    client.ack(packet, message.packet_id, reason=0x83, properties=[(REASON_STRING, "cannot read it")])
+    assert client.answers == [], "no PUBREL for a PUBREC of failure"
+    [following] = client.take()
+    assert (following.payload, following.dup) == (b"y", False), "the quota is free again"
+    client.ack(packet, following.packet_id, reason=0x80)
+    first, second = [letter.facts.annotations or {} for letter in dead_letters(sim).waiting()]
+    assert (first["_AMQ_DL_REASON"], first["_AMQ_DL_ATTEMPTS"]) == ("rejected", 1)
+    assert str(first["_AMQ_DL_TEXT"]).endswith(": 0x83 implementation specific error: cannot read it")
+    assert str(second["_AMQ_DL_TEXT"]).endswith(": 0x80 unspecified error")
+    sim.advance(60)
+    sim.restart()
+    assert sim.connect("c", clean=False, expiry=100).take() == []
+
+
+@REFUSALS
+def test_a_refused_message_without_a_dead_letter_address_is_gone(qos: int, packet: PacketType) -> None:
+    sim = SimWorld(configured({"match": "a", "dead-letter-address": ""}))
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=qos)
     sim.connect("other").publish("a", b"x", qos)
-    for _ in range(2):
-        [message] = client.take()
-        assert not message.dup, "it is another PUBLISH"
-        client.ack(packet, message.packet_id, reason=0x83, properties=[(REASON_STRING, "cannot read it")])
+    [message] = client.take()
+    client.ack(packet, message.packet_id, reason=0x80)
     assert client.take() == []
-    [letter] = dead_letters(sim).waiting()
-    assert letter.facts.annotations is not None
-    assert "cannot read it" in str(letter.facts.annotations["_AMQ_DL_TEXT"])
-    sim.restart()
+    queue = queues(sim)["c.a"]
+    assert (queue.message_count, queue.counters.killed) == (0, 1)
+
+
+@REFUSALS
+@pytest.mark.parametrize("anycast", [True, False])
+def test_a_refused_dead_letter_stays_and_is_not_sent_to_its_client_again(
+    qos: int, packet: PacketType, anycast: bool
+) -> None:
+    """[MQTT-4.4.0-2], where the message is on its own dead-letter address: there is nowhere else for it to go."""
+    sim = SimWorld(configured({"match": "dead", "dead-letter-address": "dead", "redelivery-delay": 0}))
+    if anycast:
+        sim.broker.connect().confirmed("/queue/dead", b"first")
+        stomp = sim.broker.connect()
+        stomp.subscribe("/queue/dead", ack="auto")
+        assert stomp.bodies() == [b"first"]
+        stomp.drop()
+    client = sim.connect("c", expiry=100, auto=False)
+    client.subscribe("dead", qos=qos)
+    publisher = sim.connect("other")
+    publisher.publish("dead", b"x", qos)
+    [message] = client.take()
+    client.ack(packet, message.packet_id, reason=0x80)
+    sim.advance(60)
+    assert client.take() == []
+    assert queues(sim)["dead" if anycast else "c.dead"].message_count == 1
+    publisher.publish("dead", b"y", qos)
+    assert client.payloads() == [b"y"], "others go on"
+
+
+def test_packet_identifiers_that_a_client_does_not_know() -> None:
+    """PUBREL and PUBCOMP with 0x92: the exchange is over, the identifier free, and nothing is sent again (3.6.2.1)."""
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False)
+    client.subscribe("a", qos=2)
+    other = sim.connect("other", auto=False)
+    other.publish("a", b"x", 2)
+    [message] = client.take()
+    client.ack(P.PUBREC, message.packet_id)
+    client.ack(P.PUBCOMP, message.packet_id, reason=0x92)
+    sim.advance(60)
+    assert (client.take(), queues(sim)["c.a"].message_count, dead_letters_or_none(sim)) == ([], 0, 0)
+    [received] = other.answers
+    other.ack(P.PUBREL, received.packet_ids[0], reason=0x92)
+    assert [(ack.type, ack.reason_code) for ack in other.answers[1:]] == [(P.PUBCOMP, 0)]
+    client.drop()
     assert sim.connect("c", clean=False, expiry=100).take() == []
 
 
@@ -214,7 +289,7 @@ def test_a_dead_letter_tells_why_over_mqtt_too() -> None:
     [letter] = watcher.take()
     told = dict(letter.properties.get_all(USER_PROPERTY))
     assert letter.payload == b"x"
-    assert (told["mine"], told["_AMQ_ORIG_ADDRESS"], told["_AMQ_DL_REASON"]) == ("1", "a", "max-deliveries")
+    assert (told["mine"], told["_AMQ_ORIG_ADDRESS"], told["_AMQ_DL_REASON"]) == ("1", "a", "rejected")
 
 
 def test_an_address_without_a_topic() -> None:
@@ -266,6 +341,75 @@ def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(crash: bo
     assert sim.connect("b", clean=False, expiry=FOR_EVER).payloads() == []
     assert sim.connect("a", clean=False, expiry=FOR_EVER).payloads() == [b"3"]
     assert not queues(sim)["$share.g.t"].message_count
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_had_left_for_a_member_is_redelivered(crash: bool) -> None:
+    """To a consumer of another protocol; MQTT's DUP is for what is sent again under its packet identifier."""
+    sim = SimWorld()
+    member = sim.connect("a", expiry=FOR_EVER, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
+    member.subscribe("$share/g/t", qos=1)
+    sim.connect("publisher").post("t", [b"1", b"2", b"3", b"4"], 1)
+    assert member.payloads() == [b"1", b"2"]
+    if crash:
+        sim.restart()
+    else:
+        member.drop()
+    for _ in range(2):
+        stomp = sim.broker.connect()
+        stomp.subscribe("t::$share.g.t")
+        assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [
+            (b"1", "true"),
+            (b"2", "true"),
+            (b"3", "false"),
+            (b"4", "false"),
+        ]
+        stomp.do("UNSUBSCRIBE", {"id": "s"})
+        sim.restart()
+    assert set(counts(sim.broker, "$share.g.t").values()) == {0}, "MQTT has no failed deliveries"
+    again = sim.connect("b", auto=False)
+    again.subscribe("$share/g/t", qos=1)
+    assert {m.dup for m in again.take()} == {False}
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "drop"])
+def test_what_had_left_a_queue_of_others_is_redelivered(end: str) -> None:
+    sim = SimWorld()
+    stomp = sim.broker.connect()
+    for body in (b"1", b"2"):
+        stomp.confirmed("/queue/orders", body)
+    client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
+    client.subscribe("orders", qos=1)
+    assert client.payloads() == [b"1"]
+    if end == "drop":
+        client.drop()
+    else:
+        client.unsubscribe("orders")
+    stomp.subscribe("/queue/orders")
+    assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [(b"1", "true"), (b"2", "false")]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(qos: int) -> None:
+    """With QoS 2 too it is for others when the session ends: the client has never seen it."""
+    sim = SimWorld()
+    member = sim.connect("a", expiry=10, auto=False)
+    member.subscribe("$share/g/t", qos=qos)
+    other = sim.connect("b", expiry=FOR_EVER)
+    other.subscribe("$share/g/t", qos=qos)
+    other.drop()
+    publisher = sim.connect("publisher", auto=False)
+    sim.broker.hold_disk()
+    publisher.publish("t", b"1", qos)
+    sim.broker.step()
+    assert member.take() == [], "its packet identifier is not on disk yet"
+    member.drop()
+    sim.broker.catch_up()
+    sim.advance(11)
+    stomp = sim.broker.connect()
+    stomp.subscribe("t::$share.g.t")
+    sim.broker.catch_up()
+    assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [(b"1", "false")]
 
 
 def test_a_share_takes_qos_0_while_somebody_is_there() -> None:
@@ -362,6 +506,115 @@ def test_an_anycast_address_is_read_as_the_queue_that_it_is(qos: int) -> None:
     assert again.payloads() == ([b"1", b"2"] if qos else [b"2"])
     again.unsubscribe("orders")
     assert set(queues(sim)) == {"orders"}
+
+
+ANYCAST, MULTICAST = (QueueSection.model_validate({"routing-type": each}) for each in ("ANYCAST", "MULTICAST"))
+
+SHARDED = {"address.foo": AddressSection(queues={"q1": ANYCAST, "q2": ANYCAST, "m1": MULTICAST})}
+
+
+def sharded() -> SimWorld:
+    """An address with several queues of both kinds."""
+    return SimWorld(configured(addresses=SHARDED))
+
+
+@pytest.mark.parametrize(
+    "filter", ["address.foo::q1", "address/foo::q1", "address/foo::m1", "$share/g/address.foo::q1"]
+)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_queue_by_its_full_name(filter: str, qos: int) -> None:
+    """As the manual's 4.7 has it, its address written as others do or as a topic."""
+    sim = sharded()
+    client = sim.connect("c", expiry=100)
+    assert client.subscribe(filter, qos=qos) == [qos]
+    queue = queues(sim)[filter.rpartition(":")[2]]
+    assert len(queue.consumers) == 1
+    publisher = sim.connect("p")
+    for _ in range(4):
+        publisher.publish("address/foo", b"x", 2)
+    arrived = client.take()
+    assert [message.topic for message in arrived] == ["address/foo"] * 4, "q2 has nobody who consumes"
+    client.drop()
+    assert not queue.consumers
+    stomp = sim.broker.connect()
+    stomp.send(f"address.foo::{queue.name}", b"not durable")
+    again = sim.connect("c", clean=False, expiry=100)
+    assert again.payloads() == [b"not durable"], "an absent client does not change the queue of others"
+    sim.restart()
+    again = sim.connect("c", clean=False, expiry=100)
+    publisher = sim.connect("p")
+    publisher.publish(f"address/foo::{queue.name}", b"only there", 1)
+    assert again.payloads() == [b"only there"]
+    again.unsubscribe(filter)
+    assert queue.name in queues(sim), "it is not the subscription's"
+
+
+def test_a_full_name_without_a_queue() -> None:
+    """Where the address is no mere topic: made, if queues may be; else refused with the reason."""
+    sim = sharded()
+    client = sim.connect("c")
+    assert client.subscribe("address.foo::new", qos=1) == [1]
+    assert queues(sim)["new"].address.name == "address.foo"
+    sim = SimWorld(configured({"match": "address.foo", "auto-create-queues": False}, addresses=SHARDED))
+    client, old = sim.connect("c"), sim.connect("o", version=V311)
+    assert client.subscribe("address.foo::new", "address.foo::q1::q2", "address/foo", qos=1) == [0x8F, 0x8F, 1]
+    assert old.subscribe("address.foo::new", qos=1) == [0x80]
+    assert client.publish("address.foo::new", b"x", 1)
+    assert client.replies(P.PUBACK)[-1][1] == 0x83
+
+
+def test_an_anycast_address_with_several_queues_names_them() -> None:
+    section = AddressSection(queues={"q1": ANYCAST, "q2": ANYCAST})
+    sim = SimWorld(configured(addresses={"foo": section}))
+    client = sim.connect("c")
+    client.codec.send(Subscribe(1, [wish("foo", 1)]))
+    client.settle()
+    [answer] = client.others
+    assert isinstance(answer, Suback)
+    assert list(answer.reason_codes) == [0x8F]
+    assert "q1, q2" in str(answer.properties.get(REASON_STRING))
+
+
+def test_the_only_queue_of_an_anycast_address_is_the_first_available() -> None:
+    section = AddressSection(queues={"q1": ANYCAST})
+    sim = SimWorld(configured(addresses={"foo": section}))
+    client = sim.connect("c")
+    assert client.subscribe("foo", qos=1) == [1]
+    client.publish("foo", b"x", 1)
+    assert client.payloads() == [b"x"]
+    assert len(queues(sim)["q1"].consumers) == 1
+
+
+def test_two_colons_in_a_topic_that_names_no_queue() -> None:
+    sim = SimWorld()
+    client = sim.connect("c")
+    client.publish("fe80", b"x", 1)
+    assert client.subscribe("fe80::1/temperature", "fe80::1/#", qos=1) == [1, 1]
+    client.publish("fe80::1/temperature", b"21", 1)
+    assert [(m.topic, m.payload) for m in client.take()] == [("fe80::1/temperature", b"21")] * 2
+
+
+def test_what_is_for_one_queue_cannot_be_retained_and_the_queue_of_others_gets_nothing_retained() -> None:
+    sim = sharded()
+    client = sim.connect("c", auto=False)
+    client.publish("address.foo::q1", b"x", 1, retain=True)
+    client.publish("address/foo", b"kept", 1, retain=True)
+    assert [code for _, code in client.replies(P.PUBACK)] == [0x90, 0]
+    count = queues(sim)["q1"].message_count
+    client.subscribe("address.foo::q1", qos=1)
+    assert queues(sim)["q1"].message_count == count
+
+
+def test_messages_of_one_read_to_a_queue_and_its_address_keep_their_order() -> None:
+    sim = sharded()
+    client = sim.connect("c")
+    client.subscribe("address.foo::m1", qos=1)
+    other = sim.connect("o")
+    out: list[bytes] = []
+    for number, topic in enumerate(["address/foo", "address.foo::m1"] * 3):
+        PublishHead(V5, topic, qos=1).encode(out, [b"%d" % number], [number + 1])
+    other.raw(b"".join(out))
+    assert client.payloads() == [b"%d" % number for number in range(6)]
 
 
 def test_a_queue_that_an_operator_deletes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import configured
+from tests.support.sim_files import refusing
 
 P = PacketType
 
@@ -383,6 +385,20 @@ def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter() 
     assert [why for _, why in dead(world)] == ["decode-error"]
     assert world.broker.reported("body.unreadable")
     assert world.connect("reader", clean=False, expiry=FOR_EVER).payloads() == [b"behind"]
+
+
+def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone() -> None:
+    world = SimWorld(config())
+    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
+    reader.subscribe("a", qos=1)
+    reader.drop()
+    world.connect("sender").publish("a", body(600_000), 1)
+    with refusing(world.broker.files, errno.EMFILE):
+        reader = world.connect("reader", clean=False, expiry=FOR_EVER)
+        assert reader.payloads() == []
+        assert world._carriers[-1].closed
+    assert dead(world) == []
+    assert world.connect("reader", clean=False, expiry=FOR_EVER).payloads() == [body(600_000)]
 
 
 # -- from and to the other protocols -----------------------------------------------------------------------------------

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from websockets.client import ClientProtocol
 from websockets.frames import Frame
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from broker.config import Config
 from broker.config.diverts import DivertSection
 from broker.engine.message import Message
+from broker.security.gate import UserGate
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.packets import Pingreq
 from protocols.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -23,11 +29,13 @@ from protocols.mqtt.properties import (
     RECEIVE_MAXIMUM,
     RESPONSE_TOPIC,
     SERVER_KEEP_ALIVE,
+    SESSION_EXPIRY_INTERVAL,
     USER_PROPERTY,
 )
 from tests.broker.sessions.test_mqtt_delivery import carrier
+from tests.broker.sessions.test_mqtt_normative import USERS, authenticate
 from tests.broker.sessions.test_mqtt_sessions import queues, with_mqtt
-from tests.support.mqtt_client import wish
+from tests.support.mqtt_client import greeting, wish
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimPeer, configured
@@ -197,6 +205,102 @@ def test_a_full_address_that_blocks_stops_its_publisher() -> None:
     assert carrier(client).reading
 
 
+def blocking(*names: str) -> Config:
+    """Addresses that stop their publishers at 1,000 bytes."""
+    return configured(*({"match": n, "max-size-bytes": 1000, "address-full-policy": "BLOCK"} for n in names))
+
+
+def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() -> None:
+    """Nor does anything else that a client can send: in one read with the PUBLISH, or later."""
+    sim = SimWorld(blocking("full"), users=USERS)
+    client = sim.stranger()
+    authenticate(client, 0x18, "right")
+    reader = sim.connect("r", auto=False, user_name="alice", password=b"right")
+    reader.subscribe("full", qos=1)
+    client.publish("full", b"x" * 1000, 1)
+    assert not carrier(client).reading
+    for _ in range(3):
+        authenticate(client, 0x19, "right")
+        client.others.clear()
+        assert not carrier(client).reading
+    client.subscribe("full", qos=1)
+    client.unsubscribe("full")
+    client.send(Pingreq())
+    client.publish("elsewhere", b"x", 1)
+    assert not carrier(client).reading
+    [message] = reader.take()
+    reader.ack(P.PUBACK, message.packet_id)
+    assert carrier(client).reading
+
+
+def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
+    """One of them it could empty itself."""
+    sim = SimWorld(blocking("full", "own"))
+    keeper(sim, "full")
+    client, helper = sim.connect("c"), sim.connect("h", auto=False)
+    helper.subscribe("own", qos=1)
+    client.publish("full", b"x" * 1000, 1)
+    client.publish("own", b"x" * 1000, 1)
+    [message] = helper.take()
+    helper.ack(P.PUBACK, message.packet_id)
+    assert not carrier(client).reading
+    assert len(kept(sim)) == 1
+    assert carrier(client).reading
+
+
+def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
+    sim = SimWorld(blocking("full"))
+    keeper(sim, "full")
+    client = sim.connect("c")
+    client.publish("full", b"x" * 1000, 1)
+    address = sim.broker.engine.core.addresses["full"]
+    assert len(address.blocked) == 1
+    client.drop()
+    assert not address.blocked
+
+
+def test_nothing_is_read_before_a_connack_that_waits_for_the_disk() -> None:
+    sim = SimWorld()
+    sim.hold_disk()
+    client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
+    assert [client.connack] == [None]
+    assert not carrier(client).reading
+    sim.write()
+    client.settle()
+    assert client.connack is not None
+    assert carrier(client).reading
+
+
+def test_authenticating_again_while_a_large_message_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may take a while, after failed logins, and the message have come in the same read."""
+    sim = SimWorld(users=USERS)
+    client = sim.stranger()
+    authenticate(client, 0x18, "right")
+    client.subscribe("a", qos=1)
+    out: list[bytes] = []
+    PublishHead(V5, "a", qos=1).encode(out, [b"x" * 300_000], [7])
+    raw = b"".join(out)
+    answers: list[Callable[[], None]] = []
+    done = UserGate.scram_done
+
+    def later(self: UserGate, *args: Any) -> None:
+        answers.append(lambda: done(self, *args))
+        wire = carrier(client)
+        wire.session.receive_data(raw[:150_000])
+
+    monkeypatch.setattr(UserGate, "scram_done", later)
+    authenticate(client, 0x19, "right")
+    wire = carrier(client)
+    assert [wire.reading] == [False]
+    sim.broker.parts.turn.enter()
+    answers[0]()
+    sim.broker.run()
+    assert [wire.reading] == [True]
+    client.raw(raw[150_000:])
+    assert client.replies(P.PUBACK) == [(7, 0)]
+    assert client.payloads() == [b"x" * 300_000]
+
+
 def test_a_client_sends_no_more_at_once_than_it_may() -> None:
     sim = SimWorld(with_mqtt(receive_maximum=2))
     client = sim.connect("c", auto=False)
@@ -274,9 +378,9 @@ def test_from_mqtt_to_stomp() -> None:
     )
     [frame] = stomp.messages()
     assert frame.body == "höhe".encode()
-    expected = {"content-type": "text/plain", "reply-to": "re.ply", "correlation-id": "ff01", "k": "2"}
+    expected = {"content-type": "text/plain", "reply-to": "/topic/re.ply", "correlation-id": "ff01", "k": "2"}
     assert expected.items() <= frame.headers.items()
-    assert "content-length" not in frame.headers
+    assert frame.headers["content-length"] == str(len(frame.body))
 
 
 def test_from_stomp_to_mqtt() -> None:
@@ -285,7 +389,13 @@ def test_from_stomp_to_mqtt() -> None:
     for each in (client, old):
         each.subscribe("a/+", qos=2)
     stomp = sim.broker.connect()
-    headers = {"content-type": "text/plain", "reply-to": "re.ply", "correlation-id": "7", "kind": "x", "type": "T"}
+    headers = {
+        "content-type": "text/plain",
+        "reply-to": "/topic/re.ply",
+        "correlation-id": "7",
+        "kind": "x",
+        "type": "T",
+    }
     stomp.do("SEND", {"destination": "/topic/a.b", "persistent": "true", **headers}, b"hello")
     stomp.send("/topic/a.b", b"not durable")
     first, second = client.take()
@@ -312,7 +422,7 @@ def test_from_mqtt_to_amqp(indicated: bool) -> None:
     [delivery] = amqp.take()
     encoded = delivery.message
     assert encoded.body() == ((AMQP_VALUE, ["hello"]) if indicated else (DATA, [b"hello"]))
-    assert (encoded.header.durable, encoded.properties.reply_to, encoded.properties.to) == (True, "r.1", "a.b")
+    assert (encoded.header.durable, encoded.properties.reply_to, encoded.properties.to) == (True, "topic://r.1", "a.b")
     assert encoded.application_properties == {"k": "v"}
 
 

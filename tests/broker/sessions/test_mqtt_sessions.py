@@ -10,17 +10,24 @@ from broker.config import Config
 from broker.engine.permissions import Permission
 from broker.engine.queue import Queue
 from broker.engine.sessions import StoredSession
-from protocols.mqtt.codes import V5, V311, PacketType
+from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
-from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL, Properties
+from protocols.mqtt.properties import (
+    MAXIMUM_PACKET_SIZE,
+    SESSION_EXPIRY_INTERVAL,
+    USER_PROPERTY,
+    WILL_DELAY_INTERVAL,
+    Properties,
+    Property,
+)
 from store.decode import Definition
 from store.record import encode_json
 from tests.broker.security.verbs import permissions, restrict
 from tests.simulation.world import journal_records
 from tests.support.mqtt_client import greeting, topic_filter, wish
-from tests.support.mqtt_world import FOR_EVER, SimWorld
-from tests.support.sim_broker import configured
+from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
+from tests.support.sim_broker import SimPeer, configured
 
 P = PacketType
 
@@ -319,6 +326,20 @@ def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
     assert sim.connect("keeper", clean=False, expiry=100).payloads() == [b"x", b"y"]
 
 
+def test_one_pubrel_twice_in_a_read_of_a_lasting_session() -> None:
+    sim = SimWorld()
+    client = sim.connect("c", clean=False, expiry=100, auto=False)
+    client.subscribe("a", qos=2)
+    client.publish("a", b"x", 2, packet_id=7)
+    client.replies(P.PUBREC)
+    client.ack(P.PUBREL, 7, 7)
+    client.publish("a", b"z", 2, packet_id=7)
+    assert [id for id, _ in client.replies(P.PUBREC)] == [7], "the connection lives, and the identifier is free"
+    other = sim.connect("d", auto=False)
+    other.publish("a", b"y", 1, packet_id=1)
+    assert [id for id, _ in other.replies(P.PUBACK)] == [1]
+
+
 def test_a_session_ends_with_its_queues_and_its_record() -> None:
     sim = SimWorld()
     client = sim.connect("c", expiry=10, auto=False)
@@ -482,3 +503,83 @@ def test_the_broker_says_goodbye() -> None:
     client.settle()
     assert client.goodbye is not None
     assert client.goodbye.reason_code == 0x8B
+
+
+# -- answers to CONNECT ------------------------------------------------------------------------------------------------
+
+
+class Narrow(SimPeer):
+    """A client that takes packets of `most` bytes: fewer than our codec would."""
+
+    def __init__(self, sim: SimWorld, most: int, *properties: tuple[Property[Any], Any]) -> None:
+        super().__init__(sim.broker, "mqtt", sim.broker.number())
+        self.got = b""
+        sim.broker.attached(self)
+        self.raw(encode(greeting("c", properties=[(MAXIMUM_PACKET_SIZE, most), *properties]), V5))
+
+    def heard(self, data: bytes) -> None:
+        """Bytes from the broker."""
+        self.got += data
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_client_that_takes_no_connack_is_not_left_waiting(lasting: bool) -> None:
+    """[MQTT-3.1.2-24]: where nothing can be said, the connection closes."""
+    sim = SimWorld()
+    properties = [(SESSION_EXPIRY_INTERVAL, 100)] if lasting else []
+    needed = len(Narrow(sim, 1000, *properties).got)
+    for most in (1, 4, 5, needed - 1):
+        client = Narrow(sim, most, *properties)
+        assert client.closed, most
+        assert len(client.got) <= most
+        assert client.got[:4] == (b"" if most < 5 else bytes((0x20, len(client.got) - 2, 0, 0x83)))
+    assert str(sim.broker.reported("mqtt.error")[0]["message"]).endswith("no room for CONNACK")
+    client = Narrow(sim, needed, *properties)
+    assert (len(client.got), client.closed) == (needed, False)
+
+
+def test_a_client_that_takes_no_suback_is_not_left_waiting() -> None:
+    sim = SimWorld()
+    client = Narrow(sim, 50)
+    client.got = b""
+    client.raw(encode(Subscribe(1, [wish(f"a/{n}", 0) for n in range(100)]), V5))
+    assert client.closed
+    assert client.got[0] == 0xE0, "DISCONNECT"
+    assert client.got[2] == 0x83
+
+
+@pytest.mark.parametrize("version", [V5, V311, V31])
+def test_every_connect_for_one_session_is_answered(version: int) -> None:
+    """Also where another one comes before the session is on disk: first comes the CONNACK, then the goodbye."""
+    sim = SimWorld()
+    sim.hold_disk()
+    properties = [(SESSION_EXPIRY_INTERVAL, 100)] if version == V5 else []
+    clients = [sim.attempt(greeting("c", version=version, clean=False, properties=properties)) for _ in range(20)]
+    assert not any(client.connack or client.closed for client in clients), "nothing is confirmed before it is durable"
+    sim.write()
+    for client in clients:
+        client.settle()
+        assert client.connack is not None
+        assert client.connack.reason_code == 0
+    assert [client.present for client in clients] == [False] + [version != V31] * 19
+    assert [client.closed for client in clients] == [True] * 19 + [False]
+    if version == V5:
+        assert [client.goodbye and client.goodbye.reason_code for client in clients] == [0x8E] * 19 + [None]
+    winner = clients[-1]
+    winner.publish("a", b"x", 1)
+    sim.write()
+    assert winner.replies(P.PUBACK)
+
+
+def test_a_connect_that_waits_while_the_broker_stops_is_answered() -> None:
+    sim = SimWorld()
+    sim.hold_disk()
+    client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
+    carrier = client._carrier
+    assert isinstance(carrier, SimCarrier)
+    sim.broker.parts.turn.enter()
+    carrier.session.shut_down()
+    sim.broker.run()
+    client.settle()
+    assert client.connack is not None
+    assert client.connack.reason_code == 0x88

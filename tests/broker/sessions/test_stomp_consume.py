@@ -49,6 +49,7 @@ def test_the_headers_of_a_message(version: str, ack: str) -> None:
         "timestamp": str(broker.now),
         "expires": "0",
         "destination-type": "ANYCAST",
+        "content-length": "1",
     }
 
 

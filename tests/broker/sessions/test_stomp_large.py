@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -13,7 +14,9 @@ from store.bodies import DIRECTORY, SUFFIX
 from store.errors import Corrupt
 from store.inspect import verify
 from tests.support.bodies import body_of
+from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker, SimClient, configured
+from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
 
 #: The smallest large body, in bytes.
@@ -175,6 +178,16 @@ def test_large_body_bytes_max(nbytes: int, taken: bool, sized: bool) -> None:
     assert len(files_of(broker)) == taken
 
 
+def test_a_schedule_that_repeats_is_refused_before_the_body() -> None:
+    broker = SimBroker(config())
+    client = broker.connect()
+    client.raw(frame("SEND", {"destination": "/queue/q", "AMQ_SCHEDULED_REPEAT": "2"}, body())[:1500])
+    (error,) = client.take("ERROR")
+    assert error.headers["message"] == "not supported"
+    assert not files_of(broker)
+    assert "q" not in broker.engine.core.addresses
+
+
 def test_off() -> None:
     shipped = load(None)
     acceptor = shipped.acceptors["stomp"].model_copy(update={"stomp_min_large_message_size": -1})
@@ -285,6 +298,36 @@ def test_a_body_that_cannot_be_read_cuts_its_receiver_off(damage: bytes) -> None
     assert not reader.frames
     assert broker.reported("body.unreadable")
     assert broker.engine.queue("q").ready
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_a_body_that_cannot_be_read_for_now_comes_again_and_has_not_failed(number: int) -> None:
+    broker = SimBroker(config({"match": "q", "max-delivery-attempts": 1}))
+    client = broker.connect()
+    client.confirmed("/queue/q", body())
+    with refusing(broker.files, number):
+        reader = broker.connect()
+        reader.subscribe("/queue/q")
+        assert reader.closed
+    assert broker.engine.queue("q").message_count == 1
+    client.subscribe("/queue/q")
+    assert received(client, body())
+
+
+def test_a_body_that_cannot_be_converted_for_now_comes_again() -> None:
+    broker = SimBroker(config())
+    client = broker.connect()
+    client.confirmed("/queue/q", body(), content_type="text/plain")
+    with refusing(broker.files, errno.EMFILE):
+        reader = AmqpSim(broker)
+        reader.receiver("q")
+        broker.advance(5_000)
+        assert not reader.arrived
+        assert not reader.closed
+        assert 1 <= len(broker.reported("body.unreadable")) <= 6
+    broker.advance(1_000)
+    assert len(reader.arrived) == 1
+    assert not broker.engine.router.queues.get("DLQ") or not broker.engine.queue("DLQ").message_count
 
 
 def test_a_body_that_is_missing_stops_the_start() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker.config import Config
+from broker.sessions.stomp_delivery import COPY_BYTES_MAX
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame, frame
 
 #: What the broker says of every message by itself.
 _OWN = {"subscription", "message-id", "ack", "destination", "redelivered", "priority", "persistent", "timestamp"}
-_OWN |= {"expires", "destination-type"}
+_OWN |= {"expires", "destination-type", "content-length"}
 
 
 def pair(*settings: dict[str, object], to: str = "/queue/a", version: str = "1.2", ack: str = "auto") -> SimClient:
@@ -120,14 +121,48 @@ def test_higher_priorities_come_first() -> None:
     ],
 )
 def test_headers_that_cannot_be(name: str, value: str) -> None:
-    client = pair()
+    broker = SimBroker(small())
+    client = broker.connect()
     client.send("/queue/a", b"", **{name: value, "receipt": "r"})
+    assert "a" not in broker.engine.core.addresses
     (error,) = client.take("ERROR")
     assert name in error.headers["message"]
     assert value[:10].encode() in error.body
     assert error.headers["receipt-id"] == "r"
     assert not client.take("RECEIPT")
     assert client.closed
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("AMQ_SCHEDULED_CRON", "0 * * * *"), ("AMQ_SCHEDULED_PERIOD", "1000"), ("AMQ_SCHEDULED_REPEAT", "9")],
+)
+def test_a_schedule_that_repeats_is_refused(name: str, value: str) -> None:
+    """ActiveMQ Classic's; once is what this broker does."""
+    broker = SimBroker(small())
+    client = broker.connect()
+    client.send("/queue/a", b"x", AMQ_SCHEDULED_DELAY="1000", **{name: value, "receipt": "r"})
+    (error,) = client.take("ERROR")
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("not supported", "r")
+    assert name.encode() in error.body
+    assert b"AMQ_SCHEDULED_DELAY" in error.body
+    assert client.closed
+    assert "a" not in broker.engine.core.addresses
+
+
+def test_a_transaction_with_one_is_not_committed() -> None:
+    broker = SimBroker(small())
+    client = broker.connect()
+    client.do("BEGIN", {"transaction": "t"})
+    client.send("/queue/a", b"1", transaction="t", AMQ_SCHEDULED_REPEAT="9")
+    client.take("ERROR")
+    assert client.closed
+    assert "a" not in broker.engine.core.addresses
+
+
+def test_a_schedule_that_asks_for_nothing_more_is_none() -> None:
+    nothing = {"AMQ_SCHEDULED_CRON": "", "AMQ_SCHEDULED_PERIOD": "0", "AMQ_SCHEDULED_REPEAT": "0"}
+    assert own(through(pair(), nothing)) == {}
 
 
 def test_expires() -> None:
@@ -242,15 +277,34 @@ def test_of_repeated_headers_the_first_counts() -> None:
     assert own(message) == {"colour": "red"}
 
 
-def test_a_body_is_bytes_if_its_length_was_given_and_text_if_not() -> None:
-    client = pair()
-    assert own(through(client, content=b"text")) == {}
-    client.raw(frame("SEND", {"destination": "/queue/a"}, b"bytes", content_length=True))
-    (message,) = client.messages()
-    assert own(message) == {"content-length": "5"}
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("sized", [False, True])
+def test_every_message_with_a_body_says_its_length_once(
+    version: str, sized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the sender did not (STOMP 1.2, content-length: a frame with a body SHOULD have it)."""
+    client = pair(version=version)
+    raw: list[bytes] = []
+    read = client.heard
+
+    def listen(data: bytes) -> None:
+        raw.append(data)
+        read(data)
+
+    monkeypatch.setattr(client, "heard", listen)
+    headers = {"destination": "/queue/a", "x-content-length": "no", "colour": "r\ned" if version != "1.0" else "red"}
+    for size in (1, 12, COPY_BYTES_MAX + 1):
+        client.raw(frame("SEND", headers, b"x" * size, content_length=sized, version=version))
+    client.raw(frame("SEND", headers, b"", content_length=False, version=version))
+    found = [(len(m.body), m.headers.get("content-length")) for m in client.messages()]
+    assert found == [(1, "1"), (12, "12"), (COPY_BYTES_MAX + 1, str(COPY_BYTES_MAX + 1)), (0, None)]
+    assert b"".join(raw).count(b"\ncontent-length:") == 3
+
+
+def test_a_body_of_bytes() -> None:
     body = bytes(range(256))
-    message = through(client, content=body)
-    assert (message.body, own(message)) == (body, {"content-length": "256"})
+    message = through(pair(), content=body)
+    assert (message.body, message.headers["content-length"]) == (body, "256")
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
@@ -424,7 +478,10 @@ def test_a_stopped_producer_that_leaves_is_forgotten() -> None:
     producer, consumer = broker.connect(), broker.connect()
     for _ in range(2):
         producer.confirmed("/queue/a", b"")
+    blocked = broker.engine.router.addresses["a"].blocked
+    assert len(blocked) == 1
     producer.drop()
+    assert not blocked
     consumer.subscribe("/queue/a", ack="auto")
     assert held(broker, "a") == []
     assert not producer.reading

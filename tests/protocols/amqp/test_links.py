@@ -14,7 +14,7 @@ from protocols.amqp.errors import (
     AmqpError,
     link_error,
 )
-from protocols.amqp.events import Attached, Available, Credit, Detached, SessionFailed, Transfers
+from protocols.amqp.events import Attached, Available, Credit, Detached, Refused, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import (
@@ -210,20 +210,46 @@ def test_a_sender_says_where_it_counts_from() -> None:
 
 @pytest.mark.parametrize("count", [4, 5])
 def test_links_of_a_connection(count: int) -> None:
+    """One too many is refused, and the others go on."""
     codec, session = server_with_session(Limits(links_max=4))
     raw = frames(Begin(None, 0, 1, 1), channel=1)
     receive(codec, raw)
     raw = b"".join([frames(Attach("l", at, RECEIVER), channel=at % 2) for at in range(count)])
     events = receive(codec, raw)
     assert len(of(events, Attached)) == 4
-    failed = of(events, SessionFailed)
-    assert len(failed) == (count == 5)
-    if failed:
-        assert failed[0].error.condition == RESOURCE_LIMIT_EXCEEDED
-    else:
-        session.send_end()
-        codec.data_to_send()
-        assert codec._transport.links == 2
+    assert of(events, SessionFailed) == []
+    refused = of(events, Refused)
+    assert [each.error.condition for each in refused] == [RESOURCE_LIMIT_EXCEEDED] * (count - 4)
+    session.send_end()
+    codec.data_to_send()
+    assert codec._transport.links == 2
+    assert codec._transport.refused == 0, "the refused one was of the session that ended"
+
+
+def test_a_refused_link_makes_room_when_it_is_detached() -> None:
+    codec, session = server_with_session(Limits(links_max=1))
+    receive(codec, frames(Attach("l", 0, RECEIVER)))
+    for _ in range(3):
+        [refused] = of(receive(codec, frames(Attach("m", 1, RECEIVER))), Refused)
+        refused.link.send_attach()
+        refused.link.send_detach(error=refused.error)
+        assert codec._transport.refused == 1
+        receive(codec, frames(Detach(1)))
+        assert codec._transport.refused == 0
+    receive(codec, frames(Detach(0)))
+    assert of(receive(codec, frames(Attach("m", 1, RECEIVER))), Attached)
+    assert not session.failed
+
+
+def test_refused_links_that_are_not_detached_have_a_limit() -> None:
+    codec, _ = server_with_session(Limits(links_max=1, handle_max=3))
+    receive(codec, frames(Attach("l", 0, RECEIVER)))
+    receive(codec, frames(Begin(None, 0, 1, 1), channel=1))
+    places = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    for channel, handle in places[:4]:
+        assert of(receive(codec, frames(Attach("m", handle, RECEIVER), channel=channel)), Refused)
+    [failed] = of(receive(codec, frames(Attach("m", 1, RECEIVER), channel=1)), SessionFailed)
+    assert failed.error.condition == RESOURCE_LIMIT_EXCEEDED
 
 
 def test_detached_links_are_not_counted() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.stomp.errors import StompError
-from protocols.stomp.headers import escape, unescape
+from protocols.stomp.headers import escape, is_name, unescape
 from tests.support import stomp_client
 
 SPECIAL = st.text(st.sampled_from("\\\n\r:cnr aä🐎")) | st.text(st.characters(exclude_characters="\0", codec="utf-8"))
@@ -56,3 +56,10 @@ def test_every_escape(version: str) -> None:
         assert caught.value.detail.isprintable()
     with pytest.raises(StompError, match="undefined escape"):
         unescape(b"end\\", version)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "can"), [(b"a:b", "1.0", False), (b"a:b", "1.1", True), (b"a", "1.0", True)]
+)
+def test_a_name_with_a_colon_has_no_form_in_1_0(name: bytes, version: str, can: bool) -> None:
+    assert is_name(name, version) is can

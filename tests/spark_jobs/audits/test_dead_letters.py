@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.engine.transfer import Selection
 from spark_jobs.audits import dead_letters as audit
 from spark_jobs.audits.dead_letters import dead_letters
+from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.options import Options
+from spark_jobs.audits.trace import trace
 from spark_jobs.journal.snapshot import take
-from spark_jobs.results import ExitStatus, Figure
+from spark_jobs.results import ExitStatus, Figure, Verdict
 from store.record import DeadLetterReason
+from tests.simulation.world import journal_directory, small
+from tests.spark_jobs.audits.journals import dump
 from tests.spark_jobs.audits.results import counted, ms, rows
 from tests.support import books as oracle
+from tests.support.sim_broker import SimBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,7 +167,49 @@ def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None
     assert result.summary["dead letters and killed"] == 2
     (row,) = rows(result, "places")
     assert row["address"] == "events"
-    assert next(s.note for s in result.sections if s.name == "places") == "1 more are not shown."
+    assert (
+        next(s.note for s in result.sections if s.name == "places")
+        == "Without a queue: none took it. 1 more are not shown."
+    )
+
+
+def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Of three that nobody subscribed to one waits, one is consumed from the dead letters, one is brought back."""
+    broker = SimBroker(small({"match": "news", "send-to-dla-on-no-route": True}), users={"press": "x"})
+    client = broker.connect(login="press", passcode="x", **{"client-id": "desk"})
+    for n in range(3):
+        client.confirmed("/topic/news", b"%d" % n)
+    client.subscribe("DLQ", id="d", ack="client-individual")
+    client.ack(client.messages()[1])
+    client.do("UNSUBSCRIBE", {"id": "d"})
+    client.subscribe("/topic/news", id="n", ack="client-individual", **{"durable-subscription-name": "reader"})
+    first, last = (letter for letter, _ in broker.engine.browse(broker.engine.queue("DLQ")))
+    broker.parts.turn.enter()
+    assert broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=last.id)).moved == 1
+    broker.run()
+    client.drop()
+    broker.shut_down()
+    dump(broker.files, journal_directory(broker.config), tmp_path / "journal")
+    journal = take([str(tmp_path)])
+    result = dead_letters(spark, journal, Options())
+    (place,) = rows(result, "places")
+    assert (place["address"], place["queue"], place[DEATHS]) == ("news", None, 3)
+    assert counted(result, "reasons", "reason", DEATHS) == {"no-route": 3}
+    assert counted(result, "senders", "user", DEATHS) == {"press": 3}
+    assert counted(result, "attempts", "deliveries", DEATHS) == {0: 3}
+    assert counted(result, "fates", "fate", DEATHS) == {"waiting": 1, "consumed": 1, "moved": 1}
+    assert counted(result, "afterlives", "afterlife", DEATHS) == {"waiting": 1}
+    assert [row["message"] for row in rows(result, "oldest")] == [first.id]
+    balanced = ledger(spark, journal, LedgerOptions())
+    assert (balanced.verdict, balanced.problems) == (Verdict.BALANCED, ())
+    old = (last.facts.annotations or {})["_AMQ_ORIG_MESSAGE_ID"]
+    life = rows(trace(spark, journal, int(old), Options()), "life")
+    assert [(row["queue"], row["what happened"].split(",")[0]) for row in life][:4] == [
+        ("DLQ", "stored on DLQ"),
+        ("", f"died after 0 deliveries: no-route (no queue of address news took it); lives on as {last.id}"),
+        ("desk.reader", "stored on news"),
+        ("DLQ", "left: moved"),
+    ]
 
 
 def test_dead_letters_whose_message_is_not_there_are_counted(spark: SparkSession, lived: Path) -> None:

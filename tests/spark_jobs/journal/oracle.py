@@ -12,9 +12,10 @@ from typing import Any
 from spark_jobs.journal.heads import amqp_headers
 from store import decode
 from store.body import BodyReference
+from store.decode import RawRecord
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from store.recovery import RawRecord, raw_records
-from store.segment import decode_header, scan
+from store.segment import decode_header
+from store.segment_directory import open_segment
 
 Row = dict[str, Any]
 
@@ -25,7 +26,7 @@ _INT32_MAX = (1 << 31) - 1
 
 def raw(data: bytes, number: int = 1) -> list[RawRecord]:
     """Every record of a good segment."""
-    return list(raw_records("segment", number, data, scan(data, decode_header(data))))
+    return list(open_segment("segment", number, data).records())
 
 
 def rows(data: bytes, number: int = 1) -> list[Row]:
@@ -147,7 +148,7 @@ def _death(record: decode.DeadLettered | decode.Expired) -> Row:
     row |= {
         "message_id": record.old_id,
         "new_message_id": record.new_id or None,
-        "queue_id": record.queue_id,
+        "queue_id": record.queue_id or None,
         "attempts": min(record.attempts, _INT32_MAX),
         "enqueued": _time(record.enqueued),
     }

@@ -16,6 +16,7 @@ from store import segment as segments
 from store.errors import Corrupt
 from store.recovery import torn_bytes
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Scan, decode_header, scan
+from store.segment_directory import open_segment
 from tests.spark_jobs.journal import making, oracle
 from tests.spark_jobs.journal.making import ENTRIES, entry, every_record, message, segment
 
@@ -151,13 +152,12 @@ def test_what_cannot_be_counted_is_not() -> None:
 
 def judged(data: bytes) -> tuple[str, Scan]:
     """What the broker would say of a newest segment."""
-    header = decode_header(data)
-    found = scan(data, header)
+    segment = open_segment("p", 1, data)
     try:
-        torn = torn_bytes("p", data, header, found)
+        torn = torn_bytes(segment)
     except Corrupt:
-        return "corrupt", found
-    return f"torn {torn}" if torn else "good", found
+        return "corrupt", segment.found
+    return f"torn {torn}" if torn else "good", segment.found
 
 
 @pytest.mark.parametrize("durable", [None, 101, 104])

@@ -215,7 +215,7 @@ def trace() -> Result:
     """One message that died and was brought back."""
     told = [
         "stored on orders, 412 bytes by stomp; from shop",
-        "came back, delivered 1 times so far",
+        "came back, failed 1 time so far",
         "died after 5 deliveries: max-deliveries (no stock of SKU 22-881: the warehouse did not answer within 30 s, "
         "and the order cannot be split), last held by warehouse-2; lives on as 4710050",
         "left: dead-lettered",

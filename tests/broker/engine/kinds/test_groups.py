@@ -8,6 +8,7 @@ from broker.engine import alter
 from broker.engine.kinds.grouped import ENTERED_MAX, GroupedBacklog, bucket
 from broker.engine.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.redelivery import CLOSED
+from broker.engine.send import Send
 from tests.broker.engine.bench import Bench, Taker
 from tests.broker.engine.kinds.queues import declared, grouped, put
 from tests.simulation.world import check_accounts, check_counters
@@ -228,7 +229,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     messages = [
         Message(base.in_group(group, closes=False), b"JMSXGroupID:%b\n" % group.encode(), b"") for group in "ab"
     ]
-    engine.publish(address, queue, None, messages)
+    engine.publish([Send(address, queue, None, messages)]).check()
     bench.run()
     bench = bench.restart()
     found = [m.facts for m, _ in bench.engine.browse(bench.queue("q"))]

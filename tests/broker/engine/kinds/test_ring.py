@@ -85,7 +85,7 @@ def test_the_vector_m1_to_m5_with_m1_in_delivery() -> None:
     taker = bench.take("q", window=0)
     for n in range(1, 6):
         put(bench, "q", b"m%d" % n)
-    assert bench.bodies("q") == [b"m3", b"m4", b"m5", b"m1"], "the last of which is with the consumer"
+    assert bench.bodies("q") == [b"m1", b"m3", b"m4", b"m5"], "the first of which is with the consumer"
     taker.consumer.paused = True
     bench.nack(taker, taker.taken[0])
     assert bench.bodies("q") == [b"m3", b"m4", b"m5"]
@@ -132,7 +132,7 @@ def test_a_smaller_ring_does_not_shrink_the_queue_at_once() -> None:
     for _ in range(3):
         bench.ack(taker, taker.taken[-1])
     put(bench, "q", b"6")
-    assert bench.bodies("q") == [b"5", b"6", b"4"]
+    assert bench.bodies("q") == [b"4", b"5", b"6"], "the first of which is with the consumer"
     bench = bench.restart()
     assert bench.queue("q").attributes.ring_size == 2
     assert bench.bodies("q") == [b"5", b"6"], "a restart is a new arrival for all"

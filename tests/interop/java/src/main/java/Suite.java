@@ -168,6 +168,13 @@ final class Suite extends Scenarios {
         send(topic, "while away");
         try (MessageConsumer back = session.createDurableSubscriber(topic, "durable")) {
             same(text(back), "while away");
+            try {
+                session.unsubscribe("durable");
+                throw new AssertionError("it is being consumed");
+            } catch (JMSException expected) {
+                send(topic, "still there");
+                same(text(back), "still there");
+            }
         }
         session.unsubscribe("durable");
         try {

@@ -1,0 +1,265 @@
+"""How long other clients wait while one client or operator asks for something large.
+
+    python -m bench.stalls [--messages 200000] [--case retry ...]
+
+Each case fills a queue, or opens many subscriptions, and then does one thing with all of it.  Meanwhile another client
+sends messages to a queue of its own and waits for each delivery; its waits are compared with those of a quiet broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench.brokers import Bartleby
+from bench.link import READ_BYTES, BrokerFailed, Link
+from broker.cli.remote import Remote, connect
+
+#: Frames between two receipts while a queue is filled.
+RUN: Final = 2_000
+
+#: Bytes of a body.
+BODY: Final = b"x" * 100
+
+#: How long an answer may take, in seconds.
+PATIENCE_S: Final = 60.0
+
+
+class Probe:
+    """A client that sends itself a message again and again, and notes in milliseconds how long each took."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._link = Link.connect(host, port)
+        self._link.request(b"SUBSCRIBE\nid:0\ndestination:/queue/probe\nreceipt:r\n\n\0")
+        self._waits: list[float] = []
+        self._over = threading.Event()
+
+    def _work(self) -> None:
+        while not self._over.is_set():
+            begun = time.perf_counter()
+            self._link.request(b"SEND\ndestination:/queue/probe\n\nhello\0")
+            self._waits.append(1000 * (time.perf_counter() - begun))
+            time.sleep(0.001)
+
+    def during(self, work: Callable[[], object]) -> Waits:
+        """Does the work, and a moment of whatever follows from it."""
+        self._waits = []
+        self._over.clear()
+        thread = threading.Thread(target=self._work)
+        thread.start()
+        begun = time.perf_counter()
+        try:
+            work()
+            seconds = time.perf_counter() - begun
+            time.sleep(0.5)
+        finally:
+            self._over.set()
+            thread.join()
+        waits = sorted(self._waits)
+        return Waits(seconds, waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1])
+
+    def close(self) -> None:
+        """It goes."""
+        self._link.close()
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Seconds that the work took, and milliseconds that the probe's messages took meanwhile."""
+
+    seconds: float
+    median: float
+    p99: float
+    longest: float
+
+
+class World:
+    """A broker, what fills it, and what is asked of it."""
+
+    def __init__(self, broker: Bartleby, messages: int) -> None:
+        target = broker.target("stomp")
+        self.host, self.port = target.host, target.port
+        self.messages = messages
+        self.remote: Remote = connect(None, broker.data, None, None)
+
+    def link(self) -> Link:
+        """Another client, that waits long for its answers."""
+        return Link.connect(self.host, self.port)
+
+    def filled(self, queue: str, headers: str = "persistent:true\n", destination: str = "") -> None:
+        """A queue with so many messages."""
+        link = self.link()
+        frame = f"SEND\ndestination:{destination or '/queue/' + queue}\n{headers}%s\n".encode() + BODY + b"\0"
+        done = 0
+        while done < self.messages:
+            run = min(RUN, self.messages - done)
+            link.sock.setblocking(True)
+            link.sock.sendall(b"".join([frame % b""] * (run - 1)))
+            ask(link, frame % b"receipt:r\n")
+            done += run
+        link.close()
+
+
+def ask(link: Link, frame: bytes) -> bytes:
+    """Sends a frame and waits for its RECEIPT, whatever comes before it."""
+    link.sock.settimeout(PATIENCE_S)
+    link.sock.sendall(frame)
+    rest = b""
+    while b"RECEIPT\n" not in rest:
+        data = link.sock.recv(READ_BYTES)
+        if not data or b"ERROR\n" in data:
+            raise BrokerFailed(f"the broker says {data[:300]!r}")
+        rest = rest[-8:] + data
+    return rest
+
+
+def held(world: World, queue: str, ack: str) -> Link:
+    """A client that was sent all messages of a queue, and has acknowledged none."""
+    link = world.link()
+    link.sock.settimeout(PATIENCE_S)
+    link.sock.sendall(f"SUBSCRIBE\nid:0\ndestination:/queue/{queue}\nack:{ack}\nconsumer-window-size:-1\n\n\0".encode())
+    seen, rest = 0, b""
+    while seen < world.messages:
+        data = rest + link.sock.recv(READ_BYTES)
+        seen += data.count(b"\0")
+        rest = b""
+    return link
+
+
+def retry(world: World) -> Callable[[], object]:
+    """`queue retry` of dead letters."""
+    world.filled("work", "persistent:true\nexpires:1\n")
+    while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"] < world.messages:
+        time.sleep(0.1)
+    return lambda: steps(world.remote.post, "/api/v1/queues/ExpiryQueue/messages:retry")
+
+
+def steps(call: Callable[..., Any], path: str, **parameters: Any) -> None:
+    """Ask again and again, as the command line does."""
+    complete = False
+    while not complete:
+        answer = call(path, **parameters)
+        parameters |= {"after": answer["last"], "below": answer["below"]}
+        complete = answer["complete"]
+
+
+def move(world: World) -> Callable[[], object]:
+    """`queue move`."""
+    world.filled("from")
+    return lambda: steps(world.remote.post, "/api/v1/queues/from/messages:move", to="there")
+
+
+def discard(world: World) -> Callable[[], object]:
+    """`queue purge` with a filter."""
+    world.filled("filtered", "persistent:true\ncolour:red\n")
+    return lambda: steps(world.remote.delete, "/api/v1/queues/filtered/messages", filter="colour = 'red'")
+
+
+def purge(world: World) -> Callable[[], object]:
+    """`queue purge`."""
+    world.filled("purged")
+    return lambda: world.remote.delete("/api/v1/queues/purged/messages")
+
+
+def delete(world: World) -> Callable[[], object]:
+    """`queue delete --force`."""
+    world.filled("deleted")
+    return lambda: world.remote.delete("/api/v1/queues/deleted", force="true")
+
+
+def subscriptions(world: World) -> Callable[[], object]:
+    """The end of a connection with many subscriptions."""
+    link = world.link()
+    link.sock.settimeout(PATIENCE_S)
+    count = min(world.messages // 20, 10_000)
+    for start in range(0, count, 500):
+        frames = [f"SUBSCRIBE\nid:{n}\ndestination:/topic/t.{n}\n\n\0" for n in range(start, min(start + 500, count))]
+        ask(link, ("".join(frames) + f"SEND\ndestination:/topic/none\nreceipt:{start}\n\nx\0").encode())
+    return lambda: ended(link)
+
+
+def ended(link: Link) -> None:
+    """The connection breaks."""
+    link.sock.shutdown(socket.SHUT_RDWR)
+    link.close()
+
+
+def unacknowledged(world: World) -> Callable[[], object]:
+    """The end of a connection that was sent all of a queue."""
+    world.filled("held")
+    link = held(world, "held", "client-individual")
+    return lambda: ended(link)
+
+
+def subscribed(world: World) -> Callable[[], object]:
+    """The end of a connection whose topic subscription has many messages waiting."""
+    link = world.link()
+    ask(link, b"SUBSCRIBE\nid:0\ndestination:/topic/slow\nack:client\nconsumer-window-size:1\nreceipt:r\n\n\0")
+    world.filled("slow", destination="/topic/slow")
+    return lambda: ended(link)
+
+
+def commit(world: World) -> Callable[[], object]:
+    """COMMIT of a transaction with a tenth of the messages."""
+    link = world.link()
+    _sent_in(world, link)
+    return lambda: ask(link, b"COMMIT\ntransaction:t\nreceipt:done\n\n\0")
+
+
+def _sent_in(world: World, link: Link) -> None:
+    link.sock.setblocking(True)
+    link.sock.sendall(b"BEGIN\ntransaction:t\n\n\0")
+    frame = b"SEND\ndestination:/queue/tx\npersistent:true\ntransaction:t\n%s\n" + BODY + b"\0"
+    count = world.messages // 10
+    link.sock.sendall(b"".join([frame % b""] * (count - 1)))
+    ask(link, frame % b"receipt:r\n")
+
+
+CASES: Final = {
+    each.__name__: each
+    for each in (retry, move, discard, purge, delete, subscriptions, unacknowledged, subscribed, commit)
+}
+
+
+def measure(case: str, messages: int, config: Path) -> tuple[Waits, Waits]:
+    """The waits of a quiet broker and those of the case, in a broker of its own."""
+    broker = Bartleby(None, config)
+    try:
+        broker.start()
+        world = World(broker, messages)
+        work = CASES[case](world)
+        probe = Probe(world.host, world.port)
+        quiet = probe.during(lambda: time.sleep(0.5))
+        busy = probe.during(work)
+        probe.close()
+        return quiet, busy
+    finally:
+        broker.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and say."""
+    parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--case", choices=[*CASES], action="append")
+    chosen = parser.parse_args(arguments)
+    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest"))
+    sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
+    for case in chosen.case or CASES:
+        quiet, busy = measure(case, chosen.messages, Path("etc/broker.toml"))
+        for name, waits in (("quiet", quiet), (case, busy)):
+            figures = f"{waits.seconds:8.1f} {waits.median:8.1f} {waits.p99:8.1f} {waits.longest:8.1f}"
+            sys.stdout.write(f"{name:16} {figures}\n")
+            sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,41 @@
+"""What operators did, told once it is done: who, from where, which messages were chosen, how many it were.
+
+user        who logged in, by a password, a certificate or an issuer's token
+token       instead of a user: the broker's own token, by the name of its file
+operator    the account that the command line was run by, as it says itself: nobody has checked it
+remote      where the call came from
+filter, id, after, below    which messages of a queue, as the call chose them; none: all
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from broker.engine.access import UNRESTRICTED, Access
+from broker.log import report
+from broker.management.callers import ACCESS
+from broker.management.runtime import OPERATOR_HEADER, TOKEN_FILE
+
+#: Characters of what the command line says about who runs it.
+OPERATOR_CHARS_MAX: Final = 200
+
+_CHOOSING: Final = ("filter", "id", "after", "below")
+
+
+def told(request: Request, code: str, **fields: str | int) -> None:
+    """Tell of a deed: its own fields, and what all deeds have."""
+    chosen = {name: request.query_params[name] for name in _CHOOSING if name in request.query_params}
+    report(code, **fields, **chosen, **who(request, getattr(request.state, ACCESS)))
+
+
+def who(request: Request, access: Access) -> dict[str, str]:
+    """Who calls, for the log."""
+    client = request.client
+    caller = {"token": TOKEN_FILE} if access is UNRESTRICTED else {"user": access.user}
+    operator = unquote(request.headers.get(OPERATOR_HEADER, ""))[:OPERATOR_CHARS_MAX]
+    if operator:
+        caller["operator"] = operator
+    return caller | {"remote": f"{client.host}:{client.port}" if client else "unknown"}

@@ -1,0 +1,54 @@
+"""Which names a broker is called by over HTTP: what keeps pages of other sites from reading what needs no login.
+
+A page in a browser may read what comes from the host it was loaded from.  Its site can give that host's name the
+address of a broker that the browser reaches (DNS rebinding): the page then reads the broker's answers, but the header
+`Host` still has the site's name.  An address is safe, as nobody can give it another meaning; so is a name without a
+dot, which no site of the internet has, and with which containers and machines of one network call each other.
+
+Starlette's TrustedHostMiddleware knows neither networks nor IPv6 addresses, nor can it say what to do.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+
+#: Instead of names: any.
+ANY: Final = "*"
+
+
+class AllowedHosts:
+    """`names`: beside those that are always allowed; `*.` before a domain for all names below it, `*` for any."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {_plain(name) for name in (*names, socket.gethostname())}
+
+    def allow(self, header: bytes) -> bool:
+        """Whether a request with this `Host` is answered.  No browser leaves it out or empty."""
+        host = _plain(_without_port(header.decode("latin-1").strip()))
+        if not host or ("." not in host and ":" not in host) or ANY in self._names or host in self._names:
+            return True
+        if host.endswith(".localhost") or _is_address(host):
+            return True
+        labels = host.split(".")
+        return any("*." + ".".join(labels[at:]) in self._names for at in range(1, len(labels)))
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,370 @@
+"""The lines of an export as an import takes them: every member checked before anything of a line is done.
+
+docs/journal-export.md has their meaning.  Members that are not known are left alone: newer software may have more.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from base64 import b64decode
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from broker.engine import annotation
+from broker.engine.attributes import FIELDS, dashed, parse
+from broker.engine.diverts import DivertRouting
+from broker.engine.errors import EngineError
+from broker.engine.message import Format
+from broker.engine.names import check_name, check_queue_name
+
+#: Bytes of a text in a record of the journal.
+TEXT_BYTES_MAX: Final = 65_535
+
+#: Queues of one message: a record has so many at most.
+QUEUES_MAX: Final = 65_535
+
+_LEVEL: Final = r"(?:[^/+#\0]*|\+)"
+_FILTER: Final = re.compile(rf"(?:\$share/[^/+#\0]+/)?(?:#|{_LEVEL}(?:/{_LEVEL})*(?:/#)?)")
+
+
+def _text(value: str) -> str:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError("is no valid Unicode") from None
+    if size > TEXT_BYTES_MAX:
+        raise ValueError(f"has more than {TEXT_BYTES_MAX} bytes")
+    return value
+
+
+def _name(value: str) -> str:
+    try:
+        check_name(_text(value))
+    except EngineError as error:
+        raise ValueError(f"is no name: {error}") from None
+    return value
+
+
+def _queue_name(value: str) -> str:
+    try:
+        check_queue_name(_text(value))
+    except EngineError as error:
+        raise ValueError(f"is no name: {error}") from None
+    return value
+
+
+def _filter(value: str) -> str:
+    if not value or _FILTER.fullmatch(_text(value)) is None:
+        raise ValueError("is no topic filter")
+    return value
+
+
+def _base64(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("is Base64 in a text")
+    try:
+        return b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("is no Base64") from None
+
+
+def _encodable(value: Any) -> Any:
+    """What is kept as it is must be JSON that can be written again."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        raise ValueError("cannot be written as JSON in UTF-8") from None
+    return value
+
+
+def _attributes(values: dict[str, Any]) -> dict[str, Any]:
+    for field in FIELDS:
+        name = dashed(field)
+        if name in values:
+            value = values[name]
+            try:
+                if parse(name, str(value).lower() if isinstance(value, bool) else str(value)) != {field: value}:
+                    raise ValueError(f"has a value of another kind for {name}")
+            except EngineError as error:
+                raise ValueError(f"cannot be: {error}") from None
+    return values
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Name = Annotated[str, AfterValidator(_name)]
+QueueName = Annotated[str, AfterValidator(_queue_name)]
+Bytes = Annotated[bytes, BeforeValidator(_base64)]
+Anything = Annotated[dict[str, Any], AfterValidator(_encodable)]
+Routing = Literal["ANYCAST", "MULTICAST"]
+
+#: Milliseconds since the epoch; the journal has them signed.
+Time = Annotated[int, Field(ge=0, lt=1 << 63)]
+Count = Annotated[int, Field(ge=0, lt=1 << 32)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="allow", alias_generator=lambda name: name.replace("_", "-"), frozen=True
+    )
+
+
+class AddressLine(_Line):
+    """An address."""
+
+    name: Name
+    routing_types: list[Routing]
+    auto_created: bool
+    configured: bool = False
+    paused: bool = False
+
+
+class QueueLine(_Line):
+    """A queue on an address."""
+
+    name: QueueName
+    address: Name
+    routing_type: Routing
+    filter: Text
+    no_local: Text
+    auto_created: bool
+    messages_max: Annotated[int, Field(ge=-1, lt=1 << 63)] = -1
+    drop_oldest: bool = False
+    attributes: Annotated[Anything, AfterValidator(_attributes)] = {}
+    configured: bool = False
+    paused: bool = False
+    creator: Text = ""
+
+
+class DivertLine(_Line):
+    """A divert."""
+
+    name: Text
+    address: Name
+    forwarding_addresses: Annotated[list[Name], Field(min_length=1)]
+    exclusive: bool
+    filter: Text
+    routing_type: Literal[tuple(each.value for each in DivertRouting)]  # type: ignore[valid-type]
+    add_headers: dict[Text, Text]
+    remove_headers: list[Text]
+    configured: bool
+    internal: bool
+
+
+class _Will(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    topic: Text
+    payload: Bytes
+    head: Annotated[Bytes, Field(min_length=1)]
+    delay: Count
+    expiry: Annotated[int, Field(ge=-1, lt=1 << 32)]
+
+
+class Subscription(BaseModel):
+    """A part of a session."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    filter: Annotated[str, AfterValidator(_filter)]
+    qos: Annotated[int, Field(ge=0, le=2)]
+    no_local: bool
+    retain_as_published: bool
+    identifier: Count
+
+
+class _Session(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    user: Text
+    expiry: Count
+    disconnected: Time
+    queued_max: Annotated[int, Field(ge=-1, lt=1 << 63)]
+    drop_oldest: bool
+    will: _Will | None
+    subscriptions: list[Subscription] = []
+
+
+class SessionLine(_Line):
+    """A session of an MQTT client."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    session: _Session
+
+
+class SessionPartLine(_Line):
+    """A subscription of a session."""
+
+    name: Text
+    session: Annotated[Text, Field(min_length=1)]
+    part: Subscription
+
+
+class PlaceLine(_Line):
+    """A queue that a message is on."""
+
+    name: QueueName
+    delivery_count: Count | None = None
+    due: Time = 0
+
+
+#: An annotation with the type that its protocol gave it.
+TypedNote = Annotated[dict[Text, Text | int], Field(min_length=1, max_length=1)]
+
+
+def _notes(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in _encodable(values).items():
+        number = next(iter(value.values())) if isinstance(value, dict) else value
+        if name in annotation.NUMBERS and not isinstance(number, int):
+            raise ValueError(f"has for {name}, which is a number, something else")
+        if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
+            raise ValueError(f"has for {name} a number of more than 64 bits")
+    return values
+
+
+class _StoredMessage(_Line):
+    """A message as it was stored."""
+
+    address: Name
+    protocol: Literal["stomp", "amqp", "mqtt"]
+    timestamp: Time
+    priority: Annotated[int, Field(ge=0, le=9)]
+    expiration: Time = 0
+    expiry_source: Annotated[int, Field(ge=0, le=255)] = 0
+    scheduled: Time = 0
+    routing_type: Routing | None = None
+    user: Text = ""
+    origin: Text = ""
+    annotations: Annotated[dict[Text, Text | int | bool | TypedNote], AfterValidator(_notes)] = {}
+    head: Bytes
+    body: Bytes = b""
+
+    def check_head(self, format: Format, body_bytes: int) -> None:
+        """Raises ValueError for what would be found out when the message is delivered."""
+        try:
+            readable = format.readable(self.head, body_bytes)
+        except Exception:  # a reader of heads that the broker wrote meets one that it did not
+            readable = False
+        if not readable:
+            raise ValueError(f"head is no head of a message of {self.protocol}")
+
+
+class MessageLine(_StoredMessage):
+    """A message; its body is in `body`, or in lines of its own, `body_bytes` in all."""
+
+    queues: Annotated[list[PlaceLine], Field(min_length=1, max_length=QUEUES_MAX)]
+    body_bytes: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
+
+
+class PastLine(_StoredMessage):
+    """A message that left a queue and is to come back, there or `to` somewhere else."""
+
+    id: Annotated[int, Field(ge=1, lt=1 << 63)]
+    queue: Text
+    to: Text = ""
+
+
+class BodyLine(_Line):
+    """A part of a body."""
+
+    data: Annotated[Bytes, Field(min_length=1)]
+
+
+Line = AddressLine | QueueLine | DivertLine | SessionLine | SessionPartLine | MessageLine | BodyLine
+
+KINDS: Final[dict[str, type[Line]]] = {
+    "address": AddressLine,
+    "queue": QueueLine,
+    "divert": DivertLine,
+    "session": SessionLine,
+    "session-part": SessionPartLine,
+    "message": MessageLine,
+    "body": BodyLine,
+}
+
+
+def read_json(text: bytes) -> dict[str, Any]:
+    """A line as an object.  Raises ValueError with what is wrong."""
+    try:
+        line = json.loads(text)
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: column {error.colno} is not as it must be") from None
+    except RecursionError:
+        raise ValueError("it is JSON within JSON too many times") from None
+    except ValueError:
+        raise ValueError("it has a number of too many digits") from None
+    if not isinstance(line, dict):
+        raise ValueError('it is no object: {"kind": ...}')
+    return line
+
+
+def read_line(line: dict[str, Any]) -> Line:
+    """What a line says.  Raises ValueError with what is wrong."""
+    kind = line.get("kind")
+    model = KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise ValueError(f"kind {_shown(kind)} is not known: it is written by newer software, or no export")
+    return _validated(model, line)
+
+
+def read_past(line: object) -> PastLine:
+    """What a message that is to be replayed says.  Raises ValueError with what is wrong."""
+    return _validated(PastLine, line)
+
+
+AnyLine = TypeVar("AnyLine", bound=_Line)
+
+
+def _validated(model: type[AnyLine], line: object) -> AnyLine:
+    try:
+        return model.model_validate(line)
+    except ValidationError as error:
+        raise ValueError(_wrong(error.errors(include_url=False)[0])) from None
+
+
+#: What a value has to be, by pydantic's name of the error.
+_EXPECTED: Final = {
+    "bool_type": "is true or false",
+    "dict_type": "is an object",
+    "int_type": "is a whole number",
+    "list_type": "is a list",
+    "model_type": "is an object",
+    "string_type": "is a text",
+    "string_unicode": "is no valid Unicode",
+    "too_short": "is empty",
+    "string_too_short": "is empty",
+    "bytes_too_short": "is empty",
+}
+
+
+def _wrong(error: ErrorDetails) -> str:
+    where = ".".join(map(str, error["loc"])) or "the line"
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing":
+        return f"{where} is missing"
+    if kind == "value_error":
+        what = str(context["error"])
+    elif kind in _EXPECTED:
+        what = _EXPECTED[kind]
+    elif kind == "literal_error":
+        what = f"is {context['expected']}"
+    else:
+        bounds = [f"{word} {context[bound]}" for bound, word in _BOUNDS.items() if bound in context]
+        what = f"is {' and '.join(bounds)}" if bounds else "is not as it must be"
+    return f"{where} {what}, not {_shown(error['input'])}"
+
+
+_BOUNDS: Final = {"ge": "at least", "le": "at most", "lt": "less than", "max_length": "of a length of at most"}
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= 75 else f"{text[:75]}..."

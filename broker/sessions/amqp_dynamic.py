@@ -1,0 +1,129 @@
+"""Dynamic nodes: what a client may ask of one, what it gets, and how long that lives (part 3, 3.5.3, 3.5.4, 3.5.9).
+
+A node belongs to the link that made it and is deleted when that closes, whatever was asked for: the answer says so.
+A link that is detached without closing leaves it behind, for a link of the same name and direction to take up again:
+
+    expiry-policy asked for            the node is there until            answered
+    link-detach                        the link is detached               link-detach
+    session-end, or none               the session ends                   session-end
+    connection-close, never            the connection ends                connection-close
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.address import Address
+from protocols.amqp.composite import composite_of
+from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error, shown
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import CONNECTION_CLOSE, LINK_DETACH, SESSION_END, DeleteOnClose, Source, Target
+from protocols.amqp.session import Session
+from protocols.amqp.types import Array, Symbol
+
+_LIFETIME: Final = "lifetime-policy"
+_MODES: Final = "supported-dist-modes"
+#: Nodes that a connection may leave behind: each costs an address and a queue.  One more, and the oldest goes.
+LEFT_MAX: Final = 100
+#: Distribution modes (3.5.7).
+MOVE: Final = "move"
+COPY: Final = "copy"
+
+
+def check_properties(wanted: Mapping[str, object] | None) -> None:
+    """What is asked of a node, by its types.  Raises AmqpError (invalid-field)."""
+    for name, value in (wanted or {}).items():
+        if name == _LIFETIME and not _is_lifetime(value):
+            raise _invalid(name, "one of the lifetime policies (delete-on-close ...)")
+        if name == _MODES:
+            modes = value.items if isinstance(value, Array) and value.type == "symbol" else [value]
+            if not all(isinstance(mode, Symbol) and mode in (MOVE, COPY) for mode in modes):
+                raise _invalid(name, "one or more of the symbols move and copy")
+
+
+def _is_lifetime(value: object) -> bool:
+    try:
+        found = composite_of(value)
+    except DecodeError:
+        return False
+    return found is not None and "lifetime-policy" in found.PROVIDES
+
+
+def _invalid(name: str, wanted: str) -> AmqpError:
+    return link_error(INVALID_FIELD, f"attach: {shown(name)} of a dynamic node is {wanted}.")
+
+
+def properties(*, topic: bool) -> dict[str, object]:
+    """What a node has: the answer to whatever was asked for."""
+    modes = (COPY,) if topic else (MOVE, COPY)
+    return {_LIFETIME: DeleteOnClose(), _MODES: Array("symbol", [Symbol(mode) for mode in modes])}
+
+
+def lasting(terminus: Source | Target) -> str:
+    """The expiry policy of a dynamic terminus."""
+    asked = terminus.expiry_policy
+    return asked if asked in (LINK_DETACH, SESSION_END) else CONNECTION_CLOSE
+
+
+@dataclass(slots=True)
+class _Node:
+    address: Address
+    expiry: str
+    session: Session
+
+
+class Nodes:
+    """The dynamic nodes of one connection; `delete` is told of those that are over."""
+
+    __slots__ = ("_attached", "_delete", "_left")
+
+    def __init__(self, delete: Callable[[Address], None]) -> None:
+        self._delete = delete
+        self._attached: dict[Link, _Node] = {}
+        self._left: dict[tuple[str, bool], _Node] = {}  # by the name and role of their links, which are detached
+
+    def made(self, link: Link, address: Address, expiry: str) -> None:
+        """A link has made a node."""
+        self._attached[link] = _Node(address, expiry, link.session)
+
+    def take_up(self, link: Link, address: str | None) -> Address | None:
+        """A link that names the node which one of its name has left behind owns it now."""
+        node = self._left.get((link.name, link.role))
+        if node is None or address != node.address.name:
+            return None
+        del self._left[link.name, link.role]
+        self._attached[link] = node
+        node.session = link.session
+        return node.address
+
+    def detached(self, link: Link, *, closed: bool) -> None:
+        """A link is gone, and its node too unless it may be taken up again."""
+        node = self._attached.pop(link, None)
+        if node is None:
+            return
+        if closed or node.expiry == LINK_DETACH:
+            self._delete(node.address)
+            return
+        before = self._left.pop((link.name, link.role), None)  # of another link of this name
+        if before is None and len(self._left) >= LEFT_MAX:
+            before = self._left.pop(next(iter(self._left)))
+        self._left[link.name, link.role] = node
+        if before is not None:
+            self._delete(before.address)
+
+    def ended(self, session: Session) -> None:
+        """A session has ended, and with it the nodes that live no longer."""
+        for key, node in list(self._left.items()):
+            if node.session is session and node.expiry != CONNECTION_CLOSE:
+                del self._left[key]
+                self._delete(node.address)
+
+    def clear(self) -> None:
+        """The connection is gone."""
+        nodes = [*self._attached.values(), *self._left.values()]
+        self._attached.clear()
+        self._left.clear()
+        for node in nodes:
+            self._delete(node.address)

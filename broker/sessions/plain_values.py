@@ -1,0 +1,52 @@
+"""Values of AMQP as text and as JSON: what protocols without types get, and operators see."""
+
+from __future__ import annotations
+
+import base64
+import json
+from math import isfinite
+
+from protocols.amqp.types import Array, Decimal32, Decimal64, Decimal128, Described, Pairs
+
+
+def header_text(value: object) -> str:
+    """A property as a header: absent values are empty, truth is lower-case, bytes are base64, maps and lists JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(float(value))
+    plain = _plain(value)
+    return str(plain) if isinstance(plain, str | int) else _dumps(plain)
+
+
+def to_json(value: object) -> bytes:
+    """A compound value as JSON."""
+    return _dumps(_plain(value)).encode()
+
+
+def _dumps(plain: object) -> str:
+    """A value that JSON has."""
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it: times are numbers, bytes base64, whatever else has no counterpart text."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):  # JSON has no such numbers as NaN
+        return value if isfinite(value) else str(value)
+    if isinstance(value, bytes | Decimal32 | Decimal64 | Decimal128):
+        return base64.b64encode(value if isinstance(value, bytes) else value.raw).decode()
+    if isinstance(value, dict):
+        return {header_text(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Pairs):
+        return [[_plain(key), _plain(each)] for key, each in value.pairs]
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Array):
+        return [_plain(each) for each in value.items]
+    if isinstance(value, Described):
+        return _plain(value.value)
+    return str(value)

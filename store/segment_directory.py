@@ -1,0 +1,120 @@
+"""The segments of a journal's directory: which there are, and how each is opened and read.
+
+Whoever lists or opens segments does it here, the broker as well as what looks at a journal beside it.  A segment may
+move to retention/, or go, between two looks; `read` raises FileNotFoundError then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from store import decode
+from store.decode import RawRecord
+from store.errors import Corrupt, NewerFormat
+from store.files import Files
+from store.record import HEAD, LARGE_VERSION
+from store.segment import (
+    ENTRY_HEADER_BYTES,
+    BadHeader,
+    NewerHeader,
+    Scan,
+    SegmentHeader,
+    header_of,
+    scan,
+    segment_name,
+    segment_number,
+)
+
+_RECORD_HEAD_BYTES: Final = HEAD.size
+
+
+class Source(Protocol):
+    """Where segments are read from: a directory, or a log."""
+
+    def segments(self) -> list[int]:
+        """The numbers of all segments, ascending."""
+
+    def path(self, segment: int) -> str:
+        """Where a segment is, for people."""
+
+    def read(self, segment: int) -> bytes:
+        """All bytes of a segment."""
+
+
+class SegmentDirectory:
+    """A directory with segments, as a Source.  Every method raises OSError as the file system does."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+
+    def segments(self) -> list[int]:
+        """See Source."""
+        return sorted(n for n in map(segment_number, self._files.list_dir(self._directory)) if n)
+
+    def path(self, segment: int) -> str:
+        """See Source."""
+        return f"{self._directory}/{segment_name(segment)}"
+
+    def read(self, segment: int) -> bytes:
+        """See Source."""
+        return self._files.read(self.path(segment))
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment that was read.  `found` is what it holds, up to its end or to where it is damaged."""
+
+    path: str
+    number: int
+    data: bytes
+    header: SegmentHeader
+    found: Scan
+
+    def records(self) -> Iterator[RawRecord]:
+        """The records of the valid entries.  Raises Corrupt when one is not what this software can read."""
+        return raw_records(self.path, self.number, self.data, self.found)
+
+    def check_undamaged(self) -> None:
+        """Raises Corrupt if anything but zeros follows the valid entries: the newest segment alone may be torn."""
+        if self.found.damage:
+            raise Corrupt(self.path, self.found.end, self.found.damage)
+
+
+def open_segment(path: str, number: int, data: bytes) -> Segment:
+    """The segment with these bytes.  Raises Corrupt, NewerFormat for a header that is not its own, or not readable."""
+    try:
+        header = header_of(number, data)
+    except BadHeader as bad:
+        raise unreadable(path, bad) from bad
+    return Segment(path, number, data, header, scan(data, header))
+
+
+def read_segment(source: Source, number: int) -> Segment:
+    """A segment of a source.  Raises as `open_segment`, and as the source does."""
+    return open_segment(source.path(number), number, source.read(number))
+
+
+def unreadable(path: str, bad: BadHeader) -> Corrupt:
+    """What to raise for a segment without a header that this software reads."""
+    return (NewerFormat if isinstance(bad, NewerHeader) else Corrupt)(path, 0, str(bad))
+
+
+def raw_records(path: str, number: int, data: bytes, found: Scan) -> Iterator[RawRecord]:
+    """The records of a scanned segment.  Raises Corrupt when one is not what this software can read."""
+    known = decode.KNOWN_TYPES
+    unpack = HEAD.unpack_from
+    for entry in found.entries:
+        timestamp = entry.timestamp
+        offset = entry.offset + ENTRY_HEADER_BYTES
+        for position in range(entry.first, entry.first + entry.count):
+            length, type, version, _ = unpack(data, offset)
+            if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
+                raise Corrupt(path, offset, "the records do not fill their entry")
+            if type not in known or (version != 1 and (version != LARGE_VERSION or type not in decode.LARGE_TYPES)):
+                what = f"record type {type} version {version} is unknown: a newer version wrote it"
+                raise NewerFormat(path, offset, what)
+            yield number, position, timestamp, type, data, offset
+            offset += length

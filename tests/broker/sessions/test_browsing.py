@@ -1,0 +1,81 @@
+"""Browsers show a queue in its order while others consume from it, in every protocol."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.world import small
+from tests.support.sim_amqp import AmqpSim
+from tests.support.sim_broker import SimBroker
+
+PAGED = {"match": "a", "max-size-messages": 3, "max-read-page-messages": 2, "address-full-policy": "PAGE"}
+
+
+def by_stomp(broker: SimBroker) -> list[bytes]:
+    client = broker.connect()
+    client.subscribe("/queue/a", browser="true")
+    return client.bodies()[:-1]
+
+
+def by_amqp(broker: SimBroker) -> list[bytes]:
+    client = AmqpSim(broker)
+    client.receiver("a", distribution_mode="copy")
+    return [str(body).encode() for body in client.bodies()]
+
+
+def by_operator(broker: SimBroker) -> list[bytes]:
+    queue = broker.engine.queue("a")
+    return [bytes(m.body) for m, place in broker.engine.browse(queue) if place != "scheduled"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("look", [by_stomp, by_amqp, by_operator])
+@pytest.mark.parametrize("paged", [False, True])
+def test_what_consumers_have_stands_in_its_place(look: object, paged: bool) -> None:
+    assert callable(look)
+    broker = SimBroker(small(PAGED) if paged else small())
+    sender = broker.connect()
+    for n in range(8):
+        sender.confirmed("/queue/a", b"%d" % n)
+    sender.confirmed("/queue/a", b"later", AMQ_SCHEDULED_DELAY="1000000")
+    sender.confirmed("/queue/a", b"urgent", priority="9")
+    first, second = broker.connect(), broker.connect()
+    first.subscribe("/queue/a", selector="priority IS NULL OR TRUE", consumer_window_size="800")
+    second.subscribe("/queue/a", consumer_window_size="0")
+    order = [b"urgent", *(b"%d" % n for n in range(8))]
+    assert broker.engine.queue("a").delivering
+    assert look(broker) == order
+    second.drop()
+    assert look(broker) == order, "what came back stands where it was"
+    first.nack(first.messages()[-1])
+    assert look(broker) == order
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_consumers(seed: int) -> None:
+    print(f"seed {seed}")
+    random = Random(seed)
+    broker = SimBroker(small(PAGED))
+    sender = broker.connect()
+    clients = []
+    left = []
+    for n in range(60):
+        priority = random.choice("444449")
+        sender.confirmed("/queue/a", b"%d" % n, priority=priority)
+        left.append((-int(priority), n))
+        if random.random() < 0.2:
+            client = broker.connect()
+            client.subscribe("/queue/a", consumer_window_size=random.choice(["0", "700"]))
+            clients.append(client)
+        for client in clients:
+            for message in client.messages():
+                match random.choice(["ack", "nack", "keep", "keep"]):
+                    case "ack":
+                        client.ack(message)
+                        left.remove((-int(message.headers["priority"]), int(message.body)))
+                    case "nack":
+                        client.nack(message)
+    expected = [b"%d" % n for _, n in sorted(left)]
+    for look in (by_stomp, by_amqp, by_operator):
+        assert look(broker) == expected

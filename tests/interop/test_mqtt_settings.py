@@ -1,0 +1,150 @@
+"""What an MQTT acceptor can be told to allow, as paho-mqtt and asyncio-mqtt meet it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.interop.test_mqtt_paho import PATIENCE_S, VERSIONS, Paho, connected
+from tests.support.daemon import DaemonProcess, running
+from tests.support.sim_gate import cheap_user
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import asyncio_mqtt
+
+SETTINGS: Final = """
+[acceptors.mqtt]
+protocol = "mqtt"
+port = 0
+
+[acceptors.strict]
+protocol = "mqtt"
+port = 0
+maximum-qos = 1
+retain-available = false
+message-size-limit = "1KiB"
+max-keepalive = "30s"
+allow-zero-length-clientid = false
+
+[acceptors.devices]
+protocol = "mqtt"
+port = 0
+mount-point = "devices/"
+allowed-roles = ["devices"]
+
+[security]
+login-failure-delay = 0
+anonymous = true
+anonymous-roles = ["amq"]
+
+[[security-settings]]
+match = "#"
+send = ["amq", "devices"]
+consume = ["amq", "devices"]
+createAddress = ["amq", "devices"]
+createDurableQueue = ["amq", "devices"]
+createNonDurableQueue = ["amq", "devices"]
+deleteNonDurableQueue = ["amq", "devices"]
+deleteDurableQueue = ["amq", "devices"]
+
+[acceptors.http]
+protocol = "http"
+port = 0
+"""
+
+EARLY: Final = ("3.1", "3.1.1")
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A broker with an acceptor that allows little."""
+    users = {"pump": cheap_user("secret", "devices"), "clerk": cheap_user("secret", "amq")}
+    with running(tmp_path_factory.mktemp("limited"), SETTINGS, stored=users) as broker:
+        yield broker
+
+
+def refused(port: int, version: str, name: str = "c", *, keepalive: int = 20, user: str = "") -> int:
+    """The reason code with which a client is refused, as paho has it."""
+    codes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], reconnect_on_failure=False)
+    if user:
+        client.username_pw_set(user, "secret")
+    client.on_connect = lambda c, u, flags, code, p: codes.put(code)
+    client.connect("127.0.0.1", port, keepalive=keepalive)
+    client.loop_start()
+    try:
+        return int(codes.get(timeout=PATIENCE_S).value)
+    finally:
+        client.loop_stop()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_paho_is_held_to_the_settings(limited: DaemonProcess, version: str) -> None:
+    client = Paho(limited.ports["strict"], f"paho {version}", version, connecting={"keepalive": 20})
+    assert client.subscribe("settings/#", 2) == (1,)
+    client.client.publish("settings/a", b"x" * 1024, qos=1)
+    assert client.messages.get(timeout=PATIENCE_S).payload == b"x" * 1024
+    if version == "5":
+        assert client.published.get(timeout=PATIENCE_S)[1] == 0
+        client.client.publish("settings/a", b"x" * 1025, qos=1)
+        assert client.published.get(timeout=PATIENCE_S)[1] == 0x97
+    client.client.publish("settings/a", b"end", qos=1)
+    assert client.messages.get(timeout=PATIENCE_S).payload == b"end"
+    gone: queue.SimpleQueue[int] = queue.SimpleQueue()
+    client.client.on_disconnect = lambda c, u, flags, code, p: gone.put(code.value)
+    client.client.publish("settings/a", b"kept?", qos=1, retain=True)
+    assert gone.get(timeout=PATIENCE_S) == (0x9A if version == "5" else 0x80)
+    client.client.loop_stop()
+
+
+@pytest.mark.parametrize("version", EARLY)
+def test_an_early_paho_with_a_long_keep_alive_is_refused(limited: DaemonProcess, version: str) -> None:
+    assert refused(limited.ports["strict"], version, keepalive=31) == 0x85, "what paho makes of return code 2"
+
+
+def test_paho_without_a_name_is_refused(limited: DaemonProcess) -> None:
+    assert refused(limited.ports["strict"], "5", "") == 0x85
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_asyncio_mqtt_is_held_to_the_settings(limited: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paho.Client, "message_retry_set", lambda *_: None, raising=False)
+
+    async def publish_too_much() -> None:
+        async with asyncio_mqtt.Client(
+            "127.0.0.1", limited.ports["strict"], client_id="asyncio", keepalive=20
+        ) as client:
+            await client.publish("settings/b", b"x", qos=1)
+            await client.publish("settings/b", b"x", qos=2)
+
+    with pytest.raises(asyncio_mqtt.MqttError):
+        asyncio.run(asyncio.wait_for(publish_too_much(), PATIENCE_S))
+    limited.await_log("0x9B")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_port_for_devices(limited: DaemonProcess, version: str) -> None:
+    port, root = limited.ports["devices"], limited.ports["mqtt"]
+    for user in ("", "clerk"):
+        assert refused(port, version, user=user) in (0x86, 0x87)
+    options = {"connecting": {"keepalive": 20}}
+    with connected(root, f"outside {version}", version, **options) as outside:
+        outside.subscribe(f"devices/{version}/#", 1)
+        pump = Paho(port, f"pump {version}", version, user=("pump", "secret"), **options)
+        pump.subscribe(f"{version}/+", 1)
+        pump.client.publish(f"{version}/a", b"from inside", qos=1)
+        message = outside.messages.get(timeout=PATIENCE_S)
+        assert (message.topic, message.payload) == (f"devices/{version}/a", b"from inside")
+        assert pump.messages.get(timeout=PATIENCE_S).topic == f"{version}/a"
+        outside.client.publish(f"devices/{version}/b", b"from outside", qos=1)
+        message = pump.messages.get(timeout=PATIENCE_S)
+        assert (message.topic, message.payload) == (f"{version}/b", b"from outside")
+        pump.leave()

@@ -1,0 +1,135 @@
+"""A broker process with a planted fault: `python tests/support/faulty.py FAULT python -m broker run ...`.
+
+deliver     a STOMP session fails when it is handed a message with the body `poison`
+move        the engine fails when a dead letter's copy is written and the original is to be removed
+sync        the disk fails at the first sync after the file `sync-fails` has appeared beside the configuration
+task        the task that looks after connections dies when the file `task-dies` has appeared there
+    users       the directory of the users file cannot be looked into while the file `users-hidden` is there
+    stuck       no tick ends any more once the file `ticks-stuck` has appeared
+    reload      a reload fails with what no part of it expects
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+def _deliver() -> None:
+    from broker.sessions.stomp import StompSession
+
+    original = StompSession.deliver
+
+    def deliver(self: StompSession, consumer: Any, messages: Any) -> None:
+        if any(message.body == b"poison" for message in messages):
+            raise RuntimeError("planted")
+        original(self, consumer, messages)
+
+    StompSession.deliver = deliver  # type: ignore[method-assign]
+
+
+def _move() -> None:
+    from broker.engine import dead_letter
+
+    def remove(*args: object) -> None:
+        raise RuntimeError("planted")
+
+    setattr(dead_letter, "remove", remove)  # noqa: B010
+
+
+def _sync() -> None:
+    original = os.fdatasync
+
+    def fdatasync(fd: Any) -> None:
+        if _beside("sync-fails"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        original(fd)
+
+    os.fdatasync = fdatasync
+
+
+def _task() -> None:
+    from broker.net.listener import Listener
+
+    original = Listener.check
+
+    class Unwatched(BaseException):
+        """What no part of the broker expects."""
+
+    def check(self: Listener) -> None:
+        if _beside("task-dies"):
+            raise Unwatched("planted")
+        original(self)
+
+    Listener.check = check  # type: ignore[method-assign]
+
+
+def _users() -> None:
+    exists, stat = Path.exists, Path.stat
+
+    def hide(path: Path) -> None:
+        if path.name == "users.toml" and os.path.exists(Path(_configuration()).parent / "users-hidden"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def hidden_exists(self: Path, **options: Any) -> bool:
+        hide(self)
+        return exists(self, **options)
+
+    def hidden_stat(self: Path, **options: Any) -> os.stat_result:
+        hide(self)
+        return stat(self, **options)
+
+    Path.exists = hidden_exists  # type: ignore[method-assign]
+    Path.stat = hidden_stat  # type: ignore[method-assign]
+
+
+def _reload() -> None:
+    from broker.guard import Guard
+
+    def prepare(self: Guard, config: Any) -> NoReturn:
+        raise RuntimeError("planted")
+
+    Guard.prepare = prepare  # type: ignore[method-assign]
+
+
+def _stuck() -> None:
+    from broker.sessions.turn import Turn
+
+    original = Turn.end
+
+    def end(self: Turn) -> None:
+        if not _beside("ticks-stuck"):
+            original(self)
+
+    Turn.end = end  # type: ignore[method-assign]
+
+
+def _configuration() -> str:
+    return sys.argv[sys.argv.index("--config") + 1]
+
+
+def _beside(name: str) -> bool:
+    return (Path(_configuration()).parent / name).exists()
+
+
+_FAULTS: dict[str, Callable[[], None]] = {
+    "deliver": _deliver,
+    "move": _move,
+    "sync": _sync,
+    "task": _task,
+    "users": _users,
+    "reload": _reload,
+    "stuck": _stuck,
+}
+
+if __name__ == "__main__":
+    _FAULTS[sys.argv[1]]()
+    sys.argv = sys.argv[sys.argv.index("broker") :]
+    runpy.run_module("broker", run_name="__main__")
