@@ -57,6 +57,7 @@ CODES: Final[dict[str, Code]] = {
     "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
     "address.sent": Code("info", "An operator sent a message to an address.", True),
     "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
+    "amqp.transfer_dropped": Code("info", "Messages of an AMQP client that had settled them were not taken.", True),
     "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
     "body.unreadable": Code(
         "error",
@@ -135,7 +136,7 @@ CODES: Final[dict[str, Code]] = {
     "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
     "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
     "mqtt.error": Code("info", "An MQTT connection was ended because of an error.", True),
-    "mqtt.publish_dropped": Code("info", "A message of an MQTT client that cannot be told was not taken.", True),
+    "mqtt.publish_dropped": Code("info", "Messages of an MQTT client that cannot be told were not taken.", True),
     "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
     "mqtt.subscription_idle": Code("warning", "A subscription of an MQTT session has no consumer any more.", True),
     "mqtt.will_refused": Code("warning", "The will of an MQTT client could not be published.", True),

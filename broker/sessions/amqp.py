@@ -423,7 +423,8 @@ class AmqpSession:
         try:
             if incoming is not None:
                 self._gathered.add(incoming)
-                incoming.add(event)
+                if link in self._incoming:  # what was gathered before has not ended it
+                    incoming.add(event)
             elif link in self._coordinators:
                 coordinate(self._transactions, event, self._gathered.publish, self.answer, heard=rejects(link))
                 if link.credit <= self.options.low_credits:
@@ -499,6 +500,11 @@ class AmqpSession:
     ) -> None:
         """Settle deliveries, or only say their state, once everything done so far is durable."""
         self._answers.add(session, role, ids, state, settled=settled)
+
+    def dropped(self, target: str, messages: int, why: Error) -> None:
+        """See amqp_incoming.Owner."""
+        of = {"connection": self._id, "remote": self.remote, "client": self.container, "target": target}
+        self.engine.core.report("amqp.transfer_dropped", **of, messages=messages, error=why.description or "")
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""

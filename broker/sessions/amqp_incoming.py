@@ -4,6 +4,8 @@ What the relay cannot deliver is rejected; the link ends if the sender could not
 delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).  JMS clients say
 with each message whether they mean a queue or a topic, as they attach to neither (AMQP JMS Mapping, 3.2.1).
 
+What another link's sender has settled and is refused, nobody can be told: that is logged.
+
 What arrives is gathered and published together, as runs that agree in header and address, when the read has been
 looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
 """
@@ -11,6 +13,7 @@ looked at, or before anything that needs it done.  Accepted deliveries are settl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from broker.engine.access import Access
@@ -72,6 +75,9 @@ class Owner(Protocol):
 
     def lose(self, link: Link, error: AmqpError) -> None:
         """A link has failed."""
+
+    def dropped(self, target: str, messages: int, why: Error) -> None:
+        """Messages that their sender has settled were refused."""
 
     def go_on(self) -> None:
         """The codec may read what follows a large message."""
@@ -150,6 +156,7 @@ class IncomingLink:
         self._goal = goal
         self._place = place
         self._runs: list[_Run] = []
+        self._tags: dict[int, bytes] = {}  # of what the relay has gathered and what is refused, by delivery id
         self._blocked = False
         self._wait_for_room()
         if place is not None:
@@ -166,6 +173,8 @@ class IncomingLink:
         run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
         goal, relay = self._goal, not self._goal.name
+        if relay:
+            self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
             try:
                 header, head, body, special = take_apart(payload)
@@ -239,11 +248,12 @@ class IncomingLink:
         run.settled, run.second = event.settled, event.second
         return run
 
-    def publish_large(self, run: _Run, message: Message, id: int) -> None:
+    def publish_large(self, run: _Run, message: Message, event: Portion) -> None:
         """A run of one message, whose body is in a file."""
         run.alone = True
         run.messages.append(message)
-        run.ids.append(id)
+        run.ids.append(event.id)
+        self._tags[event.id] = event.tag
         self._runs.append(run)
         self.publish()
 
@@ -277,55 +287,76 @@ class IncomingLink:
         else:
             assert isinstance(error, AmqpError)
             why = Error(error.condition, error.description)
-        relay = not self._goal.name
-        if relay:
-            why.info = {"delivery-tag": tag}
+        self._tags[id] = tag
+        self._reject([id], why, event, tx)
+
+    def _reject(
+        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
+    ) -> None:
+        """Tell the sender that deliveries are refused.  Raises AmqpError if the relay's does not hear it."""
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
-        heard = tx is not None if event.settled else rejects(self.link)
-        if relay and not heard:
-            raise link_error(why.condition, why.description or "", why.info)
-        if not event.settled:
+        if self._goal.name:
+            self._tell(ids, why, sent, tx)
+            return
+        heard = tx is not None if sent.settled else rejects(self.link)
+        for id in ids:
+            info: dict[str, object] = {"delivery-tag": self._tags[id]}
+            if not heard:
+                raise link_error(why.condition, why.description or "", info)
+            self._tell([id], replace(why, info=info), sent, tx)
+
+    def _tell(
+        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
+    ) -> None:
+        if not sent.settled:
             rejected = Rejected(why)
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
-            self._owner.answer(self.link.session, RECEIVER, [id], state, settled=not event.second)
+            self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not sent.second)
+        elif tx is None:  # else its discharge tells
+            self._owner.dropped(self._goal.name, len(ids), why)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Publish what was gathered; what is refused does not keep back what comes behind it."""
+        """Publish what was gathered; what is refused does not keep back what comes behind it, unless the link ends."""
         runs, self._runs = self._runs, []
-        engine = self._owner.engine
-        for run in runs:
-            if run.tx is not None:
-                state: DeliveryState = TransactionalState(run.tx.id, _ACCEPTED)
-                try:
-                    engine.send_in(run.tx.transaction, [run], run.messages)
-                except EngineError as refusal:
-                    why = refused(refusal)
-                    run.tx.refused = run.tx.refused or rollback_only(why)
-                    state = TransactionalState(run.tx.id, Rejected(why))
+        try:
+            for run in runs:
+                if run.tx is None:
+                    self._publish(run)
                 else:
-                    self._blocked |= engine.block_if_full(run.address, self)
-                self._answer(run, run.ids, state)
-            else:
-                self._publish(run)
+                    self._publish_in(run.tx, run)
+        except AmqpError as unheard:
+            self.fail(unheard)
+        self._tags.clear()
         self.top_up()
 
+    def _publish_in(self, tx: OpenTransaction, run: _Run) -> None:
+        """Add the messages of a run to its transaction.  Raises AmqpError as `_reject` does."""
+        engine = self._owner.engine
+        try:
+            engine.send_in(tx.transaction, [run], run.messages)
+        except EngineError as refusal:
+            self._reject(run.ids, refused(refusal), run, tx)
+        else:
+            self._blocked |= engine.block_if_full(run.address, self)
+            self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
+
     def _publish(self, run: _Run) -> None:
-        """Publish the messages of a run, and answer each."""
+        """Publish the messages of a run, and answer each.  Raises AmqpError as `_reject` does."""
         result = self._owner.engine.publish([run], producer=self)
         self._blocked |= result.blocked
-        ids = run.ids
-        if result.refusals:
-            of = dict(zip(run.messages, ids, strict=True))
-            for refusal in result.refusals:
-                rejected = Rejected(refused(refusal.error))
-                self._answer(run, [of.pop(message) for message in refusal.messages], rejected)
-            ids = list(of.values())
-        self._answer(run, ids, _ACCEPTED)
+        if not result.refusals:
+            self._accept(run, run.ids, _ACCEPTED)
+            return
+        of = dict(zip(run.messages, run.ids, strict=True))
+        rejected = [([of.pop(message) for message in each.messages], each.error) for each in result.refusals]
+        self._accept(run, list(of.values()), _ACCEPTED)
+        for ids, error in rejected:
+            self._reject(ids, refused(error), run, None)
 
-    def _answer(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
+    def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
         if ids and not run.settled:
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
 
@@ -387,7 +418,7 @@ class _Large:
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
         run = self._link.make(self._goal, self._header, self._special, self._event, self._tx)
-        self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event.id)
+        self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
         """It never will be."""

@@ -481,10 +481,11 @@ class MqttSession:
         """See mqtt_receive.Link."""
         self._owed.append(ack)
 
-    def dropped(self, sentence: str) -> None:
+    def dropped(self, messages: int, sentence: str) -> None:
         """See mqtt_receive.Link."""
-        self._traffic.dropped += 1
-        self._engine.core.report("mqtt.publish_dropped", connection=self._id, remote=self._remote, message=sentence)
+        self._traffic.dropped += messages
+        of = {"connection": self._id, "remote": self._remote}
+        self._engine.core.report("mqtt.publish_dropped", **of, messages=messages, message=sentence)
 
     def _on_pubrel(self, ack: Ack) -> None:
         assert self._receiver is not None

@@ -7,6 +7,7 @@ answered then, as a small one would be.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Final, Protocol
 
@@ -40,8 +41,8 @@ class Link(Protocol):
     def owe(self, ack: Ack) -> None:
         """An acknowledgement is owed, once all before it is durable."""
 
-    def dropped(self, sentence: str) -> None:
-        """A message was dropped without a word to its sender."""
+    def dropped(self, messages: int, sentence: str) -> None:
+        """Messages were dropped without a word to their sender."""
 
     def proceed(self, failure: MqttError | None) -> None:
         """A large message has come to its end, after its parts: read on, or fail."""
@@ -119,9 +120,9 @@ class Receiver:
             for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
                 link.owe(ack)
             return
-        for refused in dict.fromkeys(outcomes.values()):
+        for refused, messages in Counter(outcomes.values()).items():
             if refused is not None:
-                link.dropped(refused.sentence)
+                link.dropped(messages, refused.sentence)
                 if run.qos and refused.reason not in DROPPED_SILENTLY:
                     raise MqttError(refused.reason, refused.sentence)
         if run.qos:

@@ -101,6 +101,7 @@ def test_a_read_of_several_topics(qos: int) -> None:
     if not qos:
         dropped = {report["message"] for report in sim.broker.reported("mqtt.publish_dropped")}
         assert len(dropped) == 2
+        assert sum(int(report["messages"]) for report in sim.broker.reported("mqtt.publish_dropped")) == 3
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
