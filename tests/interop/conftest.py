@@ -45,6 +45,13 @@ address-full-policy = "FAIL"
 match = "narrow.#"
 max-size-messages = 10
 address-full-policy = "BLOCK"
+
+[addresses.disabled]
+routing-types = ["ANYCAST"]
+
+[addresses.disabled.queues.disabled]
+routing-type = "ANYCAST"
+enabled = false
 """
 
 
