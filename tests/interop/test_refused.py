@@ -131,6 +131,7 @@ def test_what_is_sent_settled_is_in_the_log(broker: DaemonProcess, url: str) -> 
     try:
         sender = connection.create_sender("queue://disabled")
         delivery = sender.link.send(Message("settled", durable=True))
+        assert isinstance(delivery, Delivery)
         delivery.settle()
         with pytest.raises(SendException):
             sender.send(Message("told", durable=True))

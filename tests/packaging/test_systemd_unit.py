@@ -71,6 +71,25 @@ def test_the_command_is_one_of_ours() -> None:
 def test_it_is_restarted_when_that_can_help() -> None:
     assert _one("Restart") == "on-failure"
     assert _one("RestartPreventExitStatus") == f"{daemon.EXIT_CONFIG} {daemon.EXIT_JOURNAL}"
+    assert str(daemon.EXIT_FAULT) not in _one("RestartPreventExitStatus"), "a fault may not come again"
+
+
+@pytest.mark.parametrize("recovery_s", [0, 1, 10, 60])
+def test_a_fault_that_comes_at_each_start_ends_in_a_failed_unit(recovery_s: int) -> None:
+    """The limit of systemd itself, 5 starts in 10 s, is never reached by starts that are 2 s apart."""
+    [interval], [burst] = SECTIONS["Unit"]["StartLimitIntervalSec"], SECTIONS["Unit"]["StartLimitBurst"]
+    assert interval == "1h"
+    assert int(burst) * (_seconds("RestartSec") + recovery_s) < 3600, "however long the recovery takes each time"
+    assert int(burst) * _seconds("RestartSec") >= _seconds("TimeoutStopSec") / 2, "what passes by itself has time"
+    assert 3600 / int(burst) <= 300, "a fault once in five minutes leaves the broker running"
+
+
+def test_the_page_says_what_the_unit_does_about_faults() -> None:
+    [interval], [burst] = SECTIONS["Unit"]["StartLimitIntervalSec"], SECTIONS["Unit"]["StartLimitBurst"]
+    page = (UNIT.parents[1] / "docs" / "operations.md").read_text()
+    assert f"`StartLimitBurst={burst}`" in page
+    assert f"`StartLimitIntervalSec={interval}`" in page
+    assert "systemctl reset-failed bartleby" in page
 
 
 def test_limits_leave_room_for_what_the_broker_allows() -> None:
