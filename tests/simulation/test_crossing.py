@@ -21,7 +21,7 @@ from broker.engine.transfer import Selection
 from broker.management.views import message_view
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source
-from protocols.amqp.types import Timestamp
+from protocols.amqp.types import Described, Symbol, Timestamp
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL
 from tests.simulation.crossing import (
@@ -40,13 +40,19 @@ from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 #: A hundred thousand in `make explore` over all fates, some thousand in `make test`.
-EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 400
+EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 500
 
 STOMP_VERSIONS: Final = ("1.0", "1.1", "1.2")
 MQTT_VERSIONS: Final = (4, 5)
 #: Clients that take whatever a broker may send.
 LIMITS: Final = Limits(properties_bytes_max=1 << 28, user_properties_max=1 << 16, topic_bytes_max=1 << 16)
 NEXT: Final = b"the next one"
+#: It looks at everything, and lets everything through.
+SELECTOR: Final = """
+    JMSType = 'x' OR JMSCorrelationID LIKE '%a_' OR JMSMessageID = 'x' OR JMSPriority > 10 OR JMSTimestamp < 0
+    OR JMSReplyTo = 'a' OR JMSXGroupID IN ('a', 'b') OR JMSXUserID = 'b' OR "content-type" = 'k' OR "m.k" = 'k'
+    OR k BETWEEN 1 AND 2 OR NOT k = 1.5 OR k + 1 > 2 OR AMQSize >= 0
+"""
 
 #: Where everything arrives, and what becomes of it on the way: an address and its settings.
 SETTINGS: Final[tuple[dict[str, object], ...]] = (
@@ -111,7 +117,7 @@ def post(broker: SimBroker, message: Sent, address: str, *, expiring: bool = Fal
         return bool(client.take("RECEIPT"))
     if message.protocol == "amqp":
         sender = AmqpSim(broker)
-        header, bare = Header(message.durable), message.bare
+        header, bare = Header(message.durable, message.priority), message.bare
         if expiring:
             header = replace(header, ttl=1_000)
             if bare is not None and bare.absolute_expiry_time is not None:
@@ -145,11 +151,14 @@ def browse(broker: SimBroker) -> None:
         for message, place in broker.engine.browse(queue):
             json.dumps(message_view(message, queue, place), allow_nan=False).encode()
     client = broker.connect()
-    client.subscribe("out::stomp1.2", browser="true", id="b")
-    assert client.messages()[-1].headers.get("browser") == "end", client.frames
+    for number, selector in enumerate((SELECTOR, "convert_string_expressions:" + SELECTOR)):
+        client.subscribe("out::stomp1.2", browser="true", id=f"b{number}", selector=selector)
+        *_, last, end = client.messages()
+        assert (last.body, end.headers.get("browser")) == (NEXT, "end"), client.frames
     client.drop()
     looker = AmqpSim(broker)
-    looker.receiver(None, source=Source("out::amqp", distribution_mode="copy"))
+    fits = Described(Symbol("apache.org:selector-filter:string"), SELECTOR)
+    looker.receiver(None, source=Source("out::amqp", distribution_mode="copy", filter={"fits": fits}))
     assert looker.arrived, "the next message at least"
     looker.drop()
 
