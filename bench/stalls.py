@@ -25,6 +25,9 @@ from broker.cli.remote import Remote, connect
 #: Frames between two receipts while a queue is filled.
 RUN: Final = 2_000
 
+#: Subscriptions of a connection: as many as it may have.
+SUBSCRIPTIONS: Final = 1_000
+
 #: Bytes of a body.
 BODY: Final = b"x" * 100
 
@@ -175,14 +178,20 @@ def delete(world: World) -> Callable[[], object]:
 
 
 def subscriptions(world: World) -> Callable[[], object]:
-    """The end of a connection with many subscriptions."""
-    link = world.link()
-    link.sock.settimeout(PATIENCE_S)
-    count = min(world.messages // 20, 10_000)
-    for start in range(0, count, 500):
-        frames = [f"SUBSCRIBE\nid:{n}\ndestination:/topic/t.{n}\n\n\0" for n in range(start, min(start + 500, count))]
-        ask(link, ("".join(frames) + f"SEND\ndestination:/topic/none\nreceipt:{start}\n\nx\0").encode())
-    return lambda: ended(link)
+    """The end of connections with many subscriptions, all at once."""
+    links = []
+    for first in range(0, min(world.messages // 20, 10_000), SUBSCRIPTIONS):
+        link = world.link()
+        frames = [f"SUBSCRIBE\nid:{n}\ndestination:/topic/t.{n}\n\n\0" for n in range(first, first + SUBSCRIPTIONS)]
+        ask(link, ("".join(frames) + "SEND\ndestination:/topic/none\nreceipt:r\n\nx\0").encode())
+        links.append(link)
+    return lambda: all_ended(links)
+
+
+def all_ended(links: list[Link]) -> None:
+    """The connections break."""
+    for link in links:
+        ended(link)
 
 
 def ended(link: Link) -> None:

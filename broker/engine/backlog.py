@@ -114,11 +114,8 @@ class Backlog:
         """Messages return, each to its place before all younger ones of its priority."""
         if self._discarded and any(message.id in self._discarded for message in messages):
             self._rebuild()  # its old place was not passed yet, and would be taken for the new one
-        by_priority: dict[int, list[Message]] = {}
-        for message in messages:
-            by_priority.setdefault(message.facts.priority, []).append(message)
-        for priority, run in by_priority.items():
-            run.sort(key=_identity)
+        for priority in {message.facts.priority for message in messages}:
+            run = sorted([m for m in messages if m.facts.priority == priority], key=_identity)
             level = self._levels[priority]
             if level is _NONE:
                 level = self._levels[priority] = deque()

@@ -320,7 +320,7 @@ class Engine:
         """
         messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, None, kept=kept))
+            tx.acknowledge(consumer, messages, kept=kept)
         else:
             self.core.acknowledged.setdefault(consumer, []).extend(messages)
 

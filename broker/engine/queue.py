@@ -49,7 +49,7 @@ class Keeper(Protocol):
 
 
 class DeliveryState:
-    """A message on one queue has been delivered before, and what its failed deliveries amount to.
+    """A message on one queue has been delivered before, and what its failed deliveries amount to.  Never changed.
 
     `count` is the number of deliveries that failed, which may be none; `first_failure` the time of the first, in ms.
     """
@@ -60,11 +60,13 @@ class DeliveryState:
         self.count = count
         self.first_failure = first_failure
 
-    def fail(self, now: int) -> None:
-        """One more delivery has failed."""
-        if not self.count:
-            self.first_failure = now
-        self.count += 1
+    def failed(self, now: int) -> DeliveryState:
+        """The state after one more failed delivery."""
+        return DeliveryState(self.count + 1, self.first_failure if self.count else now)
+
+
+#: The state of every message that was delivered, and none of whose deliveries has failed.
+DELIVERED: Final = DeliveryState(0)
 
 
 #: What is counted: the fields of Counters.

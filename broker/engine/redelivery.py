@@ -21,14 +21,15 @@ strict mode journalled that very count before the delivery left.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass
 
 from broker.engine import arrival, dead_letter
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core
 from broker.engine.message import Message
-from broker.engine.queue import DeliveryState, Queue
+from broker.engine.queue import DELIVERED, Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
 from store import record
@@ -73,17 +74,12 @@ def give_back(
     if not _return(core, queue, messages):
         return
     states = queue.states
-    queue.acquired.update([message.id for message in messages])
-    failed = messages if how.failed < 0 else messages[: how.failed]
-    flagged: set[int] = set()
-    if how.left:
-        flagged = {m.id for m in messages if m.id not in states}
-        states.update((id, DeliveryState(0)) for id in flagged)
-    for message in failed:
-        state = states.get(message.id)
-        if state is None:
-            state = states[message.id] = DeliveryState(0)
-        state.fail(core.now)
+    ids = [message.id for message in messages]
+    queue.acquired.update(ids)
+    failed = set(ids) if how.failed < 0 else set(ids[: how.failed])
+    flagged = set(ids).difference(states) if how.left else set()
+    states.update(dict.fromkeys(flagged, DELIVERED))
+    _fail(core, queue, failed)
     limit = queue.address.settings.max_delivery_attempts
     dead: list[Message] = []
     alive = messages
@@ -92,7 +88,7 @@ def give_back(
         if dead:
             alive = [m for m in messages if queue.delivery_count(m.id) < limit]
     staying = _bury(core, router, queue, dead, how.text, consumer)
-    _journal_counts(core, queue, alive + staying, {m.id for m in failed}, flagged)
+    _journal_counts(core, queue, alive + staying, failed, flagged)
     arrival.keep_for_later(core, queue, staying)
     requeue(core, queue, alive, delayed=how.delayed)
 
@@ -117,7 +113,7 @@ def postpone(core: Core, queue: Queue, messages: list[Message], ms: int) -> None
     """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
     if not _return(core, queue, messages):
         return
-    _journal_counts(core, queue, messages, set())
+    _journal_counts(core, queue, messages)
     if queue.kind is not None:
         messages = queue.kind.returned(core, messages)
     for message in messages:
@@ -133,6 +129,15 @@ def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
         remove(core, queue, messages, RemovalReason.DELETED)
         return False
     return True
+
+
+def _fail(core: Core, queue: Queue, ids: Set[int]) -> None:
+    """One more delivery of each of these messages has failed."""
+    states = queue.states
+    once = DELIVERED.failed(core.now)
+    for id in ids:
+        state = states.get(id, DELIVERED)
+        states[id] = state.failed(core.now) if state.count else once
 
 
 def _bury(
@@ -173,8 +178,7 @@ def reject(
     if queue.deleted:
         remove(core, queue, messages, RemovalReason.DELETED)
         return
-    for message in messages:
-        queue.states.setdefault(message.id, DeliveryState(0)).fail(core.now)
+    _fail(core, queue, {message.id for message in messages})
     if reason is DeadLetterReason.REJECTED:
         what = f"rejected by {consumer.describe}" if consumer else "rejected"
     else:
@@ -234,24 +238,27 @@ def _journal_counts(
     core: Core,
     queue: Queue,
     messages: list[Message],
-    failed: Collection[int] = (),
-    flagged: Collection[int] = (),
+    failed: Set[int] = frozenset(),
+    flagged: Set[int] = frozenset(),
 ) -> None:
     """Write the counts that the journal does not have yet; in strict mode it may have one too many.
 
     `failed`: those of the messages that have failed now; `flagged`: those that are `redelivered` from now on.
     """
-    by_count: dict[tuple[int, bool], list[int]] = {}
-    journalled, states = queue.journalled, queue.states
-    for message in messages:
-        if not (message.segment and queue.durable):
-            continue
-        id = message.id
-        if (id in failed) != (id in journalled) or (id in flagged and id not in journalled):
-            count = queue.delivery_count(id)
-            by_count.setdefault((count, not count and id in states), []).append(id)
-            core.journal.space.refer(core.journal.segment, message.segment)
-        journalled.discard(id)
+    if not queue.durable or not (failed or flagged or queue.journalled):
+        return
+    stored = [message for message in messages if message.segment]
+    known = queue.journalled.intersection([message.id for message in stored])
+    queue.journalled -= known
+    news = ((failed | flagged) - known) | (known - failed)
+    told = [message for message in stored if message.id in news]
+    for segment in {message.segment for message in told}:
+        core.journal.space.refer(core.journal.segment, segment)
+    by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+    for message in told:
+        state = queue.states.get(message.id)
+        count = state.count if state is not None else 0
+        by_count[count, state is not None and not count].append(message.id)
     for (count, redelivered), ids in by_count.items():
         core.journal.mention(queue.id)
         core.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))

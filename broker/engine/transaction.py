@@ -70,6 +70,14 @@ class Transaction:
         self.sends += sends
         self.messages += messages
 
+    def acknowledge(self, consumer: Consumer, messages: list[Message], *, kept: bool) -> None:
+        """Add deliveries that were consumed.  A run of them is one settlement, however many calls it took."""
+        last = self.settlements[-1] if self.settlements else None
+        if last is not None and last.how is None and last.consumer is consumer and last.kept == kept:
+            last.messages += messages
+        else:
+            self.settlements.append(Settlement(consumer, messages, None, kept=kept))
+
 
 def commit(core: Core, router: Router, transaction: Transaction) -> None:
     """Do everything the transaction holds.

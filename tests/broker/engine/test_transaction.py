@@ -41,6 +41,19 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     check_accounts(again.broker)
 
 
+def test_acknowledgements_take_no_room_of_their_own() -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2", b"3", b"4")
+    taker = bench.take("a")
+    tx = bench.enter().begin()
+    for message in messages:
+        bench.engine.acknowledge(taker.consumer, message.id, tx, kept=message is messages[3])
+    assert [settlement.messages for settlement in tx.settlements] == [messages[:3], messages[3:]]
+    bench.enter().rollback(tx)
+    bench.run()
+    assert list(taker.consumer.unacked) == [messages[3].id, *[message.id for message in messages[:3]]]
+
+
 def test_nothing_is_visible_before() -> None:
     bench = Bench()
     taker = bench.take("b")
