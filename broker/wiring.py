@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -16,11 +15,11 @@ from broker.config import AmqpAcceptor, Config, StompAcceptor
 from broker.engine import alter, jumps
 from broker.engine.address import Address
 from broker.engine.configured import declare_divert, delete_undeclared
-from broker.engine.core import Report
 from broker.engine.disk import DiskWatch
 from broker.engine.engine import Engine
 from broker.engine.limits import Limits
 from broker.engine.message import Format, RoutingType
+from broker.engine.report import Report
 from broker.engine.restore import Restored, restore
 from broker.engine.settings_match import SettingsTable
 from broker.guarding import allot, permission_table
@@ -116,7 +115,7 @@ def assemble(
             compact_percentage=config.journal.compact_percentage,
         ),
     )
-    steady.follow = partial(jumps.follow, engine)
+    steady.follow = engine.clock_jumped
     engine.security.change(permission_table(config))
     allot(config, engine.router.allotments)
     engine.retained.messages_max = config.limits.retained_messages_max

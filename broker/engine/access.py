@@ -12,14 +12,11 @@ of his own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from broker.engine.errors import Denied
 from broker.engine.permissions import Permission, PermissionTable, Roles
-
-if TYPE_CHECKING:
-    from broker.engine.core import Report
-    from broker.engine.queue import Queue
+from broker.engine.report import Report
 
 #: Decisions that an access keeps: a connection uses some tens of names; one that invents names gains nothing.
 DECISIONS_MAX: Final = 256
@@ -139,6 +136,11 @@ class Access:
         rights, roles = self._security.table.rights(self.user, self.client_id), self.roles
         return [rights.grants(roles, permission, address, queue) for address, queue in places]
 
+    def sees(self, address: str, queue: str, *, durable: bool) -> bool:
+        """Whether such a queue may be used in any way, and so be known of.  Nothing is reported."""
+        permissions = (Permission.CONSUME, Permission.BROWSE, delete_permission(durable=durable))
+        return any(self.might(permission, address, queue) for permission in permissions)
+
     def require(self, permission: Permission, address: str, queue: str = "", *, named: str = "") -> None:
         """Raises Denied, which names what the peer named: the address or full name, or `named` instead."""
         if not self.allows(permission, address, queue):
@@ -212,13 +214,6 @@ def create_permission(*, durable: bool) -> Permission:
     return Permission.CREATE_DURABLE_QUEUE if durable else Permission.CREATE_NON_DURABLE_QUEUE
 
 
-def delete_permission(queue: Queue) -> Permission:
-    """What deleting a queue needs."""
-    return Permission.DELETE_DURABLE_QUEUE if queue.durable else Permission.DELETE_NON_DURABLE_QUEUE
-
-
-def visible(access: Access, queue: Queue) -> bool:
-    """Whether somebody may use a queue in any way, and so know that it is there."""
-    address, name = queue.address.name, queue.name
-    permissions = (Permission.CONSUME, Permission.BROWSE, delete_permission(queue))
-    return any(access.might(permission, address, name) for permission in permissions)
+def delete_permission(*, durable: bool) -> Permission:
+    """What deleting such a queue needs."""
+    return Permission.DELETE_DURABLE_QUEUE if durable else Permission.DELETE_NON_DURABLE_QUEUE

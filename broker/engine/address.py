@@ -22,6 +22,10 @@ _KINDS: Final = {
 }
 
 
+#: The queues that messages of an address may enter: anycast ones, multicast ones.
+Targets = tuple[list[Queue], list[Queue]]
+
+
 class Producer(Protocol):
     """Whoever sends to an address: told when a full address has room again."""
 
@@ -101,7 +105,7 @@ class Address:
         self.passing = False  # none of the broker's: what is sent to it finds no queue, and it is forgotten
         self.paused = paused  # and with it all its queues
         self.queues: list[Queue] = []
-        self.targets: tuple[list[Queue], list[Queue]] = ([], [])  # anycast, multicast; with wildcard bindings
+        self.targets: Targets = ([], [])  # with those of wildcard addresses
         self.targets_version = -1
         self.targets_key = (0, 0)
         self.turn = 0  # round-robin among several anycast queues

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from broker.engine import alter
-from broker.engine.access import Access, delete_permission, visible
+from broker.engine.access import Access, delete_permission
 from broker.engine.address import Address
 from broker.engine.attributes import NOTHING_ASKED, Asked
 from broker.engine.core import Core
@@ -80,16 +80,19 @@ def find_queue(router: Router, name: str) -> Queue:
 def find_subscription(router: Router, name: str, access: Access) -> Queue:
     """A subscription that somebody wants to delete.  Raises Denied, and NotFound also if it is not his to know of."""
     queue = find_queue(router, name)
-    if not visible(access, queue):
+    if not access.sees(queue.address.name, queue.name, durable=queue.durable):
         raise NotFound(f"queue {name} does not exist")
-    access.require(delete_permission(queue), queue.address.name, queue.name, named=name)
+    access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
     return queue
 
 
 def known_subscription(router: Router, names: Iterable[str], access: Access) -> Queue | None:
     """The first of these subscriptions that there is, as far as somebody may know of it."""
-    found = (router.queues.get(name) for name in names if name)
-    return next((queue for queue in found if queue is not None and visible(access, queue)), None)
+    for name in names:
+        queue = router.queues.get(name) if name else None
+        if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
+            return queue
+    return None
 
 
 def make_node(router: Router, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:

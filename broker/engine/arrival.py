@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine import waiting
-from broker.engine.address import Address
-from broker.engine.bindings import Targets
+from broker.engine.address import Address, Targets
 from broker.engine.core import Core
 from broker.engine.errors import AddressFull, DiskFull, NoQueue
 from broker.engine.kinds.grouped import bucket

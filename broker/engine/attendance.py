@@ -23,7 +23,7 @@ def came(core: Core, alarms: Alarms, consumer: Consumer) -> None:
     queue = consumer.queue
     queue.attach(consumer)
     core.dirty[queue] = None
-    core.notes.consumer("CONSUMER_CREATED", consumer)
+    consumer.note(core.notes, "CONSUMER_CREATED")
     if queue.kind is None:
         return
     opens = queue.kind.attached(core.now)

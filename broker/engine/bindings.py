@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.address import Address
+from broker.engine.address import Address, Targets
 from broker.engine.message import RoutingType
 from broker.engine.names import WildcardSyntax
 from broker.engine.queue import Queue
 from broker.engine.topics import Topics
-
-Targets = tuple[list[Queue], list[Queue]]
 
 #: First words of wildcard addresses for which changes are counted apart; clients choose them.
 FIRST_WORDS_MAX: Final = 10_000

@@ -13,7 +13,6 @@ from broker.engine.message import Message
 from broker.engine.paging import depage, upkeep
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
-from broker.engine.router import Router
 from store.errors import JournalFull
 from store.record import RemovalReason
 
@@ -60,8 +59,8 @@ def leave_nothing(core: Core, queue: Queue) -> int:
     return purged
 
 
-def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
-    """Delete a queue and its messages by name (deleted); returns the consumers that it had, now closed.
+def disband(core: Core, queue: Queue) -> list[Consumer]:
+    """Take everything off a queue that is about to be deleted: its messages by name, its consumers, which are returned.
 
     Raises AlreadyInUse when it is the broker's own.
     """
@@ -77,12 +76,11 @@ def delete(core: Core, router: Router, queue: Queue) -> list[Consumer]:
             messages += held
         consumer.closed = True
         queue.detach(consumer, core.now)
-        core.notes.consumer("CONSUMER_CLOSED", consumer)
+        consumer.note(core.notes, "CONSUMER_CLOSED")
     _remove(core, queue, messages, RemovalReason.DELETED)
     upkeep.clear(core, queue, RemovalReason.DELETED)
     if queue.tail is not None:
         depage.drop(core, queue)
-    router.unbind(queue)
     core.dirty.pop(queue, None)
     core.dirty_later.pop(queue, None)
     return closed

@@ -15,10 +15,12 @@ from broker.engine.queue import Queue
 from broker.engine.redelivery import LOST, Return
 from broker.engine.retroactive import Retroactive
 from broker.engine.router import Router
+from broker.engine.sessions import StoredSessions
 from broker.engine.slow import SlowConsumers
+from broker.engine.watcher import Watcher
 
 
-class Companions:
+class Companions(Watcher):
     """All of them.  `end_consumer` and `delete_queue` are the engine's verbs."""
 
     def __init__(
@@ -26,6 +28,7 @@ class Companions:
         core: Core,
         router: Router,
         alarms: Alarms,
+        sessions: StoredSessions,
         *,
         end_consumer: Callable[[Consumer, Return, str], None],
         delete_queue: Callable[[Queue], None],
@@ -36,6 +39,7 @@ class Companions:
         self.retroactive = Retroactive(core, router, delete_queue)
         self.notifications = Notifications(core, router)
         self.slow = SlowConsumers(core, router, alarms, kill)
+        self._sessions = sessions
         router.watchers += [self, self.retroactive, self.notifications]
 
     def settle(self) -> None:
@@ -47,15 +51,8 @@ class Companions:
     # -- what the router tells -------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        """See Watcher."""
         if address.settings.slow_consumer_threshold >= 0:
             self.slow.watch(address.settings.slow_consumer_check_period)
 
-    def address_gone(self, address: Address) -> None:
-        """See Watcher."""
-
-    def queue_made(self, queue: Queue) -> None:
-        """See Watcher."""
-
     def queue_gone(self, queue: Queue) -> None:
-        """See Watcher."""
+        self._sessions.queue_gone(queue)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.engine.access import UNRESTRICTED, Access
 from broker.engine.message import Message
+from broker.engine.notes import Notes
 
 if TYPE_CHECKING:
     from broker.engine.queue import Queue
@@ -219,3 +220,21 @@ class Consumer:
         """The consumer in a sentence that an operator reads."""
         who = self.client_id or self.user or "a consumer"
         return f"{who} at {self.remote}" if self.remote else who
+
+    def note(self, notes: Notes, type: str) -> None:
+        """Something about the consumer has happened that notifications tell of."""
+        if notes.listening:
+            queue = self.queue
+            notes.add(
+                type,
+                {
+                    "_AMQ_Address": queue.address.name,
+                    "_AMQ_RoutingName": queue.name,
+                    "_AMQ_ConsumerCount": len(queue.consumers),
+                    "_AMQ_ConsumerName": self.id,
+                    "_AMQ_User": self.user,
+                    "_AMQ_RemoteAddress": self.remote,
+                    "_AMQ_Client_ID": self.client_id,
+                    "_AMQ_FilterString": self.selector,
+                },
+            )

@@ -31,6 +31,7 @@ from broker.engine.message import Format, Message
 from broker.engine.notes import Notes
 from broker.engine.paging.tail import Chunk
 from broker.engine.queue import Queue
+from broker.engine.report import Report
 from broker.engine.stored import MessageReader
 from broker.engine.timetable import Timetable
 from broker.engine.usage import Usage
@@ -54,12 +55,6 @@ class Waiter(Protocol):
 
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
-
-
-class Report(Protocol):
-    """Where the engine reports what an operator should know.  `code` is stable; fields are plain values."""
-
-    def __call__(self, code: str, /, **fields: str | int) -> None: ...
 
 
 #: Deliveries that wait for the journal: whose, which, and whether some of them expire.

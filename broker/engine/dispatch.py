@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import arrival, dead_letter, redelivery
+from broker.engine import arrival, expiry, redelivery
 from broker.engine.consumer import Consumer
 from broker.engine.core import Core, Held
 from broker.engine.evicting import evict
@@ -250,7 +250,7 @@ def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: lis
             arrival.unwatch(core, queue, expired)
             for message in expired:
                 queue.discard(message)
-            arrival.keep_for_later(core, queue, dead_letter.expire(core, router, queue, expired))
+            arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
             run = [m for m in run if not 0 < m.facts.expiration <= now]
     if run:
         consumer.take(run)
@@ -283,5 +283,5 @@ def _drop_expired(core: Core, router: Router, queue: Queue, run: list[Message]) 
     expired = [m for m in run if 0 < m.facts.expiration <= now]
     if not expired:
         return run
-    arrival.keep_for_later(core, queue, dead_letter.expire(core, router, queue, expired))
+    arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
     return [m for m in run if not 0 < m.facts.expiration <= now]

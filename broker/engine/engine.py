@@ -15,8 +15,9 @@ from broker.engine import (
     arrival,
     attendance,
     clearing,
-    dead_letter,
     dispatch,
+    expiry,
+    jumps,
     publish,
     reaper,
     redelivery,
@@ -34,17 +35,18 @@ from broker.engine.cleaning import Cleaner
 from broker.engine.companions import Companions
 from broker.engine.connections import Connections
 from broker.engine.consumer import Consumer, Sink
-from broker.engine.core import DUE_PER_TICK_MAX, NO_WAY_BACK, Core, Report, Waiter, Work
+from broker.engine.core import DUE_PER_TICK_MAX, NO_WAY_BACK, Core, Waiter, Work
 from broker.engine.errors import AlreadyInUse, UnknownDelivery
 from broker.engine.limits import Limits
 from broker.engine.message import Format, Message, RoutingType
 from broker.engine.notes import noting
-from broker.engine.paging import carry, upkeep
+from broker.engine.paging import carry
 from broker.engine.paging.depage import RETRY_MS
 from broker.engine.permissions import Permission, PermissionTable
 from broker.engine.queue import Queue
 from broker.engine.redelivery import Return
 from broker.engine.removal import settle_acknowledged, stop_waiting
+from broker.engine.report import Report
 from broker.engine.retained import Retained
 from broker.engine.router import Router
 from broker.engine.send import PublishResult, Send
@@ -98,7 +100,12 @@ class Engine:
         self.cleaner.forward += (self.sessions.forward, self.core.journal.restate)
         self.cleaner.forward.append(self.core.duplicates.copy_forward)
         self.companions = Companions(
-            self.core, self.router, self.alarms, end_consumer=self.end_consumer, delete_queue=self.delete_queue
+            self.core,
+            self.router,
+            self.alarms,
+            self.sessions,
+            end_consumer=self.end_consumer,
+            delete_queue=self.delete_queue,
         )
         self.transactions: dict[Transaction, None] = {}
         self.next_reap = self.core.now + limits.reaper_period
@@ -142,9 +149,9 @@ class Engine:
         if _is_due(core.schedule.next_due(), core.now):
             more = redelivery.release_due(core, DUE_PER_TICK_MAX)
         if self.limits.expiry_scan_period > 0 and _is_due(core.expiries.next_due(), core.now):
-            more |= dead_letter.expire_due(core, self.router, DUE_PER_TICK_MAX)
+            more |= expiry.expire_due(core, self.router, DUE_PER_TICK_MAX)
         if self.limits.expiry_scan_period > 0 and _is_due(core.paged_expiries.next_due(), core.now):
-            more |= upkeep.expire_due(core, self.router, DUE_PER_TICK_MAX)
+            more |= expiry.expire_paged(core, self.router, DUE_PER_TICK_MAX)
         more |= self.alarms.run(core.now, DUE_PER_TICK_MAX, self._ring) or _is_due(self.alarms.next_due(), core.now)
         if self.limits.reaper_period > 0 and core.now >= self.next_reap:
             self.next_reap = core.now + self.limits.reaper_period
@@ -228,6 +235,17 @@ class Engine:
             core.waiting[-1].waiters[waiter] = None
             return core.waiting[-1].number
         return 0
+
+    def clock_jumped(self, jump: int) -> None:
+        """The wall clock has jumped by so many ms: every length of time moves along.  Call as a tick begins."""
+        self.core.report("clock.jumped", milliseconds=jump)
+        self.alarms.move(jump)
+        self.next_reap += jump
+        self.cleaner.clock_jumped(jump)
+        self.companions.slow.clock_jumped()
+        for open_transaction in self.transactions:
+            open_transaction.deadline += jump
+        jumps.follow(self.core, self.router, jump)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -409,7 +427,7 @@ class Engine:
         messages = consumer.settle_all()
         if not queue.deleted:
             queue.detach(consumer, self.core.now)
-        self.core.notes.consumer("CONSUMER_CLOSED", consumer)
+        consumer.note(self.core.notes, "CONSUMER_CLOSED")
         redelivery.leave(self.core, self.router, consumer, messages, how)
         attendance.went(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
@@ -495,7 +513,9 @@ class Engine:
         """Delete a queue, its messages by name (deleted) and its consumers with it."""
         self.core.mark = NO_WAY_BACK
         settle_acknowledged(self.core)
-        for consumer in clearing.delete(self.core, self.router, queue):
+        consumers = clearing.disband(self.core, queue)
+        self.router.unbind(queue)
+        for consumer in consumers:
             self.core.tell_closed(consumer, f"queue {queue.name} was deleted")
 
     def delete_destination(self, queue: Queue) -> None:

@@ -12,15 +12,13 @@ Redelivery delays that are in the journal are written anew, because a restart ta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.engine import arrival
 from broker.engine.core import Core
 from broker.engine.queue import Queue
+from broker.engine.router import Router
 from store import record
-
-if TYPE_CHECKING:
-    from broker.engine.engine import Engine
 
 #: A clock that differs by less than this since it was read last, in ms, is being slewed, or its reader was held up.
 JUMP_MS_MIN: Final = 1_000
@@ -51,16 +49,8 @@ class Steady:
         return now
 
 
-def follow(engine: Engine, jump: int) -> None:
-    """The wall clock has jumped by so many ms: move every length of time along.  Call as a tick begins."""
-    core, router = engine.core, engine.router
-    core.report("clock.jumped", milliseconds=jump)
-    engine.alarms.move(jump)
-    engine.next_reap += jump
-    engine.cleaner.clock_jumped(jump)
-    engine.companions.slow.clock_jumped()
-    for transaction in engine.transactions:
-        transaction.deadline += jump
+def follow(core: Core, router: Router, jump: int) -> None:
+    """Move along what addresses and queues keep: how long they have been unused, when redeliveries are due."""
     for address in router.addresses.values():
         address.unbound_since += jump
     for queue in router.queues.values():

@@ -14,8 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine import arrival, letters
-from broker.engine.address import Address
-from broker.engine.bindings import Targets
+from broker.engine.address import Address, Targets
 from broker.engine.core import Core
 from broker.engine.errors import DiskFull
 from broker.engine.message import (
@@ -52,6 +51,8 @@ from broker.engine.router import Router
 #: supplies it and it travels in every copy.
 TEXT_BYTES_MAX: Final = 1024
 
+#: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
+COPY_OVERHEAD_BYTES: Final = 4096
 
 #: Moves by death or expiry, one after the other, after which a message is taken to go round in a circle: no chain of
 #: addresses that is meant has so many, and a circle of expiry addresses without a delay has them in a second.

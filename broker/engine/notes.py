@@ -5,11 +5,9 @@ While nobody listens nothing is gathered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from broker.engine.consumer import Consumer
-    from broker.engine.core import Report
+from broker.engine.report import Report
 
 Note = dict[str, str | int]
 
@@ -38,24 +36,6 @@ class Notes:
                 self.pending.append((type, note))
             else:
                 self.left_out += 1
-
-    def consumer(self, type: str, consumer: Consumer) -> None:
-        """Something about a consumer has happened."""
-        if self.listening:
-            queue = consumer.queue
-            self.add(
-                type,
-                {
-                    "_AMQ_Address": queue.address.name,
-                    "_AMQ_RoutingName": queue.name,
-                    "_AMQ_ConsumerCount": len(queue.consumers),
-                    "_AMQ_ConsumerName": consumer.id,
-                    "_AMQ_User": consumer.user,
-                    "_AMQ_RemoteAddress": consumer.remote,
-                    "_AMQ_Client_ID": consumer.client_id,
-                    "_AMQ_FilterString": consumer.selector,
-                },
-            )
 
 
 #: Reports that are also told as notifications: the type, and the property for each field that is passed on.

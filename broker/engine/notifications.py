@@ -19,10 +19,11 @@ from broker.engine.message import Facts, Message, RoutingType
 from broker.engine.notes import NOTIFICATIONS, Note
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.watcher import Watcher
 
 
-class Notifications:
-    """Sends what was noted.  A Watcher of the router."""
+class Notifications(Watcher):
+    """Sends what was noted."""
 
     def __init__(self, core: Core, router: Router) -> None:
         self.sent = 0
@@ -63,7 +64,6 @@ class Notifications:
     # -- what the router tells -------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        """See Watcher."""
         self._core.notes.add(
             "ADDRESS_ADDED",
             {
@@ -75,16 +75,13 @@ class Notifications:
             self.settle()
 
     def address_gone(self, address: Address) -> None:
-        """See Watcher."""
         self._core.notes.add("ADDRESS_REMOVED", {"_AMQ_Address": address.name})
 
     def queue_made(self, queue: Queue) -> None:
-        """See Watcher."""
         self.settle()
         self._core.notes.add("BINDING_ADDED", _binding(queue))
 
     def queue_gone(self, queue: Queue) -> None:
-        """See Watcher.  The queue is already off its address."""
         self.settle()
         self._core.notes.add("BINDING_REMOVED", _binding(queue))
 

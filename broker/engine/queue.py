@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from broker.engine.address import Address
     from broker.engine.kinds.kind import Kind
     from broker.engine.paging.tail import Tail
-    from broker.engine.sessions import StoredSession
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
@@ -155,7 +154,6 @@ class Queue:
         "routing_type",
         "scheduled",
         "selective",
-        "senders",
         "states",
         "stopped",
         "stored",
@@ -211,7 +209,6 @@ class Queue:
         self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
-        self.senders: dict[StoredSession, None] = {}  # who has, or had, deliveries of this queue in flight
         self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
         self.durable_only = False  # takes durable messages only: it is of somebody who is away
         self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)

@@ -31,12 +31,13 @@ from broker.engine.message import Message, RoutingType
 from broker.engine.names import internal_prefix
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.watcher import Watcher
 
 _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 
 
-class Retroactive:
-    """Keeps the resources of retroactive addresses, and fills new queues from them.  A Watcher of the router."""
+class Retroactive(Watcher):
+    """Keeps the resources of retroactive addresses, and fills new queues from them."""
 
     def __init__(self, core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> None:
         self._core = core
@@ -86,12 +87,10 @@ class Retroactive:
     # -- what the router tells -------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        """See Watcher."""
         if address.settings.retroactive_message_count > 0:
             self._settle(address)
 
     def address_gone(self, address: Address) -> None:
-        """See Watcher."""
         divert = self._router.diverts.by_name.get(self._name(address.name, "divert"))
         if divert is not None:
             configured.remove_divert(self._router, divert.name)
@@ -102,16 +101,12 @@ class Retroactive:
             self._router.delete_address(home)
 
     def queue_made(self, queue: Queue) -> None:
-        """See Watcher."""
         address = queue.address
         if address.settings.retroactive_message_count <= 0:
             return
         ring = self._router.queues.get(self._ring_name(address.name, queue.routing_type))
         if ring is not None:
             self._fill(queue, ring)
-
-    def queue_gone(self, queue: Queue) -> None:
-        """See Watcher."""
 
     def _fill(self, queue: Queue, ring: Queue) -> None:
         """Copies of what is in a ring, oldest first, also of what is not yet durable."""

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from broker.engine import names
 from broker.engine.access import UNRESTRICTED, Access
-from broker.engine.address import Address, AttachedSender
+from broker.engine.address import Address, AttachedSender, Targets
 from broker.engine.allotments import Allotments
 from broker.engine.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
-from broker.engine.bindings import Bindings, Targets
+from broker.engine.bindings import Bindings
 from broker.engine.core import Core
 from broker.engine.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
 from broker.engine.diverts import Diverts
@@ -32,23 +32,14 @@ from broker.engine.queue import Counters, Queue
 from broker.engine.removal import unblock
 from broker.engine.settings import AddressSettings, from_mapping
 from broker.engine.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
+from broker.engine.watcher import Watcher
 from store import record
 
 #: The settings of what the broker has for itself.
 INTERNAL: Final = AddressSettings()
 
-
 #: Addresses that are not made, as nothing is bound to them, which are remembered: some hundred bytes each.
 PASSING_MAX: Final = 1024
-
-
-class Watcher(Protocol):
-    """Told of addresses and queues that are made and deleted, in the middle of the verb that does it."""
-
-    def address_made(self, address: Address) -> None: ...
-    def address_gone(self, address: Address) -> None: ...
-    def queue_made(self, queue: Queue) -> None: ...
-    def queue_gone(self, queue: Queue) -> None: ...
 
 
 class Router:

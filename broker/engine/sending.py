@@ -31,9 +31,6 @@ from broker.engine.router import Router
 from broker.engine.send import is_meant
 from broker.engine.settings import AddressFullPolicy
 
-#: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
-COPY_OVERHEAD_BYTES: Final = 4096
-
 #: A copy of a message that a divert makes, on its way: where to, and which queues there it may enter.
 Forward = tuple[Divert, Address, RoutingType | None, Message]
 
@@ -164,7 +161,7 @@ def needed(address: Address, messages: list[Message]) -> int:
     size = sum([message.size for message in messages])
     if address.handling is None:
         return size
-    return size + address.handling.copies * (size + COPY_OVERHEAD_BYTES * len(messages))
+    return size + address.handling.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
 
 
 def check_new(core: Core, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:

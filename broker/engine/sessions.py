@@ -79,11 +79,12 @@ class StoredSession:
 class StoredSessions:
     """All stored sessions, by name."""
 
-    __slots__ = ("_by_name", "_core", "_unsettled")
+    __slots__ = ("_by_name", "_core", "_senders", "_unsettled")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._by_name: dict[str, StoredSession] = {}
+        self._senders: dict[Queue, dict[StoredSession, None]] = {}  # who has, or had, its deliveries in flight
         self._unsettled: list[tuple[Queue, Message]] = []
 
     def __len__(self) -> int:
@@ -196,11 +197,11 @@ class StoredSessions:
         return True
 
     def _note_sender(self, queue: Queue, session: StoredSession) -> None:
-        senders = queue.senders
+        senders = self._senders.setdefault(queue, {})
         if session not in senders:
             senders[session] = None
             if len(senders) > len(queue.consumers) + ENDED_MAX:
-                queue.senders = {sender: None for sender in senders if not sender.ended}
+                self._senders[queue] = {sender: None for sender in senders if not sender.ended}
 
     def _refer(self, messages: Iterable[Message]) -> None:
         """A record just added speaks about these messages."""
@@ -267,10 +268,11 @@ class StoredSessions:
 
     def copied(self, queue: Queue, messages: list[Message]) -> None:
         """Messages have been written anew: so is what says that they are in flight."""
-        if not queue.senders:
+        senders = self._senders.get(queue)
+        if not senders:
             return
         copied = {message.id for message in messages}
-        for session in queue.senders:
+        for session in senders:
             if session.ended:
                 continue
             sent = [each for each in session.current() if each[1] is queue and each[2].id in copied]
@@ -287,6 +289,10 @@ class StoredSessions:
                     self._hold(session, write(session.id, ids), held, ids)
                     count += len(ids)
         return count
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue was deleted."""
+        self._senders.pop(queue, None)
 
     # -- after a restart -------------------------------------------------------------------------------------------
 

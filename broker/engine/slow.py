@@ -96,7 +96,7 @@ class SlowConsumers:
         if settled * unit >= settings.slow_consumer_threshold * (now - before.at):
             return
         rate = settled * unit // max(now - before.at, 1)
-        self._core.notes.consumer("CONSUMER_SLOW", consumer)
+        consumer.note(self._core.notes, "CONSUMER_SLOW")
         kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
         self._core.report(
             "consumer.slow",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.engine import clearing
-from broker.engine.access import UNRESTRICTED, Access, create_permission, delete_permission, visible
+from broker.engine.access import UNRESTRICTED, Access, create_permission, delete_permission
 from broker.engine.address import Address
 from broker.engine.attendance import check_room
 from broker.engine.attributes import Asked, differences
@@ -88,7 +88,7 @@ def _subscription(core: Core, router: Router, address: Address, filter: Filter |
         access.require(Permission.CONSUME, address.name, name)
     queue = router.queues.get(name)
     if queue is not None:
-        if not visible(access, queue):
+        if not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
         if wishes.exclusive and queue.consumers:
             raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")
@@ -102,9 +102,10 @@ def _subscription(core: Core, router: Router, address: Address, filter: Filter |
             if different and not moved:
                 changed = f"exists, and its {' and its '.join(different)}"
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
-        access.require(delete_permission(queue), queue.address.name, name, named=name)
+        access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         access.require(create, address.name, wishes.name)
-        clearing.delete(core, router, queue)
+        clearing.disband(core, queue)
+        router.unbind(queue)
     access.require(create, address.name, wishes.name)
     router.allotments.check(access.user)
     attributes = router.attributes(address, name, wishes.asked)

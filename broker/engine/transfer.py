@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine import arrival, move, names
-from broker.engine.address import Address
-from broker.engine.bindings import Targets
+from broker.engine.address import Address, Targets
 from broker.engine.core import Core
 from broker.engine.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.filter import Filter
@@ -44,7 +43,6 @@ from broker.engine.paging import upkeep
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
 from broker.engine.router import Router
-from broker.engine.sending import COPY_OVERHEAD_BYTES
 from store.record import RemovalReason
 
 #: Messages that one step looks at, and bytes that it moves beyond the first one: some 5 ms, in which all clients wait.
@@ -265,7 +263,7 @@ def _move(core: Core, queue: Queue, step: Step, wanted: list[tuple[Message, Dest
 
 def _has_room(core: Core, durable: list[Message]) -> bool:
     """Whether copies of these can be stored in one journal entry."""
-    need = sum([message.size for message in durable]) + COPY_OVERHEAD_BYTES * (len(durable) - 1)
+    need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
     if len(durable) > 1 and need > core.journal.reserved_bytes:
         return False
     try:

@@ -10,10 +10,11 @@ from broker.engine.address import Address
 from broker.engine.operators import is_own
 from broker.engine.queue import Queue
 from broker.engine.router import Router
+from broker.engine.watcher import Watcher
 
 
-class Names:
-    """A Watcher of the router.  The lists are not to be changed."""
+class Names(Watcher):
+    """The lists of names.  They are not to be changed."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -39,17 +40,13 @@ class Names:
     # -- what the router tells -------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        """See Watcher."""
         self._addresses.clear()
 
     def address_gone(self, address: Address) -> None:
-        """See Watcher."""
         self._addresses.clear()
 
     def queue_made(self, queue: Queue) -> None:
-        """See Watcher."""
         self._queues.clear()
 
     def queue_gone(self, queue: Queue) -> None:
-        """See Watcher."""
         self._queues.clear()

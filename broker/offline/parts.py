@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker.config import Config
-from broker.engine.core import Report
 from broker.engine.errors import EngineError
+from broker.engine.report import Report
 from broker.engine.stored import UnknownFormat
 from broker.machine import this_machine
 from broker.wiring import Parts, assemble, recover

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from broker.engine.access import Identity
-from broker.engine.core import Report
+from broker.engine.report import Report
 from broker.security import passwords
 from broker.security.certificates import Rule, user_of
 from broker.security.throttle import Throttle

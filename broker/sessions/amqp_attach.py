@@ -244,7 +244,7 @@ class Attacher:
             if looked_up:
                 raise _consumed(queue)
         else:
-            self._owner.access.require(delete_permission(queue), queue.address.name, name, named=name)
+            self._owner.access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
             engine.delete_queue(queue)
 
     def session_ended(self, session: Session) -> None:

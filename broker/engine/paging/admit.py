@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.engine.address import Address
+from broker.engine.address import Address, Targets
 from broker.engine.attributes import QueueAttributes
-from broker.engine.bindings import Targets
 from broker.engine.core import Core
 from broker.engine.message import Facts, Message
 from broker.engine.paging.rows import watch

@@ -1,4 +1,4 @@
-"""What happens to messages in a tail beside being delivered: they expire, are looked at, moved, purged."""
+"""What happens to messages in a tail beside being delivered and expiring: they are looked at, moved, purged."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from broker.engine import arrival, dead_letter
 from broker.engine.core import Core
-from broker.engine.errors import NotReadable
 from broker.engine.message import Message
-from broker.engine.paging.depage import RETRY_MS
-from broker.engine.paging.rows import Row, claim, read, unwatch, watch
+from broker.engine.paging.rows import Row, claim, read, unwatch
 from broker.engine.paging.tail import Chunk, Tail
 from broker.engine.queue import Queue
 from broker.engine.removal import remove
-from broker.engine.router import Router
 from store import record
 from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
@@ -25,29 +21,6 @@ from store.record import RemovalReason
 
 #: Messages in one record of removals: as in `clearing`.
 REMOVE_RUN_MAX: Final = 8192
-
-
-def expire_due(core: Core, router: Router, limit: int) -> bool:
-    """Expire paged messages that are due, about `limit`; True when there may be more."""
-    expired = 0
-    while expired < limit:
-        due = core.paged_expiries.pop_due(core.now, 1)
-        if not due:
-            return False
-        queue, chunk = due[0]
-        chunk.expires = 0
-        rows = chunk.due(core.now)[:limit]
-        try:
-            found = read(core, queue, chunk, rows)
-        except NotReadable as error:
-            core.report("paging.failed", queue=queue.name, error=str(error))
-            watch(core, queue, chunk, core.now + RETRY_MS)
-            continue
-        messages = claim(core, queue, chunk, found)
-        watch(core, queue, chunk, chunk.next_expiration())
-        expired += len(messages)
-        arrival.keep_for_later(core, queue, dead_letter.expire(core, router, queue, messages))
-    return True
 
 
 def waiting(core: Core, queue: Queue) -> Iterator[Message]:

@@ -491,4 +491,6 @@ def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session() -> None:
         bench.enter().sessions.sending(session, queue, [message], [1], Waiting())
         bench.engine.sessions.drop(session)
         bench.run()
-    assert len(queue.senders) <= ENDED_MAX + 1
+    assert len(bench.engine.sessions._senders[queue]) <= ENDED_MAX + 1
+    bench.enter().delete_queue(queue)
+    assert queue not in bench.engine.sessions._senders
