@@ -22,6 +22,7 @@ test: check
 
 check: $(TESTING)
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 # The property tests with examples that nobody has seen yet, each many times; what fails is printed with its example.

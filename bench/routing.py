@@ -26,9 +26,9 @@ from resource import RUSAGE_SELF, getrusage
 from typing import Final
 
 from broker.config import load
-from broker.engine.access import UNRESTRICTED
 from broker.engine.engine import Engine
-from broker.engine.message import RoutingType
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.message import RoutingType
 from broker.sessions.stomp_headers import Prefixes
 from broker.sessions.stomp_send import Sends
 from broker.sessions.stomp_temporary import Destinations

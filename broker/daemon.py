@@ -32,8 +32,8 @@ from broker.audit import AuditLog
 from broker.build import COMPILED
 from broker.config import RELOADED, Config, ConfigError, Reload
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.stored import UnknownFormat
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.stored import UnknownFormat
 from broker.guard import ADMIN, Guard
 from broker.guarding import users_path
 from broker.log import Log, configure

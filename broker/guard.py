@@ -20,9 +20,9 @@ from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.security import JwtSection
 from broker.engine.engine import Engine
-from broker.engine.notes import noting
-from broker.engine.permissions import PermissionTable
-from broker.engine.report import Report
+from broker.engine.model.notes import noting
+from broker.engine.model.permissions import PermissionTable
+from broker.engine.model.report import Report
 from broker.guarding import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner

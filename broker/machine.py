@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from broker import clock
-from broker.engine.report import Report
+from broker.engine.model.report import Report
 from broker.wiring import Surroundings
 from store.files import OsFiles
 

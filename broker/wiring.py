@@ -12,16 +12,17 @@ from typing import Final
 
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, StompAcceptor
-from broker.engine import alter, jumps
-from broker.engine.address import Address
-from broker.engine.configured import declare_divert, delete_undeclared
-from broker.engine.disk import DiskWatch
 from broker.engine.engine import Engine
-from broker.engine.limits import Limits
-from broker.engine.message import Format, RoutingType
-from broker.engine.report import Report
-from broker.engine.restore import Restored, restore
-from broker.engine.settings_match import SettingsTable
+from broker.engine.model.limits import Limits
+from broker.engine.model.message import Format, RoutingType
+from broker.engine.model.report import Report
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.operators.disk import DiskWatch
+from broker.engine.queues.address import Address
+from broker.engine.recovery import clock_changes
+from broker.engine.recovery.restore import Restored, restore
+from broker.engine.routing import alter
+from broker.engine.routing.configured import declare_divert, delete_undeclared
 from broker.guarding import allot, permission_table
 from broker.sessions.amqp_format import AmqpFormat
 from broker.sessions.mqtt_format import MqttFormat
@@ -95,7 +96,7 @@ def assemble(
         limits=JournalLimits(reserve_bytes=config.journal.reserve, retry_ms=config.journal.full_retry_interval),
         about={"software": f"bartleby/{__version__}"},
     )
-    steady = jumps.Steady(outside.wall_ms, outside.monotonic)
+    steady = clock_changes.Steady(outside.wall_ms, outside.monotonic)
     engine = Engine(
         journal,
         settings_table(config),

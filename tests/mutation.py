@@ -23,17 +23,17 @@ from tests.support.mutation import ROOT, Outcome, Seen, begin, ended, load_tools
 
 SOURCES: Final = (
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "store").glob("*.py")),
-    "broker/engine/arrival.py",
-    "broker/engine/clearing.py",
-    "broker/engine/consumer.py",
-    "broker/engine/dead_letter.py",
-    "broker/engine/dispatch.py",
-    "broker/engine/letters.py",
-    "broker/engine/move.py",
-    "broker/engine/queue.py",
-    "broker/engine/redelivery.py",
-    "broker/engine/removal.py",
-    "broker/engine/transaction.py",
+    "broker/engine/queues/arrival.py",
+    "broker/engine/queues/clearing.py",
+    "broker/engine/queues/consumer.py",
+    "broker/engine/moves/dead_letter.py",
+    "broker/engine/delivery/dispatch.py",
+    "broker/engine/moves/dead_letter_queues.py",
+    "broker/engine/moves/move.py",
+    "broker/engine/queues/queue.py",
+    "broker/engine/delivery/redelivery.py",
+    "broker/engine/queues/removal.py",
+    "broker/engine/delivery/transaction.py",
 )
 
 #: Tests of these sources.  The others, of whole brokers, find more, and take minutes for each mutant.

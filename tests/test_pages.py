@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.engine import message as header_names
+from broker.engine.model import message as header_names
 from store.record import DeadLetterReason, RemovalReason
 
 ROOT = Path(__file__).parents[1]

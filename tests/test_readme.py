@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from broker.engine import message
+from broker.engine.model import message
 from store.record import DeadLetterReason
 from tests.test_demo import check_story
 

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section, kebab
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
-from broker.engine.attributes import FIELDS, NUMBER_MAX, PROPERTY_NAME_CHARS_MAX
-from broker.engine.message import RoutingType
-from broker.engine.settings import (
+from broker.engine.model.attributes import FIELDS, NUMBER_MAX, PROPERTY_NAME_CHARS_MAX
+from broker.engine.model.message import RoutingType
+from broker.engine.model.settings import (
     SETTING_NAMES,
     AddressFullPolicy,
     AddressSettings,

@@ -18,7 +18,7 @@ from broker.config.sections import (
     LogSection,
 )
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
-from broker.engine.permissions import Permission
+from broker.engine.model.permissions import Permission
 
 _AMQ: Final = ["amq"]
 

@@ -28,8 +28,8 @@ from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
 from broker.config.section import Section, kebab
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySetting
-from broker.engine.attributes import PLAIN
-from broker.engine.message import RoutingType
+from broker.engine.model.attributes import PLAIN
+from broker.engine.model.message import RoutingType
 
 _HEAD: Final = """\
 # The configuration of Bartleby: every setting with its default and why.  What is commented out is unset, or an example.

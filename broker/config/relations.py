@@ -19,12 +19,12 @@ from broker.config.explain import shown
 from broker.config.model import Config
 from broker.config.section import kebab
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
-from broker.engine.errors import InvalidName
 from broker.engine.filter import InvalidFilter, compile_filter
-from broker.engine.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
-from broker.engine.permissions import PermissionTable
-from broker.engine.settings import DeliveryCountPersistence
-from broker.engine.settings_match import InvalidMatch, SettingsTable
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
+from broker.engine.model.permissions import PermissionTable
+from broker.engine.model.settings import DeliveryCountPersistence
+from broker.engine.model.settings_match import InvalidMatch, SettingsTable
 from broker.security.certificates import Rule
 
 

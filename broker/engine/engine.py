@@ -10,51 +10,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
-from broker.engine import (
-    administration,
-    arrival,
-    attendance,
-    clearing,
-    dispatch,
-    expiry,
-    jumps,
-    publish,
-    reaper,
-    redelivery,
-    revocation,
-    sending,
-    subscribe,
-    transaction,
-    transfer,
-)
-from broker.engine.access import UNRESTRICTED, Access, Security
-from broker.engine.address import Address, Producer
-from broker.engine.attributes import NOTHING_ASKED, Asked
-from broker.engine.bodies import Uploads
-from broker.engine.cleaning import Cleaner
-from broker.engine.companions import Companions
-from broker.engine.connections import Connections
-from broker.engine.consumer import Consumer, Sink
-from broker.engine.core import DUE_PER_TICK_MAX, NO_WAY_BACK, Core, Waiter, Work
-from broker.engine.errors import AlreadyInUse, UnknownDelivery
-from broker.engine.limits import Limits
-from broker.engine.message import Format, Message, RoutingType
-from broker.engine.notes import noting
-from broker.engine.paging import carry
-from broker.engine.paging.depage import RETRY_MS
-from broker.engine.permissions import Permission, PermissionTable
-from broker.engine.queue import Queue
-from broker.engine.redelivery import Return
-from broker.engine.removal import settle_acknowledged, stop_waiting
-from broker.engine.report import Report
-from broker.engine.retained import Retained
-from broker.engine.router import Router
-from broker.engine.send import PublishResult, Send
-from broker.engine.sessions import StoredSessions
-from broker.engine.settings_match import SettingsTable
-from broker.engine.subscribe import Wishes, parse_selector
-from broker.engine.transaction import Settlement, Transaction
-from broker.engine.transfer import Selection, Step
+from broker.engine.client_sessions.sessions import StoredSessions
+from broker.engine.delivery import dispatch, redelivery, revocation, subscribe, transaction
+from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.subscribe import Wishes, parse_selector
+from broker.engine.delivery.transaction import Settlement, Transaction
+from broker.engine.model.access import UNRESTRICTED, Access, Security
+from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.errors import AlreadyInUse, UnknownDelivery
+from broker.engine.model.limits import Limits
+from broker.engine.model.message import Format, Message, RoutingType
+from broker.engine.model.notes import noting
+from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.report import Report
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.moves import expiry, transfer
+from broker.engine.moves.transfer import Selection, Step
+from broker.engine.operators import administration
+from broker.engine.operators.connections import Connections
+from broker.engine.publish import publish, sending
+from broker.engine.publish.retained import Retained
+from broker.engine.publish.send import PublishResult, Send
+from broker.engine.queues import arrival, clearing, consumer_lifecycle
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.bodies import Uploads
+from broker.engine.queues.consumer import Consumer, Sink
+from broker.engine.queues.core import DUE_PER_TICK_MAX, NO_WAY_BACK, Core, Waiter, Work
+from broker.engine.queues.paging import tail_compaction
+from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import settle_acknowledged, stop_waiting
+from broker.engine.recovery import clock_changes
+from broker.engine.recovery.cleaning import Cleaner
+from broker.engine.routing import reaper
+from broker.engine.routing.router import Router
+from broker.engine.watchers import Companions
 from store.journal import Journal
 from store.pages import Pages
 from store.record import DeadLetterReason
@@ -210,7 +200,7 @@ class Engine:
                     queue.landing -= len(messages)
                     arrival.land(core, queue, messages)
             for chunk, rows in work.carried:
-                carry.settled(chunk, rows)
+                tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(core, held)
             told |= dict.fromkeys(work.waiters, work.number)
@@ -245,7 +235,7 @@ class Engine:
         self.companions.slow.clock_jumped()
         for open_transaction in self.transactions:
             open_transaction.deadline += jump
-        jumps.follow(self.core, self.router, jump)
+        clock_changes.follow(self.core, self.router, jump)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +293,7 @@ class Engine:
             user=wishes.user,
             access=wishes.access,
         )
-        attendance.came(self.core, self.alarms, consumer)
+        consumer_lifecycle.came(self.core, self.alarms, consumer)
         return consumer
 
     def grant(self, consumer: Consumer, credit: int) -> None:
@@ -429,7 +419,7 @@ class Engine:
             queue.detach(consumer, self.core.now)
         consumer.note(self.core.notes, "CONSUMER_CLOSED")
         redelivery.leave(self.core, self.router, consumer, messages, how)
-        attendance.went(self.core, queue)
+        consumer_lifecycle.went(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 

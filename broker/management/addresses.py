@@ -19,13 +19,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.engine import alter, operators
-from broker.engine.access import Access
-from broker.engine.address import Address
-from broker.engine.attributes import dashed
-from broker.engine.message import PRIORITY_DEFAULT, Facts, Message, PropertyView, RoutingType, group_of
-from broker.engine.router import Router
-from broker.engine.send import Send
+from broker.engine.model.access import Access
+from broker.engine.model.attributes import dashed
+from broker.engine.model.message import PRIORITY_DEFAULT, Facts, Message, PropertyView, RoutingType, group_of
+from broker.engine.operators import destinations
+from broker.engine.publish.send import Send
+from broker.engine.queues.address import Address
+from broker.engine.routing import alter
+from broker.engine.routing.router import Router
 from broker.management.asking import (
     Refused,
     access_of,
@@ -92,14 +93,14 @@ class AddressCalls:
     async def show(self, request: Request) -> Response:
         """One address."""
         check_known(request, ())
-        return JSONResponse(address_view(self._router, operators.find_address(self._router, name_of(request))))
+        return JSONResponse(address_view(self._router, destinations.find_address(self._router, name_of(request))))
 
     async def make(self, request: Request) -> Response:
         """Make an address; answered when that is on disk."""
         check_known(request, {"routing-type"})
         types = {routing_type_of(text) for text in request.query_params.getlist("routing-type")}
         self._broker.turn.enter()
-        address = operators.make_address(self._router, name_of(request), types)
+        address = destinations.make_address(self._router, name_of(request), types)
         told(request, "address.made", address=address.name)
         await durable(self._broker.engine)
         return JSONResponse(address_view(self._router, address), 201)
@@ -107,10 +108,10 @@ class AddressCalls:
     async def delete(self, request: Request) -> Response:
         """Delete an address; answered when that is on disk."""
         check_known(request, {"force"})
-        address, force = operators.find_address(self._router, name_of(request)), flag_of(request, "force")
+        address, force = destinations.find_address(self._router, name_of(request)), flag_of(request, "force")
         queues = len(address.queues)
         self._broker.turn.enter()
-        operators.delete_address(self._router, address, self._broker.engine.delete_queue, with_queues=force)
+        destinations.delete_address(self._router, address, self._broker.engine.delete_queue, with_queues=force)
         told(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._broker.engine)
         return JSONResponse({"name": address.name, "queues": queues})
@@ -118,7 +119,7 @@ class AddressCalls:
     async def pause(self, request: Request) -> Response:
         """Stop the deliveries of all queues on an address, or let them go on; answered when that is on disk."""
         check_known(request, ())
-        address, paused = operators.find_address(self._router, name_of(request)), request.url.path.endswith("/pause")
+        address, paused = destinations.find_address(self._router, name_of(request)), request.url.path.endswith("/pause")
         self._broker.turn.enter()
         if alter.pause_address(self._router, address, paused=paused):
             told(request, "address.paused" if paused else "address.resumed", address=address.name)
@@ -202,7 +203,7 @@ def address_view(router: Router, address: Address) -> Json:
     diverts = [] if handling is None else [*handling.exclusive, *handling.others]
     return address_counts(address) | {
         "id": address.id,
-        "internal": operators.is_own(router, address),
+        "internal": destinations.is_own(router, address),
         "stopped_producers": len(address.blocked),
         "queue_names": [queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
         "divert_names": sorted(divert.name for divert in diverts),

@@ -25,11 +25,11 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.engine.access import UNRESTRICTED, Access, Identity
 from broker.engine.engine import Engine
-from broker.engine.errors import NotFound
-from broker.engine.names import split_fqqn
-from broker.engine.permissions import Permission
+from broker.engine.model.access import UNRESTRICTED, Access, Identity
+from broker.engine.model.errors import NotFound
+from broker.engine.model.names import split_fqqn
+from broker.engine.model.permissions import Permission
 from broker.management.ports import Broker
 from broker.sessions.login import Peer
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
-from broker.engine.access import UNRESTRICTED, Access
+from broker.engine.model.access import UNRESTRICTED, Access
 from broker.log import report
 from broker.management.callers import ACCESS
 from broker.management.runtime import OPERATOR_HEADER, TOKEN_FILE

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.engine.configured import add_divert
-from broker.engine.diverts import Divert, DivertRouting
-from broker.engine.errors import InvalidName
-from broker.engine.message import RoutingType
-from broker.engine.names import check_name, check_sendable
-from broker.engine.router import Router
-from broker.engine.subscribe import parse_selector
+from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.message import RoutingType
+from broker.engine.model.names import check_name, check_sendable
+from broker.engine.queues.diverts import Divert, DivertRouting
+from broker.engine.routing.configured import add_divert
+from broker.engine.routing.router import Router
 
 Json = dict[str, object]
 

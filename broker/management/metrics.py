@@ -19,11 +19,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from broker.engine.core import Core
-from broker.engine.errors import NotReadable
-from broker.engine.paging import upkeep
-from broker.engine.queue import Queue
-from broker.engine.router import Router
+from broker.engine.model.errors import NotReadable
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging import upkeep
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
 from broker.management.ports import Broker
 
 #: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.

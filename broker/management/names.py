@@ -6,11 +6,11 @@ or an address comes or goes.  What is the broker's own is so from the moment whe
 
 from __future__ import annotations
 
-from broker.engine.address import Address
-from broker.engine.operators import is_own
-from broker.engine.queue import Queue
-from broker.engine.router import Router
-from broker.engine.watcher import Watcher
+from broker.engine.operators.destinations import is_own
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.watcher import Watcher
+from broker.engine.routing.router import Router
 
 
 class Names(Watcher):

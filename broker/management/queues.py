@@ -29,18 +29,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.engine import alter, operators
-from broker.engine.access import Access
-from broker.engine.attributes import FIELDS, dashed, parse
-from broker.engine.clearing import PURGE_STEP_MAX
+from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
 from broker.engine.filter import Filter
-from broker.engine.message import Message, PropertyView
-from broker.engine.operators import NewQueue
-from broker.engine.queue import Queue
-from broker.engine.subscribe import parse_selector
-from broker.engine.transfer import Selection, Step
+from broker.engine.model.access import Access
+from broker.engine.model.attributes import FIELDS, dashed, parse
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message, PropertyView
+from broker.engine.moves.transfer import Selection, Step
+from broker.engine.operators import destinations
+from broker.engine.operators.destinations import NewQueue
+from broker.engine.queues.clearing import PURGE_STEP_MAX
+from broker.engine.queues.queue import Queue
+from broker.engine.routing import alter
 from broker.management.asking import (
     Refused,
     access_of,
@@ -149,7 +150,7 @@ class QueueCalls:
             make_address=flag_of(request, "make-address"),
         )
         self._broker.turn.enter()
-        queue = operators.make_queue(self._engine.router, wanted)
+        queue = destinations.make_queue(self._engine.router, wanted)
         told(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return JSONResponse(queue_view(queue), 201)
@@ -158,11 +159,11 @@ class QueueCalls:
         """Delete a queue."""
         check_known(request, {"force"})
         queue, force = self._named(request), flag_of(request, "force")
-        operators.check_deletable(queue, with_messages=force)
+        destinations.check_deletable(queue, with_messages=force)
         messages = await self._shortened(queue)
         self._broker.turn.enter()
         messages += queue.message_count
-        operators.delete_queue(queue, self._engine.delete_destination, with_messages=force)
+        destinations.delete_queue(queue, self._engine.delete_destination, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)
         return JSONResponse({"queue": queue.name, "messages": messages})

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import annotation
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Format, Message, PropertyView, RoutingType, group_of
-from broker.engine.replay import NAME_CHARS_MAX, Past, Replayed, replay
+from broker.engine.model import annotation
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.moves.replay import NAME_CHARS_MAX, Past, Replayed, replay
 from broker.offline.lines import PastLine, read_json, read_past
 
 PATH: Final = "/api/v1/messages:replay"

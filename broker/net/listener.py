@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Collection
 from typing import Final
 
-from broker.engine.report import Report
+from broker.engine.model.report import Report
 from broker.net.connection import Connection
 from broker.net.tls import Handshake, SecureServer
 from broker.security.throttle import block

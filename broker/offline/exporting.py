@@ -13,10 +13,10 @@ from typing import Final
 
 from broker import __version__
 from broker.clock import wall_ms
-from broker.engine import annotation
-from broker.engine.message import Facts, Format, Message
-from broker.engine.restore import Fold
-from broker.engine.stored import UnknownFormat
+from broker.engine.model import annotation
+from broker.engine.model.message import Facts, Format, Message
+from broker.engine.queues.stored import UnknownFormat
+from broker.engine.recovery.restore import Fold
 from broker.offline.parts import Unusable
 from broker.wiring import formats
 from store import decode

@@ -12,15 +12,16 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.engine import annotation, arrival
-from broker.engine.bodies import PENDING_BYTES_MAX
-from broker.engine.configured import add_divert
-from broker.engine.definitions import address_record, queue_record, read_address, read_queue
-from broker.engine.diverts import read_divert
-from broker.engine.errors import EngineError
 from broker.engine.filter import compile_filter
-from broker.engine.message import Facts, Format, Message, PropertyView, RoutingType, group_of
-from broker.engine.queue import DeliveryState, Queue
+from broker.engine.model import annotation
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.queues import arrival
+from broker.engine.queues.bodies import PENDING_BYTES_MAX
+from broker.engine.queues.diverts import read_divert
+from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.routing.configured import add_divert
+from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
 from broker.offline.exporting import VERSION
 from broker.offline.lines import (
     AddressLine,

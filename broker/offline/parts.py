@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker.config import Config
-from broker.engine.errors import EngineError
-from broker.engine.report import Report
-from broker.engine.stored import UnknownFormat
+from broker.engine.model.errors import EngineError
+from broker.engine.model.report import Report
+from broker.engine.queues.stored import UnknownFormat
 from broker.machine import this_machine
 from broker.wiring import Parts, assemble, recover
 from store.errors import DirectoryLocked, JournalError

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from broker.engine.errors import InvalidSelector
+from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
-from broker.engine.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
-from broker.engine.stored import MessageReader, UnknownFormat
-from broker.engine.subscribe import parse_selector
+from broker.engine.model.errors import InvalidSelector
+from broker.engine.model.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
+from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.offline.exporting import Line, message_line
 from broker.offline.parts import Unusable
 from broker.wiring import formats

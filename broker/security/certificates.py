@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from broker.engine.pattern import Pattern, Token, Wild
+from broker.engine.model.pattern import Pattern, Token, Wild
 from broker.sessions.login import Subject
 
 COMMON_NAME: Final = "%cn"

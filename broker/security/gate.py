@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from broker.engine.access import Identity
-from broker.engine.report import Report
+from broker.engine.model.access import Identity
+from broker.engine.model.report import Report
 from broker.security import passwords
 from broker.security.certificates import Rule, user_of
 from broker.security.throttle import Throttle

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker.engine.report import Report
+from broker.engine.model.report import Report
 from broker.security.tokens import KeySet
 from broker.sessions.login import tell_all
 

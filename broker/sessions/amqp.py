@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from broker.engine import redelivery
-from broker.engine.access import NOBODY
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import Return
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.redelivery import Return
+from broker.engine.model.access import NOBODY
+from broker.engine.model.errors import EngineError
 from broker.sessions import amqp_containers, sasl
 from broker.sessions.amqp_answers import Answers
 from broker.sessions.amqp_attach import Attacher, refuse

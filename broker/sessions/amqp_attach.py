@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine import administration
-from broker.engine.access import delete_permission
-from broker.engine.address import Address
+from broker.engine.delivery.subscribe import Wishes
 from broker.engine.engine import Engine
-from broker.engine.errors import AlreadyInUse, NotFound
-from broker.engine.message import Message, RoutingType
-from broker.engine.permissions import Permission
-from broker.engine.query import split_query
-from broker.engine.queue import Queue
-from broker.engine.subscribe import Wishes
+from broker.engine.model.access import delete_permission
+from broker.engine.model.errors import AlreadyInUse, NotFound
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.model.query import split_query
+from broker.engine.operators import administration
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
 from broker.sessions.amqp_dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp_incoming import Goal, IncomingLink, Place, check_temporary
 from broker.sessions.amqp_incoming import Owner as IncomingOwner

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, RoutingType, Value
+from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, RoutingType, Value
 from broker.sessions.plain_values import to_json
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
-from broker.engine.access import Access
-from broker.engine.address import Address
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError, NotFound
-from broker.engine.message import Body, Facts, Format, Message, RoutingType
-from broker.engine.names import is_temporary
-from broker.engine.query import split_query
-from broker.engine.queue import Queue
-from broker.engine.send import Send
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError, NotFound
+from broker.engine.model.message import Body, Facts, Format, Message, RoutingType
+from broker.engine.model.names import is_temporary
+from broker.engine.model.query import split_query
+from broker.engine.publish.send import Send
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
 from broker.sessions.amqp_message import Special, make_facts, take_apart
 from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from broker.engine.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
-from broker.engine.message import Message
+from broker.engine.model.message import Message
+from broker.engine.queues.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.sessions.amqp_format import AMQP_FORMAT
 from broker.sessions.amqp_message import Past, encode_alone
 from broker.sessions.convert import ReplyPrefixes

@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.annotation import TypedInt, TypedText
-from broker.engine.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
-from broker.engine.queue import DeliveryState, Queue
+from broker.engine.model.annotation import TypedInt, TypedText
+from broker.engine.model.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
+from broker.engine.queues.queue import DeliveryState, Queue
 from broker.sessions.amqp_format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
 from protocols.amqp.encode import encode

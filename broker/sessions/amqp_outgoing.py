@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, Protocol
 
-from broker.engine import redelivery
-from broker.engine.bodies import Unreadable
-from broker.engine.consumer import AckMode, Consumer
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import Return
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError, UnknownDelivery
-from broker.engine.message import Message
-from broker.engine.redelivery import Return
+from broker.engine.model.errors import EngineError, UnknownDelivery
+from broker.engine.model.message import Message
+from broker.engine.queues.bodies import Unreadable
+from broker.engine.queues.consumer import AckMode, Consumer
 from broker.sessions.amqp_large import LargeMessage, LargeOut, Pulling
 from broker.sessions.amqp_message import LOOKED_AT, Encoder, merge_annotations, past_of
 from broker.sessions.amqp_terms import AmqpOptions, refused

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.access import Access
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.query import split_query
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.access import Access
+from broker.engine.model.message import RoutingType
+from broker.engine.model.query import split_query
+from broker.engine.queues.consumer import AckMode
 from broker.sessions.amqp_dynamic import COPY, MOVE, lasting, properties
 from broker.sessions.amqp_terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown

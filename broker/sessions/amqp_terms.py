@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.errors import (
+from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
     Denied,
@@ -19,7 +19,7 @@ from broker.engine.errors import (
     TooManyQueues,
     TransactionClosed,
 )
-from broker.engine.message import RoutingType
+from broker.engine.model.message import RoutingType
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,

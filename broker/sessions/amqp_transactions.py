@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.transaction import Transaction
+from broker.engine.model.errors import EngineError
 from broker.sessions.amqp_terms import condition
 from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import (

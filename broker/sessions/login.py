@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 
 #: A certificate's subject: attributes by their short names (CN, OU, O, ...), the most specific first (RFC 4514).
 Subject = tuple[tuple[str, str], ...]

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from broker.engine.access import Identity
-from broker.engine.bodies import Unreadable
-from broker.engine.errors import EngineError
+from broker.engine.model.access import Identity
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.bodies import Unreadable
 from broker.sessions import mqtt_connect, mqtt_sys
 from broker.sessions.login import Peer
 from broker.sessions.mqtt_large import LargePayload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
 from broker.sessions.mqtt_terms import NEVER, MqttOptions

@@ -21,13 +21,13 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from broker.engine import redelivery
-from broker.engine.consumer import AckMode, Consumer
+from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.delivery import redelivery
 from broker.engine.engine import Engine
-from broker.engine.errors import UnknownDelivery
-from broker.engine.message import Message
-from broker.engine.queue import Queue
-from broker.engine.sessions import StoredSession
+from broker.engine.model.errors import UnknownDelivery
+from broker.engine.model.message import Message
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
 from broker.sessions.convert import ConversionError, unsaid
 from broker.sessions.mqtt_large import LargePayload, refused
 from broker.sessions.mqtt_port import Port, Publishing, keep_fitting

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.message import RESERVED_PREFIXES, Annotations, Value
+from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Value
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import Context, write_varint

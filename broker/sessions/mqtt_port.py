@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.engine.consumer import Consumer
+from broker.engine.queues.consumer import Consumer
 from broker.sessions.convert import ConversionError
 from broker.sessions.mqtt_large import LargePayload
 from broker.sessions.mqtt_render import Renderer, Run

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from broker.engine.message import Facts, Message
+from broker.engine.model.message import Facts, Message
 from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt_large import LargePayload, own_payload, to_large_mqtt

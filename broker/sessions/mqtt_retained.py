@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from broker.engine.access import UNRESTRICTED
-from broker.engine.consumer import Consumer
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.send import Send
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.consumer import Consumer
 from broker.sessions.mqtt_format import qos_of, retained_head
 
 #: Retained messages that go to queues in a tick, of all sessions: some 5 ms.

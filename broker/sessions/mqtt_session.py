@@ -6,9 +6,9 @@
                               its will is published: at once, after its delay, or with the session's end
 
 A session whose expiry interval is not 0 is stored: its subscriptions have durable queues, and what is in flight is
-journalled (`broker.engine.sessions`).  One of interval 0 is stored only for its will, so that a crash of the broker,
-which ends the connection too, does not swallow it.  After a restart every session counts as disconnected at that
-moment: its expiry and its will's delay begin then.
+journalled (`broker.engine.client_sessions.sessions`).  One of interval 0 is stored only for its will, so that a crash
+of the broker, which ends the connection too, does not swallow it.  After a restart every session counts as disconnected
+at that moment: its expiry and its will's delay begin then.
 
 While a client is away its consumers stay attached and paused, so that what was in flight stays in flight and is no
 failed delivery.  Its queues then take durable messages only: QoS 0 is not kept for the absent, and a subscription of
@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.engine.access import UNRESTRICTED, Access
+from broker.engine.client_sessions.sessions import Definition, StoredSession
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.message import Message
-from broker.engine.queue import Queue
-from broker.engine.sessions import Definition, StoredSession
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message
+from broker.engine.queues.queue import Queue
 from broker.sessions.login import Gate
 from broker.sessions.mqtt_delivery import Deliveries
 from broker.sessions.mqtt_mount import MountPoint

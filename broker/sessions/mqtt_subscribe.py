@@ -15,16 +15,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine import alter, redelivery
-from broker.engine.access import Access
-from broker.engine.consumer import AckMode, Consumer
-from broker.engine.definitions import queue_record
+from broker.engine.client_sessions.sessions import Definition
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.subscribe import Wishes
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.message import RoutingType
-from broker.engine.queue import Queue
-from broker.engine.sessions import Definition
-from broker.engine.subscribe import Wishes
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
+from broker.engine.routing import alter
+from broker.engine.routing.definitions import queue_record
 from broker.sessions.mqtt_delivery import Deliveries
 from broker.sessions.mqtt_retained import RetainedFeed
 from broker.sessions.mqtt_subscription import Subscription

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from math import exp
 from typing import Final
 
-from broker.engine.address import Address
 from broker.engine.engine import Engine
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.queue import Queue
-from broker.engine.send import Send
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt_format import MQTT_FORMAT, make_head, retained_head
 from protocols.mqtt.packets import Ack, Packet, Publish
 from protocols.mqtt.properties import NO_PROPERTIES

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from broker.engine.errors import (
+from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
     Denied,
@@ -21,9 +21,9 @@ from broker.engine.errors import (
     TooManyAddresses,
     TooManyQueues,
 )
-from broker.engine.message import RoutingType
-from broker.engine.names import FQQN_SEPARATOR, NAME_BYTES_MAX
-from broker.engine.router import Router
+from broker.engine.model.message import RoutingType
+from broker.engine.model.names import FQQN_SEPARATOR, NAME_BYTES_MAX
+from broker.engine.routing.router import Router
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.topics import AddressSyntax

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from scramp import ScramException, ScramMechanism
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.sessions.login import Gate, Peer, ScramKeys
 
 ANONYMOUS: Final = "ANONYMOUS"

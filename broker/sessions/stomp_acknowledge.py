@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine import redelivery
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.transaction import Transaction
+from broker.engine.model.errors import EngineError
 from broker.sessions.stomp_browse import Browser
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_headers import Headers, boolean, error, refused

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.engine.consumer import AckMode
+from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.subscribe import Wishes
 from broker.engine.engine import Engine
-from broker.engine.message import Message
-from broker.engine.permissions import Permission
-from broker.engine.queue import Queue
-from broker.engine.redelivery import Return
-from broker.engine.subscribe import Wishes
+from broker.engine.model.message import Message
+from broker.engine.model.permissions import Permission
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Queue
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp_delivery import Rendering
 from broker.sessions.stomp_headers import Headers, error

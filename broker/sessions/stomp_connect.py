@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.engine.access import Identity
-from broker.engine.report import Report
+from broker.engine.model.access import Identity
+from broker.engine.model.report import Report
 from broker.sessions.login import Gate, Peer
 from broker.sessions.stomp_headers import Options, heartbeat
 from protocols.stomp.connection import StompConnection, negotiate

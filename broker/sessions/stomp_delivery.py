@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.bodies import LargeBody, Stream
-from broker.engine.consumer import AckMode, Consumer
+from broker.engine.delivery.redelivery import Return
 from broker.engine.engine import Engine
-from broker.engine.message import Body, Facts, Message
-from broker.engine.queue import Queue
-from broker.engine.redelivery import Return
+from broker.engine.model.message import Body, Facts, Message
+from broker.engine.queues.bodies import LargeBody, Stream
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
 from broker.sessions.contents import Joined
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_stomp, unsaid
 from broker.sessions.stomp_format import STOMP_FORMAT, head_for_version, says_length

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.message import Annotations, RoutingType, Value
+from broker.engine.model.message import Annotations, RoutingType, Value
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 

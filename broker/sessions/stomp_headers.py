@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.engine.consumer import AckMode
-from broker.engine.errors import EngineError
-from broker.engine.message import (
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import (
     INGRESS_TIMESTAMP,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
@@ -17,6 +16,7 @@ from broker.engine.message import (
     RoutingType,
     group_of,
 )
+from broker.engine.queues.consumer import AckMode
 from broker.sessions.stomp_format import (
     BROKERS,
     CONTENT_LENGTH,

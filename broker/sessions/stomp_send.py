@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.engine.address import Address, Producer
+from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
-from broker.engine.message import Body, Facts, Format, Message, RoutingType
-from broker.engine.query import split_query
-from broker.engine.queue import Queue
-from broker.engine.send import Refusal, Send
-from broker.engine.transaction import Transaction
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Body, Facts, Format, Message, RoutingType
+from broker.engine.model.query import split_query
+from broker.engine.publish.send import Refusal, Send
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.queue import Queue
 from broker.sessions.stomp_headers import (
     CONSUMED,
     GROUPING,

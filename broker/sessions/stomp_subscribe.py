@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.access import Access
-from broker.engine.query import split_query
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.access import Access
+from broker.engine.model.query import split_query
 from broker.sessions.stomp_headers import (
     Headers,
     Options,

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import administration
-from broker.engine.access import Access
-from broker.engine.address import Address
 from broker.engine.engine import Engine
-from broker.engine.message import RoutingType
-from broker.engine.permissions import Permission
+from broker.engine.model.access import Access
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.operators import administration
+from broker.engine.queues.address import Address
 from broker.sessions.stomp_headers import Prefixes
 from protocols.stomp.errors import StompError
 

@@ -24,31 +24,20 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NoReturn, Protocol
 
-from broker.engine.core import NO_WAY_BACK
 from broker.engine.engine import Engine
-from broker.engine.errors import EngineError
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.core import NO_WAY_BACK
 from broker.sessions.session import Session
 
 #: What the client of a session that failed is told.
 APOLOGY: Final = "an internal error of the broker, which its log tells"
 
-#: Modules of the engine that change nothing, by their first words: what a message says, what may be, what fits.
-_LOOKING: Final = tuple(
-    f"broker.engine.{module}"
-    for module in (
-        "access",
-        "attributes",
-        "bodies",
-        "errors",
-        "filter",
-        "message",
-        "names",
-        "pattern",
-        "permissions",
-        "query",
-        "settings",
-        "stored",
-    )
+#: Modules of the engine that change nothing: what a message says, what may be, what fits.
+_LOOKING: Final = (
+    "broker.engine.filter",
+    "broker.engine.model",
+    "broker.engine.queues.bodies",
+    "broker.engine.queues.stored",
 )
 
 #: Innermost calls of a traceback that are told.

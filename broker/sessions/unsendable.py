@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from traceback import format_exception
 
-from broker.engine.consumer import Consumer
 from broker.engine.engine import Engine
-from broker.engine.message import Message
+from broker.engine.model.message import Message
+from broker.engine.queues.consumer import Consumer
 from broker.sessions.convert import ConversionError, RenderingFailed
 from broker.sessions.turn import Turn
 

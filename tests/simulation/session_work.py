@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config import Config
-from broker.engine.message import Message
-from broker.engine.redelivery import RELEASED
+from broker.engine.delivery.redelivery import RELEASED
+from broker.engine.model.message import Message
 from tests.broker.engine.bench import Bench
-from tests.broker.engine.session_client import MULTICAST, SHARED, Client
+from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
 from tests.simulation.world import held, small
 
 SEGMENT: Final = 6 << 10

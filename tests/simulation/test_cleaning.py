@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker.engine.cleaning import PERIOD_MS
+from broker.engine.recovery.cleaning import PERIOD_MS
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 
 from broker.config import Config
-from broker.engine.errors import NotReadable
 from broker.engine.filter import compile_filter
-from broker.engine.transfer import Selection, Step
+from broker.engine.model.errors import NotReadable
+from broker.engine.moves.transfer import Selection, Step
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient

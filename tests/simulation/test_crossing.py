@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.engine.message import DL_REASON, DL_TEXT, RoutingType
-from broker.engine.transfer import Selection
+from broker.engine.model.message import DL_REASON, DL_TEXT, RoutingType
+from broker.engine.moves.transfer import Selection
 from broker.management.views import message_view
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.transfer import Selection
+from broker.engine.moves.transfer import Selection
 from store.journal import Journal
 from tests.simulation.world import everything, small
 from tests.support.sim_broker import SimBroker, SimClient

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine import alter
-from broker.engine.message import RoutingType
-from broker.engine.redelivery import CLOSED, LOST
+from broker.engine.delivery.redelivery import CLOSED, LOST
+from broker.engine.model.message import RoutingType
+from broker.engine.routing import alter
 from protocols.amqp.performatives import Header
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, held, small

@@ -12,7 +12,7 @@ import pytest
 
 from broker.config import Config
 from broker.engine.filter import compile_filter
-from broker.engine.transfer import Selection
+from broker.engine.moves.transfer import Selection
 from tests.simulation.model import (
     DLQ,
     EXPIRY,

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from broker.engine.errors import EngineError
+from broker.engine.model.errors import EngineError
 from store.errors import JournalError
 from tests.broker.engine.bench import Bench, EngineBroker
 from tests.simulation.session_work import State, Workload, config, state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.message import Message
+from broker.engine.model.message import Message
 
 
 def body_of(message: Message) -> bytes:

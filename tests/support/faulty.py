@@ -36,7 +36,7 @@ def _deliver() -> None:
 
 
 def _move() -> None:
-    from broker.engine import dead_letter
+    from broker.engine.moves import dead_letter
 
     def remove(*args: object) -> None:
         raise RuntimeError("planted")

@@ -21,7 +21,7 @@ from typing import Final
 from broker.accepting import Accepting
 from broker.config import AddressSetting, Config, load
 from broker.engine.engine import Engine
-from broker.engine.notes import noting
+from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.wiring import Parts, Surroundings, assemble, recover

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from argon2 import PasswordHasher
 
 from broker.config import Config
-from broker.engine.report import Report
+from broker.engine.model.report import Report
 from broker.guarding import policy
 from broker.security import passwords
 from broker.security.gate import UserGate

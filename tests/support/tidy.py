@@ -124,7 +124,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "broker.build": ("broker.__version__",),
     "broker.clock": (),
     "broker.memory": (),
-    "broker.machine": ("broker.clock", "broker.engine.core", "broker.wiring", "store.files"),
+    "broker.machine": ("broker.clock", "broker.engine.model.report", "broker.wiring", "store.files"),
     "broker.audit": (),
     "broker.log": ("broker.audit", "broker.clock"),
     "broker.starting": ("store.errors",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.errors import InvalidSelector
+from broker.engine.model.errors import InvalidSelector
 
 _SHOWN: Final = 75  # characters of the text in a message: enough to recognise the filter, short enough for one log line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.engine.pattern import Pattern, Token, Wild
+from broker.engine.model.pattern import Pattern, Token, Wild
 
 _WILDS: dict[str, Wild] = {"%": Wild.RUN, "_": Wild.ONE}
 

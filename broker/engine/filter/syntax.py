@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from broker.engine.filter.values import Value
-from broker.engine.pattern import Pattern
+from broker.engine.model.pattern import Pattern
 
 OrderSign = Literal["<", "<=", ">", ">="]
 ArithmeticSign = Literal["+", "-", "*", "/", "%"]

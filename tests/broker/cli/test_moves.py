@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from broker.cli.remote import Remote
-from broker.engine import transfer
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.moves import transfer
+from broker.engine.queues.consumer import AckMode
 from broker.management import queues
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import Inbox, TestBroker

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.engine.access import UNRESTRICTED
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode
 from tests.broker.cli.harness import Operator, operate
 from tests.broker.management.harness import TestBroker
 from tests.broker.management.test_queues import Told

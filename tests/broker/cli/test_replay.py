@@ -11,10 +11,10 @@ import pytest
 from broker.cli import replay as command
 from broker.cli.failure import Failure
 from broker.cli.remote import Remote
-from broker.engine.consumer import AckMode, Consumer
-from broker.engine.message import RoutingType
-from broker.engine.redelivery import CLOSED
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode, Consumer
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import NOW, Inbox, TestBroker
 from tests.support.bodies import body_of

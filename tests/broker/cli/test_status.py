@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.permissions import Permission, PermissionTable
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.queues.consumer import AckMode
 from broker.management import queues
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke, operate

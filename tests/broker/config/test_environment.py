@@ -8,7 +8,7 @@ import pytest
 
 from broker.config import COMMAND_VARIABLES, ConfigError, Problem, StompAcceptor, load
 from broker.config.environment import SECRET_BYTES_MAX
-from broker.engine.message import RoutingType
+from broker.engine.model.message import RoutingType
 
 
 def problems(environment: dict[str, str], path: Path | None = None) -> list[Problem]:

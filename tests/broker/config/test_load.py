@@ -26,10 +26,10 @@ from broker.config.load import AS_SHIPPED, validated
 from broker.config.relations import clashes
 from broker.config.schema import model_fields
 from broker.config.security import REFUSED_PERMISSIONS
-from broker.engine.message import RoutingType
-from broker.engine.permissions import Permission
-from broker.engine.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence
-from broker.engine.settings_match import SettingsTable
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence
+from broker.engine.model.settings_match import SettingsTable
 
 Write = Callable[[str], Path]
 

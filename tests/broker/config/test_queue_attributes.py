@@ -8,7 +8,7 @@ import pytest
 
 from broker.config import ConfigError, load
 from broker.config.addresses import AddressSetting, Queue
-from broker.engine.attributes import FIELDS, NUMBER_MAX
+from broker.engine.model.attributes import FIELDS, NUMBER_MAX
 
 
 def test_the_configuration_knows_every_attribute() -> None:

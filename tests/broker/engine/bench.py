@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from broker.engine.consumer import AckMode, Consumer
+from broker.engine.delivery.redelivery import Return, rejected
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.queue import Queue
-from broker.engine.redelivery import Return, rejected
-from broker.engine.send import Send
-from broker.engine.subscribe import Wishes
-from broker.engine.transaction import Transaction
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
 from tests.simulation.world import SEGMENT_BYTES, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker

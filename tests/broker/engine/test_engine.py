@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine import redelivery
-from broker.engine.consumer import AckMode
-from broker.engine.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
-from broker.engine.message import RoutingType
+from broker.engine.delivery import redelivery
+from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode
 from store.journal import JournalLimits
 from tests.broker.engine.bench import Bench, Waiting
 from tests.simulation.world import check_accounts

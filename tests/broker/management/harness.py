@@ -14,14 +14,14 @@ from uuid import UUID
 
 import uvloop
 
-from broker.engine.consumer import Consumer
 from broker.engine.engine import Engine
-from broker.engine.limits import Limits
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.queue import Queue
-from broker.engine.send import Send
-from broker.engine.settings import AddressSettings
-from broker.engine.settings_match import SettingsTable
+from broker.engine.model.limits import Limits
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.settings import AddressSettings
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.publish.send import Send
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Queue
 from broker.log import report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState

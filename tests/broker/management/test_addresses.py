@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.message import Message
+from broker.engine.model.message import Message
 from tests.broker.management.harness import Client, TestBroker, serve
 
 ADDRESSES = "/api/v1/addresses"

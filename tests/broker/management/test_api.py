@@ -10,12 +10,12 @@ from urllib.parse import quote
 import pytest
 
 from broker.build import COMPILED
-from broker.engine import redelivery
-from broker.engine.consumer import AckMode
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.names import RETAINED
-from broker.engine.settings import AddressSettings
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.names import RETAINED
+from broker.engine.model.settings import AddressSettings
+from broker.engine.queues.consumer import AckMode
 from broker.management import asking, queues
 from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve

@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from broker.audit import AUDITED
 from broker.cli import remote
-from broker.engine.access import UNRESTRICTED
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.permissions import Permission, PermissionTable
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from broker.security.gate import Policy

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.settings_match import SettingsTable
+from broker.engine.model.settings_match import SettingsTable
 from tests.broker.management.harness import SETTINGS, Client, TestBroker, serve
 
 DIVERTS = "/api/v1/diverts"

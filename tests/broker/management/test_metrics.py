@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.engine.consumer import AckMode
-from broker.engine.subscribe import Wishes
-from broker.engine.transfer import Selection
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.moves.transfer import Selection
+from broker.engine.queues.consumer import AckMode
 from broker.management import metrics
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine import transfer
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.moves import transfer
+from broker.engine.queues.consumer import AckMode
 from broker.management import asking, queues
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 

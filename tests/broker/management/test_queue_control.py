@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.consumer import AckMode
-from broker.engine.message import RoutingType
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 
 QUEUES = "/api/v1/queues/"

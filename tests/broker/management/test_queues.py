@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine import clearing, transfer
-from broker.engine.consumer import AckMode
+from broker.engine.delivery.subscribe import Wishes
 from broker.engine.engine import Engine
-from broker.engine.message import RoutingType
-from broker.engine.queue import Queue
-from broker.engine.subscribe import Wishes
+from broker.engine.model.message import RoutingType
+from broker.engine.moves import transfer
+from broker.engine.queues import clearing
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Queue
 from broker.management import queues
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 

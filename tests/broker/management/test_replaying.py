@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.engine.annotation import TypedInt
-from broker.engine.settings import AddressFullPolicy, AddressSettings
-from broker.engine.settings_match import SettingsTable
+from broker.engine.model.annotation import TypedInt
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings
+from broker.engine.model.settings_match import SettingsTable
 from broker.management import replaying
 from tests.broker.management.harness import NOW, Client, TestBroker, serve
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.config import Config, load
-from broker.engine.message import Facts, Message, RoutingType
-from broker.engine.paging import upkeep
-from broker.engine.redelivery import INTERRUPTED, rejected
-from broker.engine.send import Send
-from broker.engine.subscribe import Wishes
+from broker.engine.delivery.redelivery import INTERRUPTED, rejected
+from broker.engine.delivery.subscribe import Wishes
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.paging import upkeep
 from broker.offline.compacting import compact
 from broker.offline.exporting import export_directory
 from broker.offline.importing import BadLine, import_lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.permissions import Permission
+from broker.engine.model.permissions import Permission
 from tests.broker.security.test_denied import state
 from tests.broker.security.verbs import NAME, QUEUE, VERBS, Denied, prepared, stomp
 from tests.support.sim_broker import SimBroker

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from broker.engine.permissions import Permission
+from broker.engine.model.permissions import Permission
 from tests.broker.security.verbs import (
     NAME,
     NEW,

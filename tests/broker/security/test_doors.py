@@ -6,7 +6,7 @@ import pytest
 
 from broker.config import Config
 from broker.config.acceptors import MessagingAcceptor
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.security.gate import Policy
 from broker.sessions.login import Door, Peer
 from protocols.mqtt.codes import V5, V311

@@ -10,7 +10,7 @@ import pytest
 from argon2.exceptions import InvalidHashError, VerificationError
 from scramp import ScramClient
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.security import passwords
 from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.gate import HASHES_WAITING_MAX, Policy, UserGate

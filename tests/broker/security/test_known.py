@@ -16,7 +16,7 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 from websockets.http11 import Response
 from websockets.uri import parse_uri
 
-from broker.engine.permissions import Permission, PermissionTable
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.sessions.websocket import WebSocketSession
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.frames import AMQP_HEADER

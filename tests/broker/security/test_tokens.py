@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.security.gate import HASHES_WAITING_MAX, Policy
 from broker.security.keys import UNKNOWN_MS, WAITING_MAX, FetchedKeys
 from broker.security.tokens import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.config import Config, JournalSection, LimitsSection, SecuritySetting
-from broker.engine.permissions import Permission
+from broker.engine.model.permissions import Permission
 from broker.guarding import permission_table
 from protocols.amqp.errors import UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Detached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.message import RoutingType
+from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from tests.broker.sessions.test_amqp import started

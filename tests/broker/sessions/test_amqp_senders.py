@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine import operators
+from broker.engine.operators import destinations
 from broker.sessions.amqp import AmqpSession
 from protocols.amqp.frames import frame
 from protocols.amqp.performatives import (
@@ -24,7 +24,7 @@ from tests.support.sim_broker import SimBroker
 def delete(broker: SimBroker, queue: str) -> None:
     """An operator deletes a queue."""
     broker.parts.turn.enter()
-    operators.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
+    destinations.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
     broker.run()
 
 
@@ -51,7 +51,7 @@ def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     link = client.sender("news", "topic")
     broker.parts.turn.enter()
     router = broker.engine.router
-    operators.delete_address(router, router.addresses["news"], broker.engine.delete_queue, with_queues=True)
+    destinations.delete_address(router, router.addresses["news"], broker.engine.delete_queue, with_queues=True)
     broker.run()
     assert client.refused(link).description == "address news was deleted"
 

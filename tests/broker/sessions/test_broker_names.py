@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.config import Config
-from broker.engine.message import RESERVED_PREFIXES
+from broker.engine.model.message import RESERVED_PREFIXES
 from broker.sessions.amqp_format import RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.amqp_message import take_apart
 from protocols.amqp.errors import DecodeError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.message import DL_REASON, DL_TEXT, Message
+from broker.engine.model.message import DL_REASON, DL_TEXT, Message
 from broker.management.views import message_view
 from broker.sessions import amqp_message, convert
 from protocols.amqp.message import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.message import RoutingType
-from broker.engine.queue import Queue
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.queue import Queue
 from protocols.mqtt.codes import ReasonCode
 from tests.simulation.world import held, small
 from tests.support.mqtt_world import SimWorld

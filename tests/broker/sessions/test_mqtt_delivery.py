@@ -8,7 +8,7 @@ import pytest
 
 from broker.config.addresses import AddressSection
 from broker.config.addresses import Queue as QueueSection
-from broker.engine.queue import Queue
+from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.config import Config, load
-from broker.engine.message import Message
+from broker.engine.model.message import Message
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, encode_section
 from protocols.amqp.performatives import Header

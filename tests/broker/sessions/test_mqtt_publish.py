@@ -13,7 +13,7 @@ from websockets.uri import parse_uri
 
 from broker.config import Config
 from broker.config.diverts import DivertSection
-from broker.engine.message import Message
+from broker.engine.model.message import Message
 from broker.security.gate import UserGate
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.config import Config
-from broker.engine.permissions import Permission
-from broker.engine.queue import Queue
-from broker.engine.sessions import StoredSession
+from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.model.permissions import Permission
+from broker.engine.queues.queue import Queue
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will

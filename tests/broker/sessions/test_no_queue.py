@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.alter import change
-from broker.engine.message import RoutingType
-from broker.engine.transfer import Selection
+from broker.engine.model.message import RoutingType
+from broker.engine.moves.transfer import Selection
+from broker.engine.routing.alter import change
 from protocols.amqp.performatives import Accepted, Properties, Rejected
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead

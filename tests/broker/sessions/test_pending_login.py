@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.security.passwords import scram_keys
 from broker.sessions.amqp_login import Login
 from broker.sessions.login import Door, Peer, ScramKeys, Then

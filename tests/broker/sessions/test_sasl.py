@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scramp import ScramClient
 
-from broker.engine.access import Identity
+from broker.engine.model.access import Identity
 from broker.security.certificates import Rule
 from broker.security.gate import Policy, UserGate
 from broker.security.throttle import Throttle

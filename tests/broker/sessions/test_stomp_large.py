@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from broker.config import Config, load
-from broker.engine.bodies import PENDING_BYTES_MAX
+from broker.engine.queues.bodies import PENDING_BYTES_MAX
 from store import repair
 from store.bodies import DIRECTORY, SUFFIX
 from store.errors import Corrupt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.permissions import Permission
+from broker.engine.model.permissions import Permission
 from broker.sessions.stomp_temporary import TEMPORARY_MAX
 from tests.broker.security.verbs import NAME, PASSWORD, permissions, restrict, stomp
 from tests.broker.sessions.test_stomp_consume import error, started

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from broker.engine import dead_letter, dispatch, move, removal
+from broker.engine.delivery import dispatch
+from broker.engine.moves import dead_letter, move
+from broker.engine.queues import removal
 from broker.sessions.turn import APOLOGY
 from tests.simulation.world import everything, held, small
 from tests.support.interpreted import interpreted
@@ -190,7 +192,7 @@ def test_a_verb_that_is_interrupted_ends_the_process(monkeypatch: pytest.MonkeyP
 
 @interpreted
 def test_a_verb_that_has_changed_nothing_costs_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker.engine import subscribe
+    from broker.engine.delivery import subscribe
 
     broker, other = loaded()
     victim = broker.connect()

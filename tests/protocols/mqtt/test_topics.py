@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.engine.names import WildcardSyntax, check_name, check_sendable
-from broker.engine.topics import Topics
+from broker.engine.model.names import WildcardSyntax, check_name, check_sendable
+from broker.engine.model.topics import Topics
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits

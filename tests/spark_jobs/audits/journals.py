@@ -7,8 +7,8 @@ from typing import Final
 
 from bench.audit.books import Books
 from bench.audit.generate import generate
-from broker.engine.message import Message
-from broker.engine.transfer import Selection
+from broker.engine.model.message import Message
+from broker.engine.moves.transfer import Selection
 from spark_jobs.audits.books import SegmentData
 from store.retention import kept
 from store.segment import segment_number

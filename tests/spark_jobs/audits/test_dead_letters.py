@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.engine.transfer import Selection
+from broker.engine.moves.transfer import Selection
 from spark_jobs.audits import dead_letters as audit
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.ledger import LedgerOptions, ledger

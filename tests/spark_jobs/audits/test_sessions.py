@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from broker.cli.main import cli
-from broker.engine import alter
-from broker.engine.message import Message
+from broker.engine.model.message import Message
+from broker.engine.routing import alter
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.expiry import expiry
 from spark_jobs.audits.ledger import LedgerOptions, ledger
@@ -22,7 +22,7 @@ from store import inspect
 from store.files import OsFiles
 from store.record import RecordType
 from tests.broker.engine.bench import Bench, EngineBroker
-from tests.broker.engine.session_client import MULTICAST
+from tests.broker.engine.client_sessions.session_client import MULTICAST
 from tests.simulation.session_work import Workload
 from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import dump

@@ -1,0 +1,150 @@
+"""What the journal says of stored sessions, folded record by record after a restart (`sessions` has the theory)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from broker.engine.client_sessions.sessions import Definition, StoredSession, StoredSessions
+from broker.engine.model.message import Message
+from broker.engine.queues.queue import Queue
+from store import decode
+from store.space import Space
+
+
+@dataclass(slots=True)
+class _Folded:
+    """One session: its definition, the packet ids that are owed with their segments, and those that became free.
+
+    `freed`: by packet id of the broker's, the number and the segment of the last record that completed it.
+    """
+
+    name: str
+    definition: Definition
+    released: dict[int, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
+    freed: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+#: Who has a message in flight: the session's id, the packet id, and the number of the record that says so.
+_Flight = tuple[int, int, int]
+
+
+class SessionFold:
+    """The sessions while the records are read.
+
+    What is said of one that was not defined, in a journal that was repaired, is ignored.
+    `inflight` is by queue id and message id, like the other things that are known of a message: whoever sees a message
+    go takes it out.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.inflight: dict[int, dict[int, _Flight]] = {}
+        self._space = space
+        self._sessions: dict[int, _Folded] = {}
+        self._parts: dict[int, tuple[int, str, Definition]] = {}  # by id: of which session, under which key
+        self._number = 0
+
+    def define(self, buffer: bytes, offset: int) -> None:
+        """A SESSION record."""
+        stored = decode.decode_definition(buffer, offset)
+        name = str(stored.definition["name"])
+        definition = cast(Definition, stored.definition["session"])
+        known = self._sessions.get(stored.id)
+        if known is None:
+            self._sessions[stored.id] = _Folded(name, definition)
+        else:
+            known.definition = definition
+
+    def delete(self, buffer: bytes, offset: int) -> None:
+        """A SESSION_DELETED record."""
+        self._sessions.pop(decode.decode_definition(buffer, offset).id, None)
+
+    def define_part(self, buffer: bytes, offset: int) -> None:
+        """A SESSION_PART record; one that is repeated may come before its session is."""
+        stored = decode.decode_definition(buffer, offset)
+        of, name, part = (stored.definition[member] for member in ("session", "name", "part"))
+        self._parts[stored.id] = cast(int, of), str(name), cast(Definition, part)
+
+    def delete_part(self, buffer: bytes, offset: int) -> None:
+        """A SESSION_PART_DELETED record."""
+        self._parts.pop(decode.decode_definition(buffer, offset).id, None)
+
+    def send(self, sent: decode.Inflight) -> None:
+        """An INFLIGHT record."""
+        self._number += 1
+        inflight = self.inflight.setdefault(sent.queue_id, {})
+        for id, packet_id in zip(sent.ids, sent.packet_ids, strict=True):
+            inflight[id] = (sent.session_id, packet_id, self._number)
+
+    def release(self, segment: int, packets: decode.Packets) -> None:
+        """A RELEASED record."""
+        session = self._sessions.get(packets.session_id)
+        if session is not None:
+            self._owe(segment, packets, session.released)
+
+    def receive(self, segment: int, packets: decode.Packets) -> None:
+        """A RECEIVED record."""
+        session = self._sessions.get(packets.session_id)
+        if session is not None:
+            self._owe(segment, packets, session.received)
+
+    def _owe(self, segment: int, packets: decode.Packets, held: dict[int, int]) -> None:
+        self._settle(segment, packets, held)
+        held.update(dict.fromkeys(packets.packet_ids, segment))
+
+    def complete(self, segment: int, packets: decode.Packets) -> None:
+        """A COMPLETED record."""
+        self._number += 1
+        session = self._sessions.get(packets.session_id)
+        if session is None:
+            return
+        self._settle(segment, packets, session.released if packets.sent else session.received)
+        if packets.sent:
+            session.freed.update(dict.fromkeys(packets.packet_ids, (self._number, segment)))
+
+    def _settle(self, segment: int, packets: decode.Packets, held: dict[int, int]) -> None:
+        """A record in `segment` takes the place of what was owed before."""
+        for packet_id in packets.packet_ids:
+            before = held.pop(packet_id, 0)
+            if before:
+                self._space.refer(segment, before)
+
+    def finish(self, sessions: StoredSessions, queues: dict[int, Queue], held: dict[int, dict[int, Message]]) -> None:
+        """Restore the sessions.  `queues` by id are filled; `held` are the messages of each, by id."""
+        sent = self._sent(queues, held)
+        parts: dict[int, dict[str, tuple[int, Definition]]] = {}
+        for part_id, (of, key, definition) in sorted(self._parts.items()):
+            parts.setdefault(of, {})[key] = part_id, definition
+        for id, folded in self._sessions.items():
+            session = StoredSession(id, folded.name, folded.definition)
+            session.parts = parts.get(id, {})
+            session.released, session.received = folded.released, folded.received
+            for segment in [*folded.released.values(), *folded.received.values()]:
+                self._space.hold(segment, 1)
+            found = sorted(sent.get(id, {}).items(), key=lambda each: each[1][2].id)
+            sessions.restore(session, [(packet_id, queue, message) for packet_id, (_, queue, message) in found])
+
+    def _sent(
+        self, queues: dict[int, Queue], held: dict[int, dict[int, Message]]
+    ) -> dict[int, dict[int, tuple[int, Queue, Message]]]:
+        """By session and packet id: the record's number, the queue and the message that is ready there."""
+        sent: dict[int, dict[int, tuple[int, Queue, Message]]] = {}
+        for queue_id, inflight in self.inflight.items():
+            queue = queues.get(queue_id)
+            if queue is None:
+                continue
+            for id, (session_id, packet_id, number) in inflight.items():
+                message = held[queue_id].get(id)
+                session = self._sessions.get(session_id)
+                if message is None or session is None:
+                    continue
+                freed, segment = session.freed.get(packet_id, (0, 0))
+                if number < freed:
+                    self._space.refer(segment, message.segment)
+                    continue
+                of_session = sent.setdefault(session_id, {})
+                known = of_session.get(packet_id)
+                if id not in queue.scheduled and (known is None or known[0] < number):
+                    of_session[packet_id] = (number, queue, message)
+        return sent

@@ -1,0 +1,317 @@
+"""Stored sessions: what a client that comes back finds as it left it.
+
+A session of a protocol that promises more than a connection lasts (MQTT) is state of four kinds, each with records
+of its own (docs/journal-format.md):
+
+    definition   what the protocol must know of the session: JSON that means nothing here.  SESSION, repeated and
+                 trimmed like the definitions of queues; SESSION_DELETED ends it
+    parts        the same in pieces, each under a key: what a session may have a thousand of (subscriptions), so that
+                 a change costs what has changed.  SESSION_PART, a definition of its own; SESSION_PART_DELETED
+    in flight    which message left under which packet id.  INFLIGHT, before the message leaves: after a crash the same
+                 message leaves under the same id, marked as sent before
+    packet ids   owed beyond the message: RELEASED (the client has the message, the broker owes it the end of the
+                 handshake), RECEIVED (the client sent it, and may send it again).  COMPLETED ends both
+
+Rules:
+
+1. The journal is ordered.  Whoever calls `released` and then acknowledges the messages, in this order and in one tick,
+   finds after a crash both; or RELEASED alone, and the restart removes the message as consumed; or neither.
+2. An INFLIGHT record is needed as long as its message is on disk, and means nothing when the message is gone.  So
+   nothing is written when a message is acknowledged.  When it goes back to its queue instead, `returned` says so.
+3. RELEASED and RECEIVED keep their segments as live messages do; COMPLETED stays as long as what it completes.
+4. Of several INFLIGHT records about a message on a queue, or about a packet id, the last one holds.
+
+What is confirmed waits for `Engine.confirmation`, as everything.  `session_fold` reads these records after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from broker.engine.model.errors import AlreadyInUse, DiskFull
+from broker.engine.model.message import Message
+from broker.engine.queues import arrival
+from broker.engine.queues.core import Core, Waiter
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from store import record
+from store.errors import JournalFull
+from store.record import RemovalReason
+
+Definition = dict[str, object]
+
+#: Sessions that ended and are still noted as senders of a queue, beyond its consumers, before they are looked through.
+ENDED_MAX: Final = 16
+
+#: A delivery in flight: its packet id, the queue that it came from, the message.
+Sent = tuple[int, Queue, Message]
+
+
+class StoredSession:
+    """A session in the journal.  Its identity is `id`: one that is dropped and opened again is another one.
+
+    `parts`: by key, the id of its record, and its definition.
+    `inflight` is what was in flight before a restart, by packet id in the order of the messages; whoever speaks for the
+    session takes it over.  `current` is asked for what is in flight now, when a message's records are written anew;
+    he sets it, and until then `inflight` is the answer.
+    `released` and `received` are the packet ids owed (see above), each with the segment of its record.
+    """
+
+    __slots__ = ("current", "definition", "ended", "id", "inflight", "name", "parts", "received", "released")
+
+    def __init__(self, id: int, name: str, definition: Definition) -> None:
+        self.id = id
+        self.name = name
+        self.definition = definition
+        self.parts: dict[str, tuple[int, Definition]] = {}
+        self.ended = False
+        self.inflight: dict[int, tuple[Queue, Message]] = {}
+        self.current: Callable[[], Iterable[Sent]] = self._inherited
+        self.released: dict[int, int] = {}
+        self.received: dict[int, int] = {}
+
+    def _inherited(self) -> Iterable[Sent]:
+        return [(packet_id, queue, message) for packet_id, (queue, message) in self.inflight.items()]
+
+
+class StoredSessions:
+    """All stored sessions, by name."""
+
+    __slots__ = ("_by_name", "_core", "_senders", "_unsettled")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._by_name: dict[str, StoredSession] = {}
+        self._senders: dict[Queue, dict[StoredSession, None]] = {}  # who has, or had, its deliveries in flight
+        self._unsettled: list[tuple[Queue, Message]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def all(self) -> list[StoredSession]:
+        """Every session, oldest first."""
+        return list(self._by_name.values())
+
+    def get(self, name: str) -> StoredSession | None:
+        """The session of that name, if there is one."""
+        return self._by_name.get(name)
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def open(self, name: str, definition: Definition) -> StoredSession:
+        """Record a new session.  Raises AlreadyInUse when there is one of that name, DiskFull."""
+        if name in self._by_name:
+            raise AlreadyInUse(f"there is a session of client {name} already")
+        journal = self._core.journal
+        session = StoredSession(0, name, definition)
+        data = self._record(session)
+        try:
+            journal.reserve(len(data))
+        except JournalFull as full:
+            raise DiskFull(f"the journal has no room for another session: {full}") from full
+        session.id = journal.allocate_ids(1)
+        journal.define(session.id, self._record(session))
+        self._by_name[name] = session
+        return session
+
+    def change(self, session: StoredSession, definition: Definition) -> None:
+        """Record what a session is from now on; never refused."""
+        assert self._by_name.get(session.name) is session, "a session that was dropped does not change"
+        session.definition = definition
+        self._define(session.id, self._record(session))
+
+    def _define(self, id: int, data: bytes) -> None:
+        with suppress(JournalFull):  # asked for only so that a long entry ends here
+            self._core.journal.reserve(len(data), essential=True)
+        self._core.journal.define(id, data)
+
+    def put(self, session: StoredSession, key: str, definition: Definition) -> None:
+        """Record what a part of a session is from now on, unless it is that already; never refused."""
+        assert self._by_name.get(session.name) is session, "a session that was dropped does not change"
+        id, known = session.parts.get(key, (0, None))
+        if known == definition:
+            return
+        id = id or self._core.journal.allocate_ids(1)
+        session.parts[key] = id, definition
+        self._define(id, record.session_part(id, {"name": key, "session": session.id, "part": definition}))
+
+    def remove(self, session: StoredSession, key: str) -> None:
+        """Record that a session has a part no longer, if it had."""
+        id, _ = session.parts.pop(key, (0, None))
+        if id:
+            self._core.journal.undefine(id, record.session_part_deleted(id, {"name": key}))
+
+    def drop(self, session: StoredSession) -> None:
+        """End a session, its parts and its packet ids with it.  Its queues are the caller's."""
+        assert self._by_name.get(session.name) is session, "a session is dropped once"
+        del self._by_name[session.name]
+        session.ended = True
+        journal = self._core.journal
+        for key in list(session.parts):
+            self.remove(session, key)
+        journal.undefine(session.id, record.session_deleted(session.id, {"name": session.name}))
+        for held in (session.released, session.received):
+            for segment in held.values():
+                journal.space.release(segment, 1)
+            held.clear()
+
+    def _record(self, session: StoredSession) -> bytes:
+        return record.session(session.id, {"name": session.name, "session": session.definition})
+
+    # -- messages to the client ------------------------------------------------------------------------------------
+
+    def sending(
+        self, session: StoredSession, queue: Queue, messages: list[Message], packet_ids: list[int], waiter: Waiter
+    ) -> int:
+        """Record that deliveries leave under these packet ids, one each, in this order.
+
+        Returns what must be durable before they may leave: the number of a tick, of which `waiter` is told; 0 if
+        nothing must, because the journal does not have these messages.  A sink may call this while it is handed them.
+        """
+        assert len(messages) == len(packet_ids), "a packet id for each message"
+        if not self._record_sent(session, queue, messages, packet_ids):
+            return 0
+        self._note_sender(queue, session)
+        work = self._core.work
+        work.waiters[waiter] = None
+        return work.number
+
+    def _record_sent(
+        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
+    ) -> bool:
+        """Write INFLIGHT for those messages that are stored; whether there are any."""
+        if not queue.durable or queue.deleted:
+            return False
+        stored = [message.id for message in messages if message.segment]
+        if not stored:
+            return False
+        if len(stored) < len(messages):
+            packet_ids = [id for id, message in zip(packet_ids, messages, strict=True) if message.segment]
+        journal = self._core.journal
+        journal.mention(session.id)
+        journal.mention(queue.id)
+        journal.add(record.inflight(session.id, queue.id, stored, packet_ids))
+        self._refer(messages)
+        return True
+
+    def _note_sender(self, queue: Queue, session: StoredSession) -> None:
+        senders = self._senders.setdefault(queue, {})
+        if session not in senders:
+            senders[session] = None
+            if len(senders) > len(queue.consumers) + ENDED_MAX:
+                self._senders[queue] = {sender: None for sender in senders if not sender.ended}
+
+    def _refer(self, messages: Iterable[Message]) -> None:
+        """A record just added speaks about these messages."""
+        journal = self._core.journal
+        for segment in {message.segment for message in messages}:
+            if segment:
+                journal.space.refer(journal.segment, segment)
+
+    def returned(self, session: StoredSession, messages: list[Message], packet_ids: list[int]) -> None:
+        """Record that deliveries are no longer in flight although nobody acknowledged them.
+
+        Call it before they are given back, or rejected, with the packet ids under which they were sent.
+        """
+        journal = self._core.journal
+        journal.mention(session.id)
+        journal.add(record.completed(session.id, packet_ids, sent=True))
+        self._refer(messages)
+
+    def released(self, session: StoredSession, packet_ids: list[int]) -> None:
+        """Record that the client has the messages of these packet ids.  Call it before they are acknowledged."""
+        self._hold(session, record.released(session.id, packet_ids), session.released, packet_ids)
+
+    # -- messages from the client ----------------------------------------------------------------------------------
+
+    def received(self, session: StoredSession, packet_ids: list[int]) -> None:
+        """Record that messages came under these packet ids.
+
+        In one journal entry with the messages themselves, if it is called right after they were published: whatever
+        asks the journal for room in between (another publication) may end the entry.
+        """
+        self._hold(session, record.received(session.id, packet_ids), session.received, packet_ids)
+
+    def completed(self, session: StoredSession, packet_ids: list[int], *, sent: bool) -> None:
+        """Record that packet ids are free again: `released` ones (`sent`) or `received` ones; others are ignored."""
+        held = session.released if sent else session.received
+        known = [id for id in dict.fromkeys(packet_ids) if id in held]  # one may come twice in a read
+        if not known:
+            return
+        journal = self._core.journal
+        journal.mention(session.id)
+        journal.add(record.completed(session.id, known, sent=sent))
+        for id in known:
+            self._give_up(held.pop(id))
+
+    def _hold(self, session: StoredSession, data: bytes, held: dict[int, int], packet_ids: Sequence[int]) -> None:
+        journal = self._core.journal
+        journal.mention(session.id)
+        journal.add(data)
+        segment = journal.segment
+        for id in packet_ids:
+            before = held.pop(id, 0)
+            if before:
+                self._give_up(before)
+            held[id] = segment
+            journal.space.hold(segment, 1)
+
+    def _give_up(self, segment: int) -> None:
+        """A packet id in this segment is settled by the record just added."""
+        space = self._core.journal.space
+        space.refer(self._core.journal.segment, segment)
+        space.release(segment, 1)
+
+    # -- written anew ----------------------------------------------------------------------------------------------
+
+    def copied(self, queue: Queue, messages: list[Message]) -> None:
+        """Messages have been written anew: so is what says that they are in flight."""
+        senders = self._senders.get(queue)
+        if not senders:
+            return
+        copied = {message.id for message in messages}
+        for session in senders:
+            if session.ended:
+                continue
+            sent = [each for each in session.current() if each[1] is queue and each[2].id in copied]
+            if sent:
+                self._record_sent(session, queue, [message for _, _, message in sent], [id for id, _, _ in sent])
+
+    def forward(self, segment: int) -> int:
+        """Write anew the packet ids in a segment, so that it can go; returns how many."""
+        count = 0
+        for session in self._by_name.values():
+            for held, write in ((session.released, record.released), (session.received, record.received)):
+                ids = [id for id, holder in held.items() if holder == segment]
+                if ids:
+                    self._hold(session, write(session.id, ids), held, ids)
+                    count += len(ids)
+        return count
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue was deleted."""
+        self._senders.pop(queue, None)
+
+    # -- after a restart -------------------------------------------------------------------------------------------
+
+    def restore(self, session: StoredSession, sent: Iterable[Sent]) -> None:
+        """A session as the journal knows it, with the deliveries in flight that are still on their queues."""
+        self._by_name[session.name] = session
+        for packet_id, queue, message in sent:
+            if packet_id in session.released:
+                self._unsettled.append((queue, message))
+            else:
+                session.inflight[packet_id] = (queue, message)
+                self._note_sender(queue, session)
+
+    def settle_restored(self) -> int:
+        """Remove the messages that clients had before the restart (rule 1); returns how many.  The journal must run."""
+        unsettled, self._unsettled = self._unsettled, []
+        for queue, message in unsettled:
+            arrival.unwatch(self._core, queue, [message])
+            queue.discard(message)
+            queue.counters.acknowledged += 1
+            remove(self._core, queue, [message], RemovalReason.CONSUMED)
+        return len(unsettled)

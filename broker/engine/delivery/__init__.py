@@ -1,0 +1,1 @@
+"""From a queue to a consumer and back: subscriptions, dispatch, redelivery, transactions."""

@@ -1,0 +1,289 @@
+"""Giving messages to consumers: runs, not single messages, once a tick.
+
+A queue is looked at when something about it changed: messages, credit, consumers.  Each consumer that wants messages
+and can take them gets a run; several take turns, message by message.  A run is bounded in count and bytes, so that one
+queue cannot hold up the others; a queue with more to give is looked at again in the next tick.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.message import Message
+from broker.engine.moves import expiry
+from broker.engine.queues import arrival
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core, Held
+from broker.engine.queues.evicting import evict
+from broker.engine.queues.paging import depage
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+from store import record
+
+#: Messages that one queue hands out in a tick.  Large enough that a tick's fixed costs vanish, small enough that it
+#: stays well under 20 ms.
+RUN_MESSAGES_MAX: Final = 2048
+
+#: Bytes that one queue hands to one consumer in a tick: what the consumer's connection then buffers at most, beyond
+#: one message.
+RUN_BYTES_MAX: Final = 1 << 20
+
+
+def dispatch(core: Core, router: Router) -> None:
+    """Serve every queue that changed in this tick."""
+    while core.dirty:
+        dirty, core.dirty = core.dirty, {}
+        for queue in dirty:
+            _serve(core, router, queue)
+
+
+def served(core: Core, consumer: Consumer, tick: int) -> bool:
+    """Whether a consumer has all for it that had come by the tick: nothing waits for the journal or another turn.
+
+    What came later does not count, or a queue that is filled all the time would never be drained.
+    """
+    queue = consumer.queue
+    busy = consumer.held or queue in core.dirty or queue in core.dirty_later
+    return not (busy or core.landing_on(queue, tick))
+
+
+def _serve(core: Core, router: Router, queue: Queue) -> None:
+    if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
+        if queue.kind is not None:
+            takers = queue.kind.takers(core)
+        else:
+            takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+        if queue.tail is not None:
+            depage.refill(core, queue, takers)
+        _hand_out(core, router, queue, takers)
+        if queue.tail is not None and depage.more(queue, takers):
+            core.dirty_later[queue] = None
+    if queue.kind is not None:
+        queue.kind.cut(core)
+    if queue.drop_oldest and queue.messages_max >= 0:
+        evict(core, queue)
+
+
+def _hand_out(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> None:
+    more = False
+    for group in _by_priority(takers):
+        more = _serve_group(core, router, queue, group)
+        if more or not queue.ready:
+            break
+    if more and queue.ready:
+        core.dirty_later[queue] = None
+
+
+def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
+    """Those of higher priority first: others get what these cannot take."""
+    priorities = {consumer.priority for consumer in takers}
+    if len(priorities) < 2:
+        return [takers] if takers else []
+    return [[c for c in takers if c.priority == priority] for priority in sorted(priorities, reverse=True)]
+
+
+def _serve_group(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+    """Consumers of one priority.  True when somebody could take more."""
+    if queue.selective is not None:
+        return _serve_selective(core, router, queue, takers)
+    if len(takers) > 1:
+        return _serve_in_turn(core, router, queue, takers)
+    consumer = takers[0]
+    count, size = consumer.room()
+    run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
+    _deliver(core, router, queue, consumer, run)
+    return consumer.credit > 0
+
+
+class _Hand:
+    """What one of several consumers gets in this round."""
+
+    __slots__ = ("_bytes", "_count", "consumer", "run")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.run: list[Message] = []
+        self._count, size = consumer.room()
+        self._bytes = min(size, RUN_BYTES_MAX)
+
+    def give(self, message: Message) -> bool:
+        """Add a message; whether it can take another."""
+        self.run.append(message)
+        self._count -= 1
+        self._bytes -= message.size
+        return self._count > 0 and self._bytes > 0
+
+
+def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
+    """The hands of consumers, beginning with whose turn it is."""
+    turn = queue.next_consumer % len(takers)
+    return [_Hand(consumer) for consumer in takers[turn:] + takers[:turn]]
+
+
+def _serve_in_turn(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+    """Several consumers, one message each in turn.  True when somebody could take more."""
+    hands = _hands(queue, takers)
+    open_hands = hands.copy()
+    given = at = 0
+    pop = queue.backlog.pop
+    while open_hands and given < RUN_MESSAGES_MAX:
+        message = pop()
+        if message is None:
+            break
+        at %= len(open_hands)
+        given += 1
+        if open_hands[at].give(message):
+            at += 1
+        else:
+            del open_hands[at]
+    queue.next_consumer += given
+    for hand in hands:
+        _deliver(core, router, queue, hand.consumer, hand.run)
+    return any([hand.consumer.credit > 0 for hand in hands])
+
+
+def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+    """Consumers with selectors, one message each in turn, each from its own view."""
+    assert queue.selective is not None
+    hands = _hands(queue, takers)
+    open_hands = hands.copy()
+    given = at = 0
+    while open_hands and given < RUN_MESSAGES_MAX:
+        at %= len(open_hands)
+        message = queue.selective.pop_for(open_hands[at].consumer.id)
+        if message is None:
+            del open_hands[at]
+            continue
+        given += 1
+        if open_hands[at].give(message):
+            at += 1
+        else:
+            del open_hands[at]
+    queue.next_consumer += 1
+    for hand in hands:
+        _deliver(core, router, queue, hand.consumer, hand.run)
+    return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
+
+
+def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+    if queue.keeps:
+        _show(core, router, queue, consumer, run)
+        return
+    expiring = queue.expiring > 0
+    if expiring:
+        run = _drop_expired(core, router, queue, run)
+    if not run:
+        return
+    consumer.take(run)
+    queue.delivering += len(run)
+    queue.counters.delivered += len(run)
+    if queue.states:
+        queue.counters.redelivered += sum(m.id in queue.states for m in run)
+    if queue.kind is not None:
+        queue.kind.delivered(run)
+        run = queue.kind.shown(run)
+    journalled = queue.strict and _journal_delivery(core, queue, consumer, run)
+    _hand_over(core, queue, consumer, run, wait=journalled, expiring=expiring)
+
+
+def _hand_over(
+    core: Core, queue: Queue, consumer: Consumer, run: list[Message], *, wait: bool = False, expiring: bool = False
+) -> None:
+    """A consumer's deliveries go to its sink: now, or (`wait`) when the journal has what this tick gave it.
+
+    They also wait where the mode has just changed and they may not be durable themselves, and behind others that wait:
+    what need not must not overtake what does.
+    """
+    if wait or consumer.held or (queue.ahead and not queue.strict and core.is_under_way(queue.ahead)):
+        consumer.held += len(run)
+        core.work.held.append((consumer, run, expiring))
+    else:
+        _give(core, consumer, run)
+
+
+def _give(core: Core, consumer: Consumer, run: list[Message]) -> None:
+    """Messages go to their consumer's sink; one that fails has them still, until its connection is closed."""
+    try:
+        consumer.sink.deliver(consumer, run)
+    except BaseException as error:
+        core.blame(consumer.sink.outlet, error)
+
+
+def release(core: Core, held: Held) -> None:
+    """The journal has these deliveries: those that are still the consumer's go to its sink, or expire."""
+    consumer, run, expiring = held
+    consumer.held -= len(run)
+    if consumer.closed:
+        return
+    unacked = consumer.unacked
+    run = [m for m in run if m.id in unacked]
+    late = [m.id for m in run if 0 < m.facts.expiration <= core.now] if expiring else []
+    if late:
+        redelivery.withdraw(core, consumer.queue, consumer.take_back(late))
+        run = [m for m in run if m.id in unacked]
+    if run:
+        _give(core, consumer, run)
+
+
+def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Message]:
+    """Make messages that are ready the consumer's deliveries without handing them to its sink; returns those."""
+    queue = consumer.queue
+    ready = {message.id for message in queue.waiting()}
+    taken = [message for message in messages if message.id in ready]
+    consumer.take(taken)
+    if queue.keeps:
+        return taken
+    arrival.unwatch(core, queue, taken)
+    for message in taken:
+        queue.discard(message)
+    queue.delivering += len(taken)
+    if queue.kind is not None:
+        queue.kind.delivered(taken)
+    return taken
+
+
+def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+    """Messages of a non-destructive queue are shown to a consumer, and stay."""
+    now = core.now
+    if queue.expiring:
+        expired = [m for m in run if 0 < m.facts.expiration <= now]
+        if expired:
+            arrival.unwatch(core, queue, expired)
+            for message in expired:
+                queue.discard(message)
+            arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
+            run = [m for m in run if not 0 < m.facts.expiration <= now]
+    if run:
+        consumer.take(run)
+        queue.counters.delivered += len(run)
+        _hand_over(core, queue, consumer, run)
+
+
+def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message]) -> bool:
+    """Strict mode: the delivery is in the journal before its first byte leaves.  False if nothing of it is stored."""
+    stored = [m.id for m in run if m.segment]
+    if not stored:
+        return False
+    journal = core.journal
+    journal.mention(queue.id)
+    journal.add(record.delivering(queue.id, consumer.id, stored))
+    segment = 0
+    for message in run:
+        if message.segment != segment:
+            segment = message.segment
+            if segment:
+                journal.space.refer(journal.segment, segment)
+    queue.journalled.update(stored)
+    return True
+
+
+def _drop_expired(core: Core, router: Router, queue: Queue, run: list[Message]) -> list[Message]:
+    """The messages of a run whose time is not over; the others expire."""
+    arrival.unwatch(core, queue, run)
+    now = core.now
+    expired = [m for m in run if 0 < m.facts.expiration <= now]
+    if not expired:
+        return run
+    arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
+    return [m for m in run if not 0 < m.facts.expiration <= now]

@@ -1,0 +1,285 @@
+"""What happens to a delivery that comes back (the table is ActiveMQ Artemis's).
+
+Whoever gives messages back says three things: which of them count as failed deliveries, which are `redelivered` from
+now on, and whether the redelivery delay applies.  The flag is not the count: of messages sent ahead to a consumer that
+dies, any may have been processed, but one of them has killed it, and the others must not die for that.
+
+    event                                        counts as failed     redelivered     delay
+    rollback, NACK, modified as failed (AMQP)    all                  all             yes
+    released, or modified otherwise (AMQP)       none                 none            yes
+    clean close of the consumer                  none                 none            no
+    the broker ends it: stop, operator, rights   none                 all             no
+    connection lost or client disconnected       the oldest           all             yes
+    heart-beats ceased, connection lost (AMQP)   all                  all             no
+
+What never left for the consumer is none of this: it is withdrawn, and nothing has happened to it.
+
+Then, message by message: as many failures as the settings allow, and it is dead; else it waits for its delay, or goes
+back to the head of the queue at once.  The count is journalled before anything else can happen to the message, unless
+strict mode journalled that very count before the delivery left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+
+from broker.engine.model.message import Message
+from broker.engine.moves import dead_letter
+from broker.engine.queues import arrival
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import DELIVERED, Queue
+from broker.engine.queues.removal import remove
+from broker.engine.routing.router import Router
+from store import record
+from store.record import DeadLetterReason, RemovalReason
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """How deliveries come back: how many of the oldest count as failed (-1: all), whether the delay applies.
+
+    Those that failed are `redelivered`; with `left` so are all the others.
+    """
+
+    failed: int
+    delayed: bool
+    text: str
+    left: bool = False
+
+
+ROLLBACK = Return(-1, True, "the transaction was rolled back")
+RELEASED = Return(0, True, "released by the consumer")
+CLOSED = Return(0, False, "the consumer was closed")
+INTERRUPTED = Return(0, False, "the broker ended the delivery", left=True)
+DISCONNECTED = Return(1, True, "the connection ended", left=True)
+SILENT = Return(-1, False, "the client fell silent")
+LOST = Return(-1, False, "the connection was lost")
+
+
+def rejected(text: str) -> Return:
+    """A delivery that its consumer refused, with what it said."""
+    return Return(-1, True, text or "rejected by the consumer")
+
+
+def give_back(
+    core: Core, router: Router, queue: Queue, messages: list[Message], how: Return, consumer: Consumer | None
+) -> None:
+    """Put deliveries back on their queue, or bury those that have failed too often.
+
+    `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
+    that keeps its messages has them still: what a consumer says of them changes nothing.
+    """
+    if not _return(core, queue, messages):
+        return
+    states = queue.states
+    ids = [message.id for message in messages]
+    queue.acquired.update(ids)
+    failed = set(ids) if how.failed < 0 else set(ids[: how.failed])
+    flagged = set(ids).difference(states) if how.left else set()
+    states.update(dict.fromkeys(flagged, DELIVERED))
+    _fail(core, queue, failed)
+    limit = queue.address.settings.max_delivery_attempts
+    dead: list[Message] = []
+    alive = messages
+    if limit > 0 and queue.states and queue.address.settings.dead_letter_address != queue.address.name:
+        dead = [m for m in messages if queue.delivery_count(m.id) >= limit]
+        if dead:
+            alive = [m for m in messages if queue.delivery_count(m.id) < limit]
+    staying = _bury(core, router, queue, dead, how.text, consumer)
+    _journal_counts(core, queue, alive + staying, failed, flagged)
+    arrival.keep_for_later(core, queue, staying)
+    requeue(core, queue, alive, delayed=how.delayed)
+
+
+def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message], how: Return) -> None:
+    """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
+    reached = max(len(messages) - consumer.held, 0)
+    if reached < len(messages):
+        withdraw(core, consumer.queue, messages[reached:])
+    if reached:
+        give_back(core, router, consumer.queue, messages[:reached], how, consumer)
+
+
+def withdraw(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
+    if _return(core, queue, messages):
+        _journal_counts(core, queue, messages)
+        requeue(core, queue, messages, delayed=False)
+
+
+def postpone(core: Core, queue: Queue, messages: list[Message], ms: int) -> None:
+    """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
+    if not _return(core, queue, messages):
+        return
+    _journal_counts(core, queue, messages)
+    if queue.kind is not None:
+        messages = queue.kind.returned(core, messages)
+    for message in messages:
+        arrival.schedule(core, queue, message, core.now + ms)
+
+
+def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
+    """Deliveries are out no longer; whether they have to be put back on their queue."""
+    if queue.keeps:
+        return False
+    queue.delivering -= len(messages)
+    if queue.deleted:
+        remove(core, queue, messages, RemovalReason.DELETED)
+        return False
+    return True
+
+
+def _fail(core: Core, queue: Queue, ids: Set[int]) -> None:
+    """One more delivery of each of these messages has failed."""
+    states = queue.states
+    once = DELIVERED.failed(core.now)
+    for id in ids:
+        state = states.get(id, DELIVERED)
+        states[id] = state.failed(core.now) if state.count else once
+
+
+def _bury(
+    core: Core, router: Router, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None
+) -> list[Message]:
+    staying: list[Message] = []
+    for message in dead:
+        count = queue.delivery_count(message.id)
+        who = f", last by {consumer.describe}" if consumer else ""
+        staying += dead_letter.bury(
+            core,
+            router,
+            queue,
+            [message],
+            reason=DeadLetterReason.MAX_DELIVERIES,
+            text=f"delivered {count} times without success{who}: {text}",
+            consumer=consumer,
+        )
+    return staying
+
+
+def reject(
+    core: Core,
+    router: Router,
+    queue: Queue,
+    messages: list[Message],
+    text: str,
+    consumer: Consumer | None,
+    reason: DeadLetterReason = DeadLetterReason.REJECTED,
+) -> None:
+    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none.
+
+    What cannot become a dead letter stays on its queue, for others than this consumer.
+    """
+    if queue.keeps:
+        return
+    queue.delivering -= len(messages)
+    if queue.deleted:
+        remove(core, queue, messages, RemovalReason.DELETED)
+        return
+    _fail(core, queue, {message.id for message in messages})
+    if reason is DeadLetterReason.REJECTED:
+        what = f"rejected by {consumer.describe}" if consumer else "rejected"
+    else:
+        what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"
+    staying = dead_letter.bury(
+        core,
+        router,
+        queue,
+        messages,
+        reason=reason,
+        text=f"{what}: {text}" if text else what,
+        consumer=consumer,
+    )
+    _journal_counts(core, queue, staying, {m.id for m in staying})
+    if consumer is not None and not consumer.closed:
+        for message in staying:
+            exclude(consumer, message.id)
+    requeue(core, queue, staying, delayed=True)
+
+
+def exclude(consumer: Consumer, id: int) -> None:
+    """A consumer must not get this message again, for as long as it is attached."""
+    if consumer.excluded is None:
+        consumer.exclude_some()
+        consumer.queue.rematch(consumer)
+    assert consumer.excluded is not None
+    consumer.excluded.add(id)
+
+
+def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool) -> None:
+    """Back to the head of the queue, now or after the redelivery delay of each message's count."""
+    core.dirty[queue] = None
+    settings = queue.address.settings
+    if queue.kind is not None:
+        messages = queue.kind.returned(core, messages)
+    if not delayed or settings.redelivery_delay <= 0:
+        if queue.kind is not None:
+            messages = queue.kind.fitting(core, messages)
+        if messages:
+            queue.put_back(messages)
+            arrival.watch(core, queue, messages)
+        return
+    by_due: dict[int, list[int]] = {}
+    for message in messages:
+        delay = settings.delay_before_redelivery(queue.delivery_count(message.id), core.random)
+        due = core.now + delay
+        arrival.schedule(core, queue, message, due)
+        if message.segment and queue.durable:
+            by_due.setdefault(due, []).append(message.id)
+            core.journal.space.refer(core.journal.segment, message.segment)
+    for due, ids in by_due.items():
+        core.journal.mention(queue.id)
+        core.journal.add(record.scheduled(queue.id, due, ids))
+
+
+def _journal_counts(
+    core: Core,
+    queue: Queue,
+    messages: list[Message],
+    failed: Set[int] = frozenset(),
+    flagged: Set[int] = frozenset(),
+) -> None:
+    """Write the counts that the journal does not have yet; in strict mode it may have one too many.
+
+    `failed`: those of the messages that have failed now; `flagged`: those that are `redelivered` from now on.
+    """
+    if not queue.durable or not (failed or flagged or queue.journalled):
+        return
+    stored = [message for message in messages if message.segment]
+    known = queue.journalled.intersection([message.id for message in stored])
+    queue.journalled -= known
+    news = ((failed | flagged) - known) | (known - failed)
+    told = [message for message in stored if message.id in news]
+    for segment in {message.segment for message in told}:
+        core.journal.space.refer(core.journal.segment, segment)
+    by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+    for message in told:
+        state = queue.states.get(message.id)
+        count = state.count if state is not None else 0
+        by_count[count, state is not None and not count].append(message.id)
+    for (count, redelivered), ids in by_count.items():
+        core.journal.mention(queue.id)
+        core.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
+
+
+def release_due(core: Core, limit: int) -> bool:
+    """Scheduled messages whose time has come become ready, at most `limit`; True when there may be more.
+
+    A message that waited for redelivery goes to the head, like one that is given back; a message that a producer
+    scheduled is younger than everything that became ready before it only by identity, and takes that place too.
+    """
+    due = core.schedule.pop_due(core.now, limit)
+    by_queue: dict[Queue, list[Message]] = {}
+    for queue, message in due:
+        del queue.scheduled[message.id]
+        by_queue.setdefault(queue, []).append(message)
+    for queue, messages in by_queue.items():
+        if queue.kind is not None:
+            messages = queue.kind.due(core, messages)
+        queue.put_back(messages)
+        arrival.watch(core, queue, messages)
+        core.dirty[queue] = None
+    return len(due) == limit

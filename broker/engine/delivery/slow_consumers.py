@@ -1,0 +1,121 @@
+"""Slow consumers: those that acknowledge less than they should while their queue has work for them.
+
+A consumer is slow when, over a period (`slow-consumer-check-period`), it had messages to acknowledge all along, or its
+queue had some for it, and acknowledged fewer than `slow-consumer-threshold` asks for.  One whose queue is empty, and
+one that holds nothing and has credit, waits for messages and is not slow; nor is one that came within the period.
+
+With NOTIFY it is told (log, and notification CONSUMER_SLOW); with KILL also closed: what it held goes back to its queue
+for others, as failed deliveries.  Over STOMP that ends the connection; AMQP detaches the link.
+
+Consumers are looked at only on addresses that set a threshold, by one alarm a period for each different period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, SlowConsumerUnit
+from broker.engine.queues.alarms import Alarms
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+_UNIT_MS: Final = {
+    SlowConsumerUnit.MESSAGES_PER_SECOND: 1_000,
+    SlowConsumerUnit.MESSAGES_PER_MINUTE: 60_000,
+    SlowConsumerUnit.MESSAGES_PER_HOUR: 3_600_000,
+    SlowConsumerUnit.MESSAGES_PER_DAY: 86_400_000,
+}
+
+
+class _Look:
+    """A consumer when it was last looked at: what it had acknowledged, when, and whether it was busy."""
+
+    __slots__ = ("at", "busy", "settled")
+
+    def __init__(self, consumer: Consumer, now: int) -> None:
+        self.at = now
+        self.settled = consumer.settled
+        self.busy = _is_busy(consumer)
+
+
+class SlowConsumers:
+    """Looks at the consumers of addresses with a threshold.  `close` ends one, with a reason for its client."""
+
+    def __init__(self, core: Core, router: Router, alarms: Alarms, close: Callable[[Consumer, str], None]) -> None:
+        self._core = core
+        self._router = router
+        self._alarms = alarms
+        self._close = close
+        self._looks: dict[Consumer, _Look] = {}
+
+    def settle(self) -> None:
+        """Settings or addresses have changed: look at each period that some address asks for."""
+        periods = {
+            address.settings.slow_consumer_check_period
+            for address in self._router.addresses.values()
+            if address.settings.slow_consumer_threshold >= 0
+        }
+        for period in periods:
+            self.watch(period)
+
+    def watch(self, period: int) -> None:
+        """Look every so many ms, if that is not done already."""
+        if not self._alarms.is_set(("slow-consumers", period)):
+            due = self._core.now + period
+            self._alarms.at(("slow-consumers", period), due, lambda: self._check(period))
+
+    def clock_jumped(self) -> None:
+        """Nobody was slow between two looks of which one was at another time."""
+        self._looks.clear()
+
+    def _check(self, period: int) -> None:
+        watched = False
+        for address in list(self._router.addresses.values()):
+            settings = address.settings
+            if settings.slow_consumer_threshold < 0 or settings.slow_consumer_check_period != period:
+                continue
+            watched = True
+            for queue in list(address.queues):
+                for consumer in list(queue.consumers):
+                    self._look(queue, consumer, settings)
+        self._looks = {consumer: look for consumer, look in self._looks.items() if not consumer.closed}
+        if watched:
+            self.watch(period)
+
+    def _look(self, queue: Queue, consumer: Consumer, settings: AddressSettings) -> None:
+        now = self._core.now
+        before = self._looks.get(consumer)
+        self._looks[consumer] = after = _Look(consumer, now)
+        if before is None or not (before.busy and after.busy):
+            return
+        unit = _UNIT_MS[settings.slow_consumer_threshold_measurement_unit]
+        settled = after.settled - before.settled
+        if settled * unit >= settings.slow_consumer_threshold * (now - before.at):
+            return
+        rate = settled * unit // max(now - before.at, 1)
+        consumer.note(self._core.notes, "CONSUMER_SLOW")
+        kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
+        self._core.report(
+            "consumer.slow",
+            queue=queue.name,
+            client=consumer.client_id,
+            remote=consumer.remote,
+            rate=rate,
+            policy=settings.slow_consumer_policy.value,
+        )
+        if kill:
+            unit_name = settings.slow_consumer_threshold_measurement_unit.value.lower().replace("_", " ")
+            self._close(
+                consumer,
+                f"slow consumer: {rate} {unit_name} of queue {queue.name},"
+                f" at least {settings.slow_consumer_threshold} are expected",
+            )
+
+
+def _is_busy(consumer: Consumer) -> bool:
+    """Whether it has something to do: unacknowledged messages, or some waiting that it does not ask for."""
+    queue = consumer.queue
+    return bool(consumer.unacked) or (not queue.keeps and queue.ready + queue.paged > 0)

@@ -1,0 +1,147 @@
+"""Who consumes what: from a subscription's wishes to the queue that it reads.
+
+A destination names a queue, or an address on which the subscriber gets a queue of its own:
+
+    durable        under a name that stays; found again by that name, deleted by it
+    shared         under a name that several subscribers use; a durable one stays, a volatile one goes with its last
+    neither        a temporary queue with a name of the broker's; it goes with its subscriber
+
+A durable subscription that comes back with another address, selector or no-local is another subscription: refused, or,
+for protocols whose clients expect it, made anew if nobody consumes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.engine.filter import Filter, InvalidFilter, compile_filter
+from broker.engine.model.access import UNRESTRICTED, Access, create_permission, delete_permission
+from broker.engine.model.attributes import Asked, differences
+from broker.engine.model.errors import AlreadyInUse, InvalidSelector
+from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.queues import clearing
+from broker.engine.queues.address import Address
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.consumer_lifecycle import check_room
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a subscriber asks for.
+
+    `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
+    that a changed one is made anew.  `no_local` is the origin whose messages it does not want.  `window` is its credit
+    in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Higher `priority` goes first.
+    `access` is what the subscriber may do, `asked` the attributes that its queue shall have.
+    """
+
+    destination: str
+    routing_type: RoutingType | None = None
+    name: str = ""
+    durable: bool = False
+    shared: bool = False
+    exclusive: bool = False
+    renewable: bool = False
+    selector: str = ""
+    no_local: str = ""
+    ack_mode: AckMode = AckMode.AUTO
+    window: int = -1
+    counted: bool = False
+    priority: int = 0
+    client_id: str = ""
+    remote: str = ""
+    user: str = ""
+    access: Access = UNRESTRICTED
+    asked: Asked = field(default_factory=dict)
+
+
+def find(core: Core, router: Router, wishes: Wishes) -> tuple[Queue, Callable[[Message], bool] | None]:
+    """The queue to consume, made if need be, and what of its messages the subscriber takes (None: all).
+
+    Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
+    TooManyConsumers.
+    """
+    filter = parse_selector(wishes.selector)
+    target = router.queue_to_consume(
+        wishes.destination,
+        wishes.routing_type,
+        access=wishes.access,
+        subscribing=create_permission(durable=wishes.durable),
+        asked=wishes.asked,
+    )
+    if isinstance(target, Queue):
+        check_room(target.name, target.attributes, len(target.consumers))
+        return target, predicate(filter, wishes.no_local)
+    return _subscription(core, router, target, filter, wishes), None
+
+
+def _subscription(core: Core, router: Router, address: Address, filter: Filter | None, wishes: Wishes) -> Queue:
+    temporary = not wishes.durable
+    name = wishes.name or router.fresh_name()
+    access, create = wishes.access, create_permission(durable=wishes.durable)
+    if wishes.name:
+        access.require(Permission.CONSUME, address.name, name)
+    queue = router.queues.get(name)
+    if queue is not None:
+        if not access.sees(queue.address.name, queue.name, durable=queue.durable):
+            raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
+        if wishes.exclusive and queue.consumers:
+            raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")
+        different = differences(queue.attributes, wishes.asked)
+        if _is_same(queue, address, filter, wishes.no_local) and not different:
+            check_room(name, queue.attributes, len(queue.consumers))
+            return queue
+        if queue.consumers or not wishes.renewable:
+            moved = queue.address is not address
+            changed = f"is on {queue.address.name}" if moved else "has another selector or no-local"
+            if different and not moved:
+                changed = f"exists, and its {' and its '.join(different)}"
+            raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
+        access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
+        access.require(create, address.name, wishes.name)
+        clearing.disband(core, queue)
+        router.unbind(queue)
+    access.require(create, address.name, wishes.name)
+    router.allotments.check(access.user)
+    attributes = router.attributes(address, name, wishes.asked)
+    check_room(name, attributes, 0)
+    return router.create_queue(
+        address,
+        name,
+        RoutingType.MULTICAST,
+        durable=wishes.durable,
+        filter=filter,
+        no_local=wishes.no_local,
+        auto_created=temporary,
+        temporary=temporary,
+        attributes=attributes,
+        creator=access.user,
+    )
+
+
+def _is_same(queue: Queue, address: Address, filter: Filter | None, no_local: str) -> bool:
+    text = queue.filter.text if queue.filter else ""
+    return queue.address is address and text == (filter.text if filter else "") and queue.no_local == no_local
+
+
+def parse_selector(selector: str) -> Filter | None:
+    """A compiled selector, None for an empty one.  Raises InvalidSelector."""
+    try:
+        return compile_filter(selector)
+    except InvalidFilter as invalid:
+        raise InvalidSelector(f"invalid selector: {selector[:200]!r}: {invalid}") from invalid
+
+
+def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
+    """What a consumer on a queue that others use too takes; None for everything."""
+    if filter is None:
+        return (lambda message: message.facts.origin != no_local) if no_local else None
+    accepted = filter
+    if not no_local:
+        return lambda message: accepted.matches(PropertyView(message))
+    return lambda message: message.facts.origin != no_local and accepted.matches(PropertyView(message))

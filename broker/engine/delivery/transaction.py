@@ -1,0 +1,143 @@
+"""Transactions: sends and acknowledgements that happen together, in one journal entry, or not at all.
+
+Until commit nothing that a transaction holds is visible: its messages are on no queue, its acknowledged deliveries
+are neither with the consumer nor gone.  Commit checks what can be refused first, then does everything.  Rollback
+forgets the sends and gives the deliveries back as failed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import Return
+from broker.engine.model.errors import TooLarge, TransactionClosed
+from broker.engine.model.message import Message
+from broker.engine.publish import publish, sending
+from broker.engine.publish.send import Send
+from broker.engine.queues import arrival
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.removal import consume
+from broker.engine.routing.router import Router
+
+
+class Settlement:
+    """Deliveries that are settled when the transaction commits.
+
+    `how` is None for an acknowledgement, else how they go back; `dead` sends them to the dead-letter address at once.
+    `kept`: after a rollback the consumer still has them, and settles them anew.
+    """
+
+    __slots__ = ("consumer", "dead", "how", "kept", "messages")
+
+    def __init__(
+        self, consumer: Consumer, messages: list[Message], how: Return | None, *, dead: bool = False, kept: bool = False
+    ) -> None:
+        self.consumer = consumer
+        self.messages = messages
+        self.how = how
+        self.dead = dead
+        self.kept = kept
+
+
+class Transaction:
+    """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory.
+
+    `messages` are those of all sends, in the order in which they came.
+    """
+
+    __slots__ = ("bytes", "bytes_max", "closed", "deadline", "messages", "sends", "settlements")
+
+    def __init__(self, deadline: int, bytes_max: int) -> None:
+        self.deadline = deadline
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self.closed = False
+        self.sends: list[Send] = []
+        self.messages: list[Message] = []
+        self.settlements: list[Settlement] = []
+
+    def check_open(self) -> None:
+        """Raises TransactionClosed after the transaction timed out."""
+        if self.closed:
+            raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
+
+    def send(self, sends: Sequence[Send], messages: Sequence[Message]) -> None:
+        """Add messages in their order.  Raises TooLarge when the transaction would not fit into one journal entry."""
+        size = sum([m.size for m in messages])
+        if self.bytes + size > self.bytes_max:
+            raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
+        self.bytes += size
+        self.sends += sends
+        self.messages += messages
+
+    def acknowledge(self, consumer: Consumer, messages: list[Message], *, kept: bool) -> None:
+        """Add deliveries that were consumed.  A run of them is one settlement, however many calls it took."""
+        last = self.settlements[-1] if self.settlements else None
+        if last is not None and last.how is None and last.consumer is consumer and last.kept == kept:
+            last.messages += messages
+        else:
+            self.settlements.append(Settlement(consumer, messages, None, kept=kept))
+
+
+def commit(core: Core, router: Router, transaction: Transaction) -> None:
+    """Do everything the transaction holds.
+
+    Raises NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
+    """
+    transaction.check_open()
+    for send in transaction.sends:
+        send.find(router)
+    need = sum(m.size for settlement in transaction.settlements for m in settlement.messages if m.segment)
+    seen: set[tuple[int, bytes]] = set()
+    for send in transaction.sends:
+        sending.check(core, send.address)
+        sending.check_new(core, send.address, send.messages, seen)
+        sending.check_routed(core, router, send.address, send.queue, send.routing_type, send.messages)
+        if send.messages[0].facts.durable:
+            need += sending.needed(send.address, send.messages)
+    if need:
+        arrival.reserve_bytes(core, need, essential=False)
+    transaction.closed = True
+    core.atomic = True
+    try:
+        _perform(core, router, transaction)
+    finally:
+        core.atomic = False
+
+
+def _perform(core: Core, router: Router, transaction: Transaction) -> None:
+    for send, messages in publish.in_turn(core, router, transaction.sends, transaction.messages):
+        sending.publish(core, router, send.address, send.queue, send.routing_type, messages)
+    for settlement in transaction.settlements:
+        _settle(core, router, settlement)
+
+
+def _settle(core: Core, router: Router, settlement: Settlement) -> None:
+    queue = settlement.consumer.queue
+    how = settlement.how
+    if how is None:
+        settlement.consumer.settled += len(settlement.messages)
+        consume(core, queue, settlement.messages)
+    elif settlement.dead:
+        redelivery.reject(core, router, queue, settlement.messages, how.text, settlement.consumer)
+    else:
+        redelivery.give_back(core, router, queue, settlement.messages, how, settlement.consumer)
+
+
+def rollback(core: Core, router: Router, transaction: Transaction) -> None:
+    """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
+    transaction.closed = True
+    transaction.sends.clear()
+    transaction.messages.clear()
+    by_consumer: dict[Consumer, list[Message]] = {}
+    for settlement in transaction.settlements:
+        if settlement.kept and not settlement.consumer.closed:
+            settlement.consumer.take_again(settlement.messages)
+            continue
+        by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
+    transaction.settlements.clear()
+    for consumer, messages in by_consumer.items():
+        messages.sort(key=lambda message: message.id)
+        redelivery.give_back(core, router, consumer.queue, messages, redelivery.ROLLBACK, consumer)

@@ -1,0 +1,107 @@
+"""What is noted on a message besides what its sender said, as the journal has it.
+
+An annotation is a text or a number.  One whose protocol has more types than these keeps the name of its own: it is what
+it looks like to everybody else, and `{"ulong": 18446744073709551615}` in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from broker.engine.model.message import (
+    ACTUAL_EXPIRY,
+    DL_ATTEMPTS,
+    DL_COUNT,
+    DL_FIRST_MESSAGE_ID,
+    DL_FIRST_TIME,
+    DL_HOPS,
+    DL_ORIG_EXPIRATION,
+    DL_ORIG_TIMESTAMP,
+    DL_TIME,
+    INGRESS_TIMESTAMP,
+    ORIG_MESSAGE_ID,
+    ORIG_ROUTING_TYPE,
+    REPLAY_TIME,
+)
+from store.record import encode_json
+
+#: Those of the broker's own that are numbers, with which it counts.
+NUMBERS: Final = frozenset(
+    {
+        ACTUAL_EXPIRY,
+        DL_ATTEMPTS,
+        DL_COUNT,
+        DL_FIRST_MESSAGE_ID,
+        DL_FIRST_TIME,
+        DL_HOPS,
+        DL_ORIG_EXPIRATION,
+        DL_ORIG_TIMESTAMP,
+        DL_TIME,
+        INGRESS_TIMESTAMP,
+        ORIG_MESSAGE_ID,
+        ORIG_ROUTING_TYPE,
+        REPLAY_TIME,
+    }
+)
+
+
+class TypedInt(int):
+    """A number with the name of its type in the protocol that it came by."""
+
+    def __new__(cls, value: int, type: str) -> TypedInt:
+        """The same number, typed."""
+        made = super().__new__(cls, value)
+        made.type = type
+        return made
+
+    type: str
+
+
+class TypedText(str):
+    """A text with the name of its type in the protocol that it came by."""
+
+    def __new__(cls, value: str, type: str) -> TypedText:
+        """The same text, typed."""
+        made = super().__new__(cls, value)
+        made.type = type
+        return made
+
+    type: str
+
+
+def to_json(annotations: Mapping[str, str | int]) -> dict[str, object]:
+    """Annotations as an object of JSON."""
+    return {
+        name: {value.type: value} if isinstance(value, TypedInt | TypedText) else value
+        for name, value in annotations.items()
+    }
+
+
+def from_json(found: Mapping[str, object]) -> dict[str, str | int]:
+    """The annotations in such an object.  Raises ValueError for what is none."""
+    return {name: value if isinstance(value, str | int) else _typed(name, value) for name, value in found.items()}
+
+
+def _typed(name: str, value: object) -> str | int:
+    if isinstance(value, dict) and len(value) == 1:
+        [(type, inner)] = value.items()
+        if isinstance(inner, str):
+            return TypedText(inner, type)
+        if isinstance(inner, int):
+            return TypedInt(inner, type)
+    raise ValueError(f"the annotation {name} is neither a text nor a number")
+
+
+def encode(annotations: Mapping[str, str | int]) -> bytes:
+    """Annotations as a record has them."""
+    return encode_json(to_json(annotations))
+
+
+def decode(raw: bytes) -> dict[str, str | int]:
+    """The annotations of a record.  Raises ValueError for what is none."""
+    found = json.loads(raw)
+    if not isinstance(found, dict):
+        raise ValueError("annotations that are no JSON object")
+    return from_json(found)

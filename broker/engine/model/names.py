@@ -1,0 +1,200 @@
+"""The names of addresses and queues: which are allowed, how they are cut into words, what a wildcard is.
+
+| name            | rule                                                                                         |
+|-----------------|----------------------------------------------------------------------------------------------|
+| `a.b.c`         | words between delimiters; an empty word is a word                                             |
+| `a.*`, `a.#`    | wildcards: a queue may be on such an address, nothing may be sent to it                        |
+| `a\\.b`, `\\*`    | an escaped character is part of its word and means itself; the name keeps its backslash        |
+| `address::queue`| FQQN, one queue of one address; neither part may be empty or contain another `::`              |
+| `temporary-UUID`| a temporary destination: made by the broker for one owner, and never again once it is gone       |
+
+Names are case-sensitive. Spaces and `& , ? >` are allowed although other brokers advise against them. (Artemis
+semantics 1.3, 2.4, 5.3.)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.model.errors import InvalidName, NotFound
+
+FQQN_SEPARATOR: Final = "::"
+#: The address, and the queue on it, on which the broker keeps retained messages.
+RETAINED: Final = "$sys.mqtt.retained"
+
+#: What names begin with of resources that the broker has for itself, before a delimiter: as in Artemis.
+_INTERNAL: Final = ("$", "artemis", "internal", "")
+
+#: Characters of the broker's own names: as wildcards they would make patterns of them.  `$`, which they begin with and
+#: which the AMQ Broker manual has for a wildcard, is none in them (`is_wildcard`).
+_OWN: Final = re.compile(r"[^\W_]|[-.:]").fullmatch
+
+#: What the names of temporary destinations begin with; a UUID follows, so that nobody else's name is like them.
+TEMPORARY: Final = "temporary-"
+_TEMPORARY: Final = re.compile(TEMPORARY + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+ESCAPE: Final = "\\"
+
+NAME_BYTES_MAX: Final = 1024
+"""Bytes of UTF-8 in a name. Names in use stay below 255. The journal has a u16 for it, and a filter on a name must fit
+in a filter's 4096 characters even when every character is a quote to be doubled; caches keep thousands of names."""
+
+
+@dataclass(frozen=True)
+class WildcardSyntax:
+    """The characters of hierarchical names, of which `wildcard-addresses` may choose others. Raises ValueError.
+
+    routing: whether queues on a wildcard address get what is sent to others; without it such a name is like any other.
+    Matches of settings and the like have wildcards all the same.
+    """
+
+    delimiter: str = "."
+    any_words: str = "#"
+    single_word: str = "*"
+    routing: bool = True
+
+    def __post_init__(self) -> None:
+        characters = (self.delimiter, self.any_words, self.single_word, ESCAPE)
+        if any(len(character) != 1 for character in characters):
+            raise ValueError("delimiter, any-words and single-word are one character each")
+        if len(set(characters)) != len(characters):
+            raise ValueError(f"delimiter, any-words and single-word must differ, from each other and from {ESCAPE}")
+        if _OWN(self.any_words) or _OWN(self.single_word):
+            raise ValueError(
+                "any-words and single-word are characters of the broker's own names: letters, digits, - . :"
+            )
+
+    def words(self, name: str) -> list[str]:
+        """The name cut at its delimiters; an escaped delimiter does not cut, and escapes stay in the words."""
+        if ESCAPE not in name:
+            return name.split(self.delimiter)
+        words = [""]
+        for character in self.characters(name):
+            if character == self.delimiter:
+                words.append("")
+            else:
+                words[-1] += character
+        return words
+
+    def characters(self, name: str) -> list[str]:
+        """The name in characters; a backslash and the one after it are one, and so never equal to a wildcard."""
+        pieces: list[str] = []
+        escaped = False
+        for character in name:
+            if escaped:
+                pieces[-1] += character
+            else:
+                pieces.append(character)
+            escaped = character == ESCAPE and not escaped
+        return pieces
+
+    def is_wildcard(self, name: str) -> bool:
+        """Whether a wildcard character stands anywhere in the name, unescaped: also in `foo*`."""
+        if self.any_words not in name and self.single_word not in name:
+            return False
+        if name[0] == "$" and (name == RETAINED or name.startswith(internal_prefix(self))):
+            return False
+        if ESCAPE not in name:
+            return True
+        characters = self.characters(name)
+        return self.any_words in characters or self.single_word in characters
+
+    def routes(self, name: str) -> bool:
+        """Whether a queue on this address gets what is sent to other addresses."""
+        return self.routing and self.is_wildcard(name)
+
+
+DEFAULT_SYNTAX: Final = WildcardSyntax()
+
+
+def is_wildcard(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Whether the name is a pattern for other names."""
+    return syntax.is_wildcard(name)
+
+
+def split_fqqn(name: str) -> tuple[str, str | None]:
+    """`address::queue` in its parts, or the name alone. Raises InvalidName if a part is missing or there is a third."""
+    address, separator, queue = name.partition(FQQN_SEPARATOR)
+    if not separator:
+        return name, None
+    if not address:
+        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {_shown(name)}")
+    if not queue:
+        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {_shown(name)}")
+    if FQQN_SEPARATOR in queue:
+        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {_shown(name)}")
+    return address, queue
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the broker has given this name to a temporary destination."""
+    return name.startswith(TEMPORARY) and _TEMPORARY(name) is not None
+
+
+def check_not_temporary(name: str) -> None:
+    """The rule for what is made when somebody asks for it. Raises NotFound."""
+    if is_temporary(name):
+        raise NotFound(f"the temporary destination {name} is gone")
+
+
+def check_name(name: str) -> None:
+    """The rules for an address. Raises InvalidName."""
+    _check("address", name)
+
+
+def check_queue_name(name: str) -> None:
+    """The rules for a queue. Raises InvalidName."""
+    _check("queue", name)
+
+
+def internal_prefix(syntax: WildcardSyntax) -> str:
+    """What the names begin with of resources that the broker has for itself, as in Artemis."""
+    return syntax.delimiter.join(_INTERNAL)
+
+
+def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+    """The rules for what clients and operators send to, consume from or make. Raises InvalidName."""
+    if name.startswith(internal_prefix(syntax)):
+        raise InvalidName(f"{_shown(name)} is the broker's own: it keeps the messages of a retroactive address there")
+    if name == RETAINED:
+        raise InvalidName(f"{name} is the broker's own: it keeps the retained messages there")
+
+
+def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+    """The rules for an address that a message is sent to: also no wildcards. Raises InvalidName."""
+    check_name(address)
+    check_public(address, syntax)
+    if syntax.routes(address):
+        raise InvalidName(
+            f"address {_shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
+            f" from, not sent to; a wildcard character that is part of a name is written {ESCAPE}{syntax.single_word}"
+        )
+
+
+def _check(kind: str, name: str) -> None:
+    if not name:
+        raise InvalidName(f"the {kind} name is empty")
+    if FQQN_SEPARATOR in name:
+        raise InvalidName(
+            f"the {kind} name {_shown(name)} contains {FQQN_SEPARATOR}, which separates address and queue"
+        )
+    if _size(name) > NAME_BYTES_MAX:
+        raise InvalidName(f"the {kind} name {_shown(name)} is longer than {NAME_BYTES_MAX} bytes")
+
+
+def _size(name: str) -> int:
+    if name.isascii():
+        return len(name)
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(f"the name {_shown(name)} is no valid Unicode") from None
+
+
+_SHOWN: Final = 75  # characters of a name in a message
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")

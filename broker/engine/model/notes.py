@@ -1,0 +1,63 @@
+"""What has happened that notifications tell of, gathered until the tick ends (see `notifications`).
+
+While nobody listens nothing is gathered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.report import Report
+
+Note = dict[str, str | int]
+
+#: The address of notifications.
+NOTIFICATIONS: Final = "activemq.notifications"
+
+#: Notes of one tick beyond which further ones are only counted: notifications are for people and dashboards, and a
+#: tick in which ten thousand messages die must not cost as much again.
+NOTES_MAX: Final = 4096
+
+
+class Notes:
+    """The notes of the open tick: type and properties of each."""
+
+    __slots__ = ("left_out", "listening", "pending")
+
+    def __init__(self) -> None:
+        self.listening = False
+        self.pending: list[tuple[str, Note]] = []
+        self.left_out = 0
+
+    def add(self, type: str, note: Note) -> None:
+        """Something has happened."""
+        if self.listening:
+            if len(self.pending) < NOTES_MAX:
+                self.pending.append((type, note))
+            else:
+                self.left_out += 1
+
+
+#: Reports that are also told as notifications: the type, and the property for each field that is passed on.
+_TOLD: Final = {
+    "access.denied": (
+        "SECURITY_PERMISSION_VIOLATION",
+        {"address": "_AMQ_Address", "permission": "_AMQ_CheckType", "user": "_AMQ_User", "client": "_AMQ_Client_ID"},
+    ),
+    "login.refused": (
+        "SECURITY_AUTHENTICATION_VIOLATION",
+        {"user": "_AMQ_User", "remote": "_AMQ_RemoteAddress", "subject": "_AMQ_CertSubjectDN"},
+    ),
+}
+
+
+def noting(report: Report, notes: Notes) -> Report:
+    """A report that also notes what notifications tell of."""
+
+    def reporting(code: str, /, **fields: str | int) -> None:
+        report(code, **fields)
+        told = _TOLD.get(code)
+        if told is not None:
+            notes.add(told[0], {told[1][name]: value for name, value in fields.items() if name in told[1]})
+
+    return reporting

@@ -1,0 +1,205 @@
+"""Who may do what where: the entries of `[[security-settings]]`, and which one decides (Artemis semantics 7).
+
+An entry has a match, written as that of an address setting, and the roles that have each permission.
+
+1. Of the entries whose match fits a name the most specific one decides alone; nothing is merged.  No entry: denied.
+2. The full name of a queue (`address::queue`) is looked up before its address.
+3. `%u` and `%c` in a match stand for the user's name and the client id, literally.  A name that is empty, or that has
+   a wildcard character, an escape or `::` in it, makes the entry fit nothing: a client cannot widen a match by what it
+   calls itself.  An entry that is written out comes before one that becomes the same text.
+4. Who reads from a wildcard address reads from all addresses that it matches.  So each entry that could decide for one
+   of them must grant it (`grants_reading`): from the most specific on, every entry that has an address in common with
+   the wildcard, until one fits all of them.  Artemis looks the wildcard's own text up, and so hands out
+   `orders.secret` to whoever may read `orders.#`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from broker.engine.model.names import DEFAULT_SYNTAX, ESCAPE, FQQN_SEPARATOR, WildcardSyntax
+from broker.engine.model.pattern import Pattern, Token, Wild
+from broker.engine.model.settings_match import InvalidMatch, SettingsTable
+
+
+class Permission(StrEnum):
+    """What a role may be allowed to do; the values are the names of the configuration."""
+
+    SEND = "send"
+    CONSUME = "consume"
+    BROWSE = "browse"
+    CREATE_ADDRESS = "createAddress"
+    CREATE_DURABLE_QUEUE = "createDurableQueue"
+    DELETE_DURABLE_QUEUE = "deleteDurableQueue"
+    CREATE_NON_DURABLE_QUEUE = "createNonDurableQueue"
+    DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
+    MANAGE = "manage"
+
+
+Roles = frozenset[str]
+Entry = tuple[str, Mapping[Permission, Roles]]
+
+USER: Final = "%u"
+CLIENT: Final = "%c"
+
+#: Tables kept for matches with `%u` or `%c`, one for each user and client id: a few KiB each.
+TABLES_MAX: Final = 1_000
+
+
+class PermissionTable:
+    """All entries.  Raises InvalidMatch for a match that cannot be, or is given twice."""
+
+    def __init__(self, entries: Iterable[Entry], *, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+        self._syntax = syntax
+        self._plain: list[Entry] = []
+        self._templates: list[Entry] = []
+        for entry in entries:
+            (self._templates if USER in entry[0] or CLIENT in entry[0] else self._plain).append(entry)
+        self._shared = _Rights(self._plain, syntax)
+        _Rights([(match.replace("%", "_"), roles) for match, roles in self._templates], syntax)  # only to check them
+        self._tables: dict[tuple[str, str], _Rights] = {}
+
+    def rights(self, user: str, client_id: str) -> _Rights:
+        """The table as it is for one user and client."""
+        if not self._templates:
+            return self._shared
+        key = (user, client_id)
+        found = self._tables.get(key)
+        if found is None:
+            found = _Rights(self._filled_in(user, client_id), self._syntax)
+            if len(self._tables) >= TABLES_MAX:
+                del self._tables[next(iter(self._tables))]
+            self._tables[key] = found
+        return found
+
+    def _filled_in(self, user: str, client_id: str) -> list[Entry]:
+        entries = list(self._plain)
+        taken = {match for match, _ in entries}
+        for template, roles in self._templates:
+            match = self._fill_in(template, user, client_id)
+            if match is not None and match not in taken:
+                taken.add(match)
+                entries.append((match, roles))
+        return entries
+
+    def _fill_in(self, template: str, user: str, client_id: str) -> str | None:
+        pieces = []
+        for at, piece in enumerate(template.split(USER)):
+            if at:
+                pieces.append(user)
+                if not self._is_literal(user):
+                    return None
+            for also, part in enumerate(piece.split(CLIENT)):
+                if also:
+                    pieces.append(client_id)
+                    if not self._is_literal(client_id):
+                        return None
+                pieces.append(part)
+        return "".join(pieces)
+
+    def _is_literal(self, name: str) -> bool:
+        special = (self._syntax.any_words, self._syntax.single_word, ESCAPE, FQQN_SEPARATOR)
+        return bool(name) and not any(text in name for text in special)
+
+
+class _Rights:
+    """The entries of one user and client, without `%u` and `%c`."""
+
+    def __init__(self, entries: Iterable[Entry], syntax: WildcardSyntax) -> None:
+        entries = list(entries)
+        self._syntax = syntax
+        self._table = SettingsTable(
+            [(match, {str(permission): roles for permission, roles in granted.items()}) for match, granted in entries],
+            {},
+            syntax=syntax,
+        )
+        self._full_names = {match for match, _ in entries if FQQN_SEPARATOR in match}
+        self._spans = {match: _Span(match, syntax) for match, _ in entries if FQQN_SEPARATOR not in match}
+
+    def grants(self, roles: Roles, permission: Permission, address: str, queue: str = "") -> bool:
+        """Whether the entry that decides for an address, or for a queue on it, gives the permission (rules 1, 2)."""
+        found = self._table.matching(f"{address}{FQQN_SEPARATOR}{queue}" if queue else address)
+        return bool(found) and _has(found[0][1], permission, roles)
+
+    def grants_everywhere(self, roles: Roles, permission: Permission) -> bool:
+        """Whether there is no name for which the permission is missing: every entry gives it, and one fits all."""
+        everything = self._spans.get(self._syntax.any_words)
+        return everything is not None and all(_has(fields, permission, roles) for _, fields in self._table.in_order())
+
+    def grants_reading(self, roles: Roles, permission: Permission, wildcard: str, queue: str = "") -> bool:
+        """Whether all addresses that a wildcard address matches have the permission (rule 4); others as `grants`."""
+        if not self._syntax.is_wildcard(wildcard) or f"{wildcard}{FQQN_SEPARATOR}{queue}" in self._full_names:
+            return self.grants(roles, permission, wildcard, queue)
+        words = self._syntax.words(wildcard)
+        for match, fields in self._table.in_order():
+            span = self._spans.get(match)
+            if span is None or not span.overlaps(words):
+                continue
+            if not _has(fields, permission, roles):
+                return False
+            if span.covers(words):
+                return True
+        return False
+
+
+def _has(fields: Mapping[str, object], permission: Permission, roles: Roles) -> bool:
+    granted = fields.get(permission)
+    return isinstance(granted, frozenset) and not granted.isdisjoint(roles)
+
+
+class _Span:
+    """The addresses that a match fits, against those that a wildcard address matches."""
+
+    def __init__(self, match: str, syntax: WildcardSyntax) -> None:
+        characters = syntax.characters(match)
+        self._any = bool(characters) and characters[-1] == syntax.any_words
+        text = match[:-1].removesuffix(syntax.delimiter) if self._any else match
+        self._words = syntax.words(text) if text or not self._any else []
+        self._syntax = syntax
+
+    def covers(self, wildcard: list[str]) -> bool:
+        """Whether it fits all of them."""
+        own, syntax = self._words, self._syntax
+        if len(wildcard) < len(own) or (len(wildcard) > len(own) and not self._any):
+            return False
+        begin = wildcard[: len(own)]
+        if syntax.any_words in begin or (not self._any and syntax.any_words in wildcard):
+            return False
+        return all(
+            mine == syntax.single_word or (word != syntax.single_word and self._fits(mine, word))
+            for mine, word in zip(own, begin, strict=True)
+        )
+
+    def overlaps(self, wildcard: list[str]) -> bool:
+        """Whether it fits one of them.  `reached`: how many of the own words what was looked at may have used up."""
+        own, syntax = self._words, self._syntax
+        end = len(own)
+        reached = {0}
+        for word in wildcard:
+            if word == syntax.any_words:
+                reached = set(range(min(reached), end + 1))
+                continue
+            reached = {
+                at + 1 if at < end else end
+                for at in reached
+                if (at == end and self._any) or (at < end and self._meet(own[at], word))
+            }
+            if not reached:
+                return False
+        return end in reached
+
+    def _meet(self, mine: str, word: str) -> bool:
+        return self._syntax.single_word in (mine, word) or self._fits(mine, word)
+
+    def _fits(self, mine: str, word: str) -> bool:
+        if not self._syntax.is_wildcard(mine):
+            return mine == word
+        tokens: list[Token] = []
+        for character in self._syntax.characters(mine):
+            tokens += (Wild.ONE, Wild.RUN) if character == self._syntax.single_word else character
+        return Pattern(tokens).matches(word)
+
+
+__all__ = ["CLIENT", "USER", "Entry", "InvalidMatch", "Permission", "PermissionTable", "Roles"]

@@ -1,0 +1,192 @@
+"""Which settings an address has: those of all matches that fit it, merged per field (Artemis semantics 2.2-2.4).
+
+A match is a name or a pattern. It is read as text, not word by word as in routing:
+
+1. `#` may only be the last character. `foo.#` fits `foo` and all that begins with `foo.`; `foo#` is the same; `#` alone
+   fits everything.
+2. `*` is one or more characters of one word, also inside a word: `my*` fits `myqueue`.
+3. A match between the literal-match markers, as `(orders.#)` with `()`, is the name `orders.#` without wildcards.
+4. A match with `::` is a queue's full name: it fits that queue alone, and has no wildcards.
+
+The most specific match that sets a field decides it; the defaults fill the rest. In order: the full name of the queue;
+the exact name; the literal match; then the patterns:
+
+5. one without `#` before one with;
+6. of two with `#` the longer text, purely by characters: `*.*.*.#` comes before `a.b.#`;
+7. of two without `#`, at the first word where one is `*` and the other is not, the other; then the shorter text.
+
+What rule 6 leaves undecided, being equally long, is settled by rule 7 and the alphabet, so that it never depends on the
+order in the file. An unset field is None or absent; an empty text is a value (an empty expiry-address: none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker.engine.model.names import DEFAULT_SYNTAX, FQQN_SEPARATOR, WildcardSyntax
+from broker.engine.model.pattern import Pattern, Token, Wild
+
+Fields = Mapping[str, object]
+
+CACHE_RESULTS_MAX: Final = 1_000
+"""Merged results kept, by the matches that fit: far fewer than there are addresses, and 100,000 of these share one. A
+result costs about 2 KiB and is worked out again in some us, so that a client inventing names gains nothing."""
+
+
+class InvalidMatch(ValueError):
+    """A match that cannot be: `#` before its end, or given twice."""
+
+
+class _WildcardMatch:
+    """One pattern, compiled, and its place in the order."""
+
+    __slots__ = ("_any_words", "_fits_all", "_words", "fields", "order", "text")
+
+    def __init__(self, text: str, fields: Fields, syntax: WildcardSyntax) -> None:
+        characters = syntax.characters(text)
+        if syntax.any_words in characters[:-1]:
+            raise InvalidMatch(f"match {text!r}: {syntax.any_words} can only be the last character")
+        self.text = text
+        self.fields = fields
+        self._any_words = characters[-1] == syntax.any_words
+        self._fits_all = len(characters) == 1 and self._any_words
+        words = _words(text, syntax, any_words=self._any_words)
+        self._words = [_word_fits(word, syntax) for word in words]
+        length = -len(text) if self._any_words else 0
+        self.order = (self._any_words, length, [word == syntax.single_word for word in words], len(text), text)
+
+    def fits(self, words: list[str]) -> bool:
+        """Whether the address of these words is one of this match's."""
+        if self._fits_all:
+            return True
+        own = self._words
+        more = len(words) - len(own)
+        if more < 0 or (more > 0 and not self._any_words) or (more == 1 and not words[-1]):
+            return False
+        return all(fits(word) for fits, word in zip(own, words, strict=False))
+
+
+def _words(text: str, syntax: WildcardSyntax, *, any_words: bool) -> list[str]:
+    """The words of a match, without the `#` at its end, which needs no delimiter before it (rule 1)."""
+    return syntax.words(text[:-1].removesuffix(syntax.delimiter) if any_words else text)
+
+
+def _word_fits(word: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
+    if word == syntax.single_word:
+        return bool
+    if not syntax.is_wildcard(word):
+        return word.__eq__
+    tokens: list[Token] = []
+    for character in syntax.characters(word):
+        tokens += (Wild.ONE, Wild.RUN) if character == syntax.single_word else character
+    return Pattern(tokens).matches
+
+
+class SettingsTable:
+    """Settings by match. Each match gives the fields that it sets; `defaults` has all fields.
+
+    literal_markers: two characters, or empty for none; cache_max: merged results kept. Raises InvalidMatch.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_cache_max",
+        "_defaults",
+        "_exact",
+        "_literal",
+        "_markers",
+        "_syntax",
+        "_wildcards",
+        "qualified",
+    )
+
+    def __init__(
+        self,
+        matches: Iterable[tuple[str, Fields]],
+        defaults: Fields,
+        *,
+        syntax: WildcardSyntax = DEFAULT_SYNTAX,
+        literal_markers: str = "",
+        cache_max: int = CACHE_RESULTS_MAX,
+    ) -> None:
+        if len(literal_markers) not in (0, 2):
+            raise InvalidMatch(f"literal-match-markers are two characters, not {literal_markers!r}")
+        self._defaults = dict(defaults)
+        self._syntax = syntax
+        self._markers = literal_markers
+        self._cache: dict[tuple[str, ...], Fields] = {}
+        self._cache_max = cache_max
+        self.replace(matches)
+
+    @property
+    def syntax(self) -> WildcardSyntax:
+        """The characters of names."""
+        return self._syntax
+
+    def replace(self, matches: Iterable[tuple[str, Fields]]) -> None:
+        """Other matches instead of the present ones, all or none. Raises InvalidMatch."""
+        exact: dict[str, Fields] = {}
+        literal: dict[str, Fields] = {}
+        wildcards: dict[str, _WildcardMatch] = {}
+        for match, fields in matches:
+            name = self._literal_name(match)
+            taken = exact if name is None else literal
+            if (match if name is None else name) in taken or match in wildcards:
+                raise InvalidMatch(f"match {match!r} is given twice")
+            if name is not None:
+                literal[name] = dict(fields)
+            elif self._syntax.is_wildcard(match) and FQQN_SEPARATOR not in match:
+                wildcards[match] = _WildcardMatch(match, dict(fields), self._syntax)
+            else:
+                exact[match] = dict(fields)
+        self._exact, self._literal = exact, literal
+        self.qualified = any(FQQN_SEPARATOR in match for match in exact)  # queues may have settings of their own
+        self._wildcards = sorted(wildcards.values(), key=lambda wildcard: wildcard.order)
+        self._cache.clear()
+
+    def resolve(self, name: str) -> Fields:
+        """The merged settings of an address, or of `address::queue`. Kept, and not to be changed."""
+        layers = self.matching(name)
+        key = tuple([match for match, _ in layers])
+        merged = self._cache.get(key)
+        if merged is None:
+            merged = self._merge(layers)
+            if len(self._cache) >= self._cache_max:
+                del self._cache[next(iter(self._cache))]  # the oldest: cheap, and what is in use comes back
+            self._cache[key] = merged
+        return merged
+
+    def matching(self, name: str) -> list[tuple[str, Fields]]:
+        """The matches that fit, most specific first, each with the fields that it sets."""
+        address, separator, _ = name.partition(FQQN_SEPARATOR)
+        layers: list[tuple[str, Fields]] = []
+        for candidate in (name, address) if separator else (name,):
+            if candidate in self._exact:
+                layers.append((candidate, self._exact[candidate]))
+            if candidate in self._literal:
+                layers.append((f"{self._markers[0]}{candidate}{self._markers[1]}", self._literal[candidate]))
+        words = self._syntax.words(address)
+        layers += [(match.text, match.fields) for match in self._wildcards if match.fits(words)]
+        return layers
+
+    def in_order(self) -> Iterator[tuple[str, Fields]]:
+        """All matches, the most specific first (rules 5 to 7), each with the fields that it sets."""
+        yield from self._exact.items()
+        for name, fields in self._literal.items():
+            yield f"{self._markers[0]}{name}{self._markers[1]}", fields
+        for match in self._wildcards:
+            yield match.text, match.fields
+
+    def _merge(self, layers: list[tuple[str, Fields]]) -> Fields:
+        merged = dict(self._defaults)
+        for _, fields in reversed(layers):
+            merged.update({field: value for field, value in fields.items() if value is not None})
+        return MappingProxyType(merged)
+
+    def _literal_name(self, match: str) -> str | None:
+        markers = self._markers
+        if markers and len(match) > 1 and match.startswith(markers[0]) and match.endswith(markers[1]):
+            return match[1:-1]
+        return None

@@ -1,0 +1,184 @@
+"""Dead letters: what becomes of a message that cannot be delivered.
+
+    dead letter   too many failed deliveries, or rejected outright: to the dead-letter address of the queue's address
+    killed        dead, and there is no dead-letter address: removed, logged, recorded
+    no route      no queue took it (`send-to-dla-on-no-route`): to the dead-letter address of the address it was sent to
+
+Addresses may lead in a circle.  A message that died or expired `move.HOPS_MAX` times without an operator moving it
+stays where it is when it fails again (`expiry` has the rest of the rule).
+
+A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
+that came to that address: the message stays (`bury` returns it).
+Resources made automatically are made for the message's own address, so that their filter takes the very message.
+"""
+
+from __future__ import annotations
+
+from broker.engine.model.message import Message
+from broker.engine.model.notes import NOTIFICATIONS, Note
+from broker.engine.moves import dead_letter_queues, move
+from broker.engine.queues.address import Address
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from broker.engine.routing.router import Router
+from store import record
+from store.record import DeadLetterReason, RemovalReason
+
+
+def bury(
+    core: Core,
+    router: Router,
+    queue: Queue,
+    messages: list[Message],
+    *,
+    reason: DeadLetterReason,
+    text: str,
+    consumer: Consumer | None,
+) -> list[Message]:
+    """Dead-letter messages that are in no container any more.  Returns those that have to stay on the queue."""
+    settings = queue.address.settings
+    name = settings.dead_letter_address
+    if name == queue.address.name:
+        return messages
+    staying: list[Message] = []
+    for message in messages:
+        if not name:
+            kill(core, queue, message, reason, text, consumer)
+            continue
+        if message.facts.address == name or (
+            reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
+        ):
+            staying.append(message)  # dead-letter addresses that lead in a circle: it is on one
+            continue
+        target = target_of(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
+        attempts = queue.delivery_count(message.id)
+        annotations = move.annotate(
+            message,
+            queue,
+            reason=reason.word,
+            text=text,
+            now=core.now,
+            attempts=attempts,
+            client=consumer.client_id if consumer else "",
+            remote=consumer.remote if consumer else "",
+        )
+        copy = move.copy_to(core, router, target, message, annotations)
+        if copy is None:
+            staying.append(message)
+            continue
+        queue.counters.dead_lettered += 1
+        _record_death(core, queue, message, copy.id, reason, text, consumer)
+        note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
+        core.report(
+            "message.dead_lettered",
+            message=message.id,
+            queue=queue.name,
+            address=target.name,
+            reason=reason.word,
+            attempts=attempts,
+        )
+        remove(core, queue, [message], RemovalReason.DEAD_LETTERED)
+    return staying
+
+
+def bury_unrouted(core: Core, router: Router, address: Address, queue: Queue | None, message: Message) -> bool:
+    """Dead-letter a message that no queue of its address took; `queue`: the one that it was sent to, if it named one.
+
+    Within the entry of its send.  False: nothing was done, no dead-letter address keeps it.
+    """
+    settings = address.settings
+    name = settings.dead_letter_address
+    if not name or name == address.name:
+        return False
+    reason = DeadLetterReason.NO_ROUTE
+    text = f"no queue of address {address.name} took it"
+    target = target_of(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
+    annotations = move.annotate(
+        message, queue, reason=reason.word, text=text, now=core.now, attempts=0, client="", remote=""
+    )
+    copy = move.copy_to(core, router, target, message, annotations)
+    if copy is None:
+        return False
+    if copy.segment:
+        _record_death(core, None, message, copy.id, reason, text, None)
+    note(core, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
+    core.report("message.no_route", message=message.id, address=address.name, target=target.name)
+    return True
+
+
+def kill(
+    core: Core, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
+) -> None:
+    """Remove a dead message that no address keeps, by name."""
+    queue.counters.killed += 1
+    _record_death(core, queue, message, 0, reason, text, consumer)
+    note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
+    core.report(
+        "message.killed",
+        message=message.id,
+        queue=queue.name,
+        reason=reason.word,
+        attempts=queue.delivery_count(message.id),
+    )
+    remove(core, queue, [message], RemovalReason.KILLED)
+
+
+def _record_death(
+    core: Core,
+    queue: Queue | None,
+    message: Message,
+    new_id: int,
+    reason: DeadLetterReason,
+    text: str,
+    consumer: Consumer | None,
+) -> None:
+    """`queue` None: it was on none."""
+    state = None
+    if queue is not None:
+        if not (message.segment and queue.durable):
+            return
+        state = queue.states.get(message.id)
+        core.journal.mention(queue.id)
+    core.journal.add(
+        record.dead_lettered(
+            queue_id=queue.id if queue is not None else 0,
+            old_id=message.id,
+            new_id=new_id,
+            enqueued=message.facts.timestamp,
+            first_failure=state.first_failure if state else 0,
+            attempts=state.count if state else 0,
+            reason=reason,
+            address=message.facts.address,
+            text=move.clean_text(text),
+            client=consumer.client_id if consumer else "",
+            remote=consumer.remote if consumer else "",
+            user=message.facts.user,
+        )
+    )
+
+
+def note(core: Core, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
+    """Note a death for the notifications, which do not tell of what happens to themselves."""
+    home = queue.address.name if queue is not None else message.facts.address
+    if core.notes.listening and home != NOTIFICATIONS:
+        told: Note = {
+            "_AMQ_Address": message.facts.address,
+            "_AMQ_RoutingName": queue.name if queue is not None else "",
+            "_AMQ_Message_ID": message.id,
+            "_AMQ_DL_REASON": reason,
+            "_AMQ_DL_TEXT": move.clean_text(text),
+            "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id) if queue is not None else 0,
+            "_AMQ_DL_ADDRESS": target,
+            "_AMQ_User": message.facts.user,
+        }
+        core.notes.add(type, told)
+
+
+def target_of(router: Router, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
+    """The dead-letter or expiry address, made if need be, with the queue for the message's address if automatic."""
+    target = router.ensure_address(name)
+    if automatic and message.facts.address != name:
+        dead_letter_queues.ensure_queue(router, target, message.facts.address, expiry=expiry)
+    return target

@@ -1,0 +1,134 @@
+"""Messages whose time is over: to the expiry address of the message's own address, or removed by name.
+
+Expiry addresses may lead in a circle: a message that expired `move.HOPS_MAX` times without an operator moving it is a
+dead letter (`link-hops`).
+"""
+
+from __future__ import annotations
+
+from broker.engine.model.errors import NotReadable
+from broker.engine.model.message import ACTUAL_EXPIRY, Message
+from broker.engine.moves import dead_letter, move
+from broker.engine.queues import arrival
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging import rows
+from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from broker.engine.routing.router import Router
+from store import record
+from store.record import DeadLetterReason, RemovalReason
+
+
+def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Expire messages that are in no container any more.  Returns those that have to stay on the queue.
+
+    On the expiry address itself there is nowhere to go: the message is removed, by name like any other.
+    """
+    staying: list[Message] = []
+    for message in messages:
+        home = core.addresses.get(message.facts.address, queue.address)
+        name = home.settings.expiry_address
+        new_id = 0
+        text = f"expired on {queue.name}, noticed {core.now - message.facts.expiration} ms later"
+        if queue.keeper is not None:
+            queue.keeper.expired(message)
+        elif name and name not in (queue.address.name, message.facts.address):
+            if move.hops(message) >= move.HOPS_MAX:
+                staying += _end_circle(core, router, queue, message)
+                continue
+            target = dead_letter.target_of(
+                router, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
+            )
+            annotations = move.annotate(
+                message,
+                queue,
+                reason=DeadLetterReason.EXPIRED.word,
+                text=text,
+                now=core.now,
+                attempts=queue.delivery_count(message.id),
+                client="",
+                remote="",
+            )
+            annotations[ACTUAL_EXPIRY] = core.now
+            copy = move.copy_to(core, router, target, message, annotations)
+            if copy is None:
+                staying.append(message)
+                continue
+            new_id = copy.id
+        elif "expiry" not in queue.address.warned:
+            queue.address.warned |= {"expiry"}
+            core.report("message.expired_unkept", queue=queue.name, message=message.id)
+        queue.counters.expired += 1
+        _record_expiry(core, queue, message, new_id)
+        target_name = name or "" if new_id else ""
+        dead_letter.note(core, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
+        remove(core, queue, [message], RemovalReason.EXPIRED)
+    return staying
+
+
+def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> list[Message]:
+    """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
+    hops = move.hops(message)
+    text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses lead in a circle"
+    reason = DeadLetterReason.LINK_HOPS
+    name = queue.address.settings.dead_letter_address
+    if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.facts.address):
+        return dead_letter.bury(core, router, queue, [message], reason=reason, text=text, consumer=None)
+    dead_letter.kill(core, queue, message, reason, text, None)
+    return []
+
+
+def _record_expiry(core: Core, queue: Queue, message: Message, new_id: int) -> None:
+    if not (message.segment and queue.durable):
+        return
+    core.journal.mention(queue.id)
+    core.journal.add(
+        record.expired(
+            queue_id=queue.id,
+            old_id=message.id,
+            new_id=new_id,
+            enqueued=message.facts.timestamp,
+            expiration=message.facts.expiration,
+            attempts=queue.delivery_count(message.id),
+            source=message.facts.expiry_source,
+            consumers=len(queue.consumers),
+            address=message.facts.address,
+        )
+    )
+
+
+def expire_due(core: Core, router: Router, limit: int) -> bool:
+    """Expire what is due, at most `limit` messages; True when there may be more."""
+    due = core.expiries.pop_due(core.now, limit)
+    by_queue: dict[Queue, list[Message]] = {}
+    for queue, message in due:
+        queue.discard(message)
+        queue.expiring -= 1
+        by_queue.setdefault(queue, []).append(message)
+    for queue, messages in by_queue.items():
+        arrival.keep_for_later(core, queue, expire(core, router, queue, messages))
+    return len(due) == limit
+
+
+def expire_paged(core: Core, router: Router, limit: int) -> bool:
+    """Expire paged messages that are due, about `limit`; True when there may be more."""
+    expired = 0
+    while expired < limit:
+        due = core.paged_expiries.pop_due(core.now, 1)
+        if not due:
+            return False
+        queue, chunk = due[0]
+        chunk.expires = 0
+        late = chunk.due(core.now)[:limit]
+        try:
+            found = rows.read(core, queue, chunk, late)
+        except NotReadable as error:
+            core.report("paging.failed", queue=queue.name, error=str(error))
+            rows.watch(core, queue, chunk, core.now + RETRY_MS)
+            continue
+        messages = rows.claim(core, queue, chunk, found)
+        rows.watch(core, queue, chunk, chunk.next_expiration())
+        expired += len(messages)
+        arrival.keep_for_later(core, queue, expire(core, router, queue, messages))
+    return True

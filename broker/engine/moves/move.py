@@ -1,0 +1,180 @@
+"""Moving a message: to a dead-letter address, an expiry address, or wherever an operator wants it.
+
+A move is one step in the journal: the new message, its routing, the removal of the old one and the reason, all in the
+open entry (promise P2).  The new message is a record of its own: new identity, own body, no expiration but what the
+target address imposes (AMQ-6059 is what happens otherwise).
+
+A move never loses the message.  If no queue at the target takes it (a durable message: no durable queue), the broker
+makes a durable anycast queue of the target's name and says so; if even that cannot take it, or the journal has no
+room, the move is refused and the caller keeps the message where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import (
+    ACTUAL_EXPIRY,
+    DL_ATTEMPTS,
+    DL_CLIENT,
+    DL_CLIENT_ADDRESS,
+    DL_COUNT,
+    DL_FIRST_ADDRESS,
+    DL_FIRST_MESSAGE_ID,
+    DL_FIRST_QUEUE,
+    DL_FIRST_REASON,
+    DL_FIRST_TIME,
+    DL_HOPS,
+    DL_ORIG_CLIENT,
+    DL_ORIG_EXPIRATION,
+    DL_ORIG_TIMESTAMP,
+    DL_ORIG_USER,
+    DL_REASON,
+    DL_TEXT,
+    DL_TIME,
+    ORIG_ADDRESS,
+    ORIG_MESSAGE_ID,
+    ORIG_QUEUE,
+    ORIG_ROUTING_TYPE,
+    Annotations,
+    Message,
+    RoutingType,
+)
+from broker.engine.moves import dead_letter_queues
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+#: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
+#: supplies it and it travels in every copy.
+TEXT_BYTES_MAX: Final = 1024
+
+#: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
+COPY_OVERHEAD_BYTES: Final = 4096
+
+#: Moves by death or expiry, one after the other, after which a message is taken to go round in a circle: no chain of
+#: addresses that is meant has so many, and a circle of expiry addresses without a delay has them in a second.
+HOPS_MAX: Final = 100
+
+
+def hops(message: Message) -> int:
+    """How often a message that had died or expired was moved by that again, since an operator moved it."""
+    return int((message.facts.annotations or {}).get(DL_HOPS, 0))
+
+
+def origin(message: Message, queue: str) -> Annotations:
+    """Where a moved message comes from, on top of what earlier moves noted; `queue`: its name, empty for none."""
+    facts = message.facts
+    annotations = dict(facts.annotations or {})
+    annotations[ORIG_ADDRESS] = facts.address
+    annotations[ORIG_QUEUE] = queue
+    if not queue:
+        del annotations[ORIG_QUEUE]
+    annotations[ORIG_MESSAGE_ID] = message.id
+    if facts.routing_type is not None:
+        annotations[ORIG_ROUTING_TYPE] = int(facts.routing_type)
+    annotations.pop(ACTUAL_EXPIRY, None)
+    return annotations
+
+
+def annotate(
+    message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
+) -> Annotations:
+    """What a dead or expired message carries: origin, sender, reason, text, attempts, last consumer, first origin."""
+    facts = message.facts
+    annotations = origin(message, queue.name if queue else "")
+    annotations[DL_REASON] = reason
+    annotations[DL_TEXT] = clean_text(text)
+    annotations[DL_TIME] = now
+    annotations[DL_ATTEMPTS] = attempts
+    count = annotations.get(DL_COUNT, 0)
+    annotations[DL_COUNT] = int(count) + 1
+    if count:
+        annotations[DL_HOPS] = hops(message) + 1
+    known: tuple[tuple[str, str | int], ...] = (
+        (DL_CLIENT, client),
+        (DL_CLIENT_ADDRESS, remote),
+        (DL_ORIG_USER, facts.user),
+        (DL_ORIG_CLIENT, facts.origin),
+        (DL_ORIG_TIMESTAMP, facts.timestamp),
+        (DL_ORIG_EXPIRATION, facts.expiration),
+    )
+    for name, value in known:
+        annotations.pop(name, None)
+        if value:
+            annotations[name] = value
+    if DL_FIRST_ADDRESS not in annotations:
+        annotations[DL_FIRST_ADDRESS] = facts.address
+        annotations[DL_FIRST_QUEUE] = queue.name if queue else ""
+        annotations[DL_FIRST_MESSAGE_ID] = message.id
+        annotations[DL_FIRST_REASON] = reason
+        annotations[DL_FIRST_TIME] = now
+    return annotations
+
+
+def clean_text(text: str) -> str:
+    """A reason's text without control characters and at most TEXT_BYTES_MAX bytes of UTF-8."""
+    printable = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
+    return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
+
+
+def copy_of(core: Core, target: Address, message: Message, annotations: Annotations) -> Message:
+    """An independent copy for `target`, which is nowhere yet."""
+    facts = message.facts.copy(target.name, annotations)
+    facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
+    return Message.of(facts, message.head, message.body)
+
+
+def keepers(targets: Targets, copy: Message) -> Targets | None:
+    """The targets that a moved message may enter: of the anycast ones, which share it out, those that keep it as
+    durably as it is.  None if no queue would keep it.
+    """
+    durable = copy.facts.durable
+    anycast = [queue for queue in targets[0] if queue.durable or not durable]
+    if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + targets[1]):
+        return anycast, targets[1]
+    return None
+
+
+def keeps(core: Core, router: Router, name: str, message: Message) -> bool:
+    """Whether the address of that name, made if need be, would take a copy of a message (`copy_to`)."""
+    target = router.addresses.get(name)
+    if target is None:
+        return True
+    copy = copy_of(core, target, message, origin(message, ""))
+    if keepers(router.bindings.targets(target), copy) is not None:
+        return True
+    queue = router.queues.get(name)
+    return queue is None or (queue.address is target and queue.accepts(copy))
+
+
+def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
+    """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
+    copy = copy_of(core, target, message, annotations)
+    targets = keepers(router.bindings.targets(target), copy) or _keep(core, router, target, copy)
+    if targets is None:
+        return None
+    try:
+        if copy.facts.durable:
+            arrival.reserve(core, [copy], essential=True)
+    except DiskFull:
+        core.report("move.disk_full", address=target.name, message=message.id)
+        return None
+    arrival.publish(core, target, [copy], targets, checked=False)
+    return copy
+
+
+def _keep(core: Core, router: Router, target: Address, copy: Message) -> Targets | None:
+    """A durable anycast queue of the target's own name, beside the queues that take it without keeping it."""
+    queue = router.queues.get(target.name)
+    if queue is None:
+        queue = dead_letter_queues.create_queue(router, target, target.name, RoutingType.ANYCAST)
+        core.report("move.queue_created", address=target.name, queue=queue.name)
+    if queue.address is target and queue.accepts(copy):
+        multicast = router.bindings.targets(target)[1]
+        return ([] if queue in multicast else [queue]), multicast
+    core.report("move.no_queue", address=target.name, message=copy.id)
+    return None

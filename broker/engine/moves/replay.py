@@ -1,0 +1,102 @@
+"""Replay: messages that left their queues, brought back from the journal's records.
+
+What comes is a message as it was stored, with the queue that it left.  It becomes a message of its own, like one that
+is moved: a new id, no failed deliveries, no time to live but what its new address imposes, and in its annotations where
+it comes from and by which replay (`_AMQ_REPLAY`, a name; `_AMQ_REPLAY_TIME`).  These are in the journal with it, so
+that whoever looks there knows what a replay that broke off had done.
+
+A full address takes no replay unless it pages: whoever replays can come again, other than a producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine.model.errors import AddressFull
+from broker.engine.model.message import DL_HOPS, ORIG_ROUTING_TYPE, REPLAY, REPLAY_TIME, Message
+from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.moves import move, transfer
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.routing.router import Router
+
+#: Characters of a replay's name: it is in every message.
+NAME_CHARS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A message as it was, under its old id; the name of the queue that it left; where it is to come, empty: there."""
+
+    message: Message
+    queue: str
+    target: str
+
+
+@dataclass(slots=True)
+class Replayed:
+    """How many came back, and how many did not and why, in the words of `transfer`."""
+
+    replayed: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+def replay(core: Core, router: Router, name: str, past: Iterable[Past], done: Replayed) -> None:
+    """Bring messages back, each in one step; `done` counts them, also when this raises.
+
+    Raises AddressFull, DiskFull, and for a target that is named NotFound, InvalidName, RoutingTypeMismatch: what came
+    before is done.
+    """
+    found: dict[tuple[str, str, str], transfer.Destination | str] = {}
+    for each in past:
+        place = (each.target, each.message.facts.address, each.queue)
+        if place not in found:
+            found[place] = _place(router, each)
+        destination = found[place]
+        if isinstance(destination, str):
+            refused = destination
+        else:
+            refused = "" if _bring(core, name, each, destination) else transfer.NO_QUEUE
+        if refused:
+            done.refused[refused] = done.refused.get(refused, 0) + 1
+        else:
+            done.replayed += 1
+
+
+def _place(router: Router, past: Past) -> transfer.Destination | str:
+    if past.target:
+        return transfer.destination(router, past.target)
+    facts = past.message.facts
+    return transfer.home(router, None, facts.address, past.queue, facts.routing_type)
+
+
+def _bring(core: Core, name: str, past: Past, destination: transfer.Destination) -> bool:
+    address = destination.address
+    _check_room(core, address)
+    annotations = move.origin(past.message, past.queue)
+    annotations.pop(DL_HOPS, None)  # it begins anew
+    if destination.routing_type is not None:
+        annotations.pop(ORIG_ROUTING_TYPE, None)
+    annotations[REPLAY] = name
+    annotations[REPLAY_TIME] = core.now
+    copy = move.copy_of(core, address, past.message, annotations)
+    targets = move.keepers(destination.targets, copy)
+    if targets is None:
+        return False
+    arrival.reserve(core, [copy], essential=False)
+    arrival.publish(core, address, [copy], targets, checked=False)
+    return True
+
+
+def _check_room(core: Core, address: Address) -> None:
+    disk = core.usage.disk
+    if disk.full:
+        raise AddressFull(f"{disk.percent} % of the disk is used: no messages are brought back before it has room")
+    pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
+    if not pages and (address.full or core.usage.full):
+        raise AddressFull(
+            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+        )

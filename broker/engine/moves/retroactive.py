@@ -1,0 +1,136 @@
+"""Retroactive addresses: the last messages of an address, for queues that are made later (`retroactive-message-count`).
+
+The broker keeps them in resources of its own, with ActiveMQ Artemis's names (ADDRESS is the address; the dots are the
+delimiter of the configuration):
+
+    $.artemis.internal.ADDRESS.divert.retro               a divert that is not exclusive, and passes the routing type on
+    $.artemis.internal.ADDRESS.address.retro              the address that it forwards to
+    $.artemis.internal.ADDRESS.queue.multicast.retro      two ring queues on that, of `retroactive-message-count`
+    $.artemis.internal.ADDRESS.queue.anycast.retro        messages, which nobody consumes
+
+A queue that is made on the address gets copies of what is in the ring of its routing type, as far as its filter fits.
+A queue that exists gets nothing twice.  Management sees these queues, and may purge them.
+
+Rules: internal addresses and wildcard addresses are not retroactive.  Another count takes effect at once, but a smaller
+ring does not drop what it holds (see `alter`); with 0 nothing more is kept.  The resources go with the address.
+A message that expires in a ring goes nowhere else: the address's own queues had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine.model.attributes import QueueAttributes
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.names import internal_prefix
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.diverts import Divert, DivertRouting
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.watcher import Watcher
+from broker.engine.routing import alter, configured
+from broker.engine.routing.router import Router
+
+_KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
+
+
+class Retroactive(Watcher):
+    """Keeps the resources of retroactive addresses, and fills new queues from them."""
+
+    def __init__(self, core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> None:
+        self._core = core
+        self._router = router
+        self._delete_queue = delete_queue
+        self._prefix = internal_prefix(router.syntax)
+
+    def _name(self, address: str, *words: str) -> str:
+        return self._router.syntax.delimiter.join((self._prefix + address, *words, "retro"))
+
+    def _ring_name(self, address: str, kind: RoutingType) -> str:
+        return self._name(address, "queue", kind.name.lower())
+
+    def settle(self) -> None:
+        """Settings may have changed: make, resize or stop the rings of all addresses."""
+        for address in list(self._router.addresses.values()):
+            self._settle(address)
+
+    def _settle(self, address: Address) -> None:
+        count = address.settings.retroactive_message_count
+        present = self._router.diverts.by_name.get(self._name(address.name, "divert"))
+        if count <= 0 or self._router.is_internal(address.name) or self._router.syntax.routes(address.name):
+            if present is not None:
+                configured.remove_divert(self._router, present.name)
+            return
+        home = self._router.addresses.get(self._name(address.name, "address"))
+        if home is None:
+            home = self._router.create_address(self._name(address.name, "address"), set(_KINDS), internal=True)
+        attributes = QueueAttributes(ring_size=count, max_consumers=0)
+        for kind in _KINDS:
+            ring = self._router.queues.get(self._ring_name(address.name, kind))
+            if ring is None:
+                name = self._ring_name(address.name, kind)
+                self._router.create_queue(home, name, kind, durable=True, internal=True, attributes=attributes)
+            else:
+                alter.become(self._router, ring, attributes)
+        if present is None:
+            divert = Divert(
+                self._name(address.name, "divert"),
+                address.name,
+                (home.name,),
+                routing=DivertRouting.PASS,
+                internal=True,
+            )
+            configured.add_divert(self._router, divert)
+
+    # -- what the router tells -------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        if address.settings.retroactive_message_count > 0:
+            self._settle(address)
+
+    def address_gone(self, address: Address) -> None:
+        divert = self._router.diverts.by_name.get(self._name(address.name, "divert"))
+        if divert is not None:
+            configured.remove_divert(self._router, divert.name)
+        home = self._router.addresses.get(self._name(address.name, "address"))
+        if home is not None:
+            for queue in list(home.queues):
+                self._delete_queue(queue)
+            self._router.delete_address(home)
+
+    def queue_made(self, queue: Queue) -> None:
+        address = queue.address
+        if address.settings.retroactive_message_count <= 0:
+            return
+        ring = self._router.queues.get(self._ring_name(address.name, queue.routing_type))
+        if ring is not None:
+            self._fill(queue, ring)
+
+    def _fill(self, queue: Queue, ring: Queue) -> None:
+        """Copies of what is in a ring, oldest first, also of what is not yet durable."""
+        kept = [*ring.waiting(), *self._core.landing_on(ring)]
+        kept.sort(key=lambda message: message.id)
+        now = self._core.now
+        copies = [self._copy(message, queue) for message in kept if not 0 < message.facts.expiration <= now]
+        copies = [copy for copy in copies if queue.accepts(copy)]
+        if not copies:
+            return
+        try:
+            arrival.reserve(self._core, [copy for copy in copies if copy.facts.durable], essential=False)
+        except DiskFull as full:
+            self._core.report("retroactive.disk_full", queue=queue.name, error=str(full))
+            return
+        anycast = queue.routing_type is RoutingType.ANYCAST
+        targets = ([queue], []) if anycast else ([], [queue])
+        for copy in copies:
+            arrival.publish(self._core, queue.address, [copy], targets, checked=False)
+
+    def _copy(self, message: Message, queue: Queue) -> Message:
+        kept = message.facts
+        facts = kept.copy(queue.address.name, dict(kept.annotations or {}))
+        facts.expiration, facts.expiry_source = kept.expiration, kept.expiry_source
+        facts.scheduled, facts.routing_type = kept.scheduled, kept.routing_type
+        return Message.of(facts, message.head, message.body)

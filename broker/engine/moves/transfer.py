@@ -1,0 +1,302 @@
+"""What operators do with messages of a queue: back to where they died (retry), elsewhere (move), away (discard).
+
+Each message is moved like a dead letter: the copy, its routing and the removal (by name: moved) stand in one journal
+entry, and a message that cannot be moved stays as it is.  Why it stays is told by one of these words:
+
+    no-origin     retry: nothing says where it came from
+    no-queue      no queue would keep it: its queue is gone and may not be made again, or a filter refuses it
+    onto-itself   retry: it came from this very queue
+    disk-full     the journal has no room
+
+Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
+already.  A queue that is gone is made again if it was anycast and the settings allow it; a subscription is not, because
+nobody would consume it.  Only what no queue had taken (`no-route`) goes to its address, as if it were sent again.  What
+is moved keeps its history, and has the origin of its last move: where it lay, and under which id.
+
+A queue may be long, so that one call takes a step, which is one journal entry: it looks at so many messages, oldest
+first, and says how far it came; the next goes on there, in another tick, so that other clients wait for a step at most.
+Messages that arrived after the first step are left alone, else those that die again would go round for ever.  Messages
+that consumers hold are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine.filter import Filter
+from broker.engine.model import names
+from broker.engine.model.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
+from broker.engine.model.message import (
+    DL_HOPS,
+    ORIG_ADDRESS,
+    ORIG_QUEUE,
+    ORIG_ROUTING_TYPE,
+    Annotations,
+    Message,
+    PropertyView,
+    RoutingType,
+)
+from broker.engine.moves import move
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging import upkeep
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from broker.engine.routing.router import Router
+from store.record import RemovalReason
+
+#: Messages that one step looks at, and bytes that it moves beyond the first one: some 5 ms, in which all clients wait.
+LOOKED_AT_MAX: Final = 64
+MOVED_BYTES_MAX: Final = 1 << 20
+
+NO_ORIGIN: Final = "no-origin"
+NO_QUEUE: Final = "no-queue"
+ONTO_ITSELF: Final = "onto-itself"
+DISK_FULL: Final = "disk-full"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages of a queue: one id, or those that a filter fits, from the last step on.
+
+    `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
+    """
+
+    filter: Filter | None = None
+    id: int = 0
+    after: int = 0
+    below: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all."""
+
+    below: int
+    last: int
+    complete: bool
+    moved: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def add(self, next: Step) -> None:
+        """The next step was made too."""
+        self.below, self.last, self.complete = next.below, next.last, next.complete
+        self.moved += next.moved
+        for why, count in next.refused.items():
+            self.refused[why] = self.refused.get(why, 0) + count
+
+
+class Destination:
+    """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
+
+    __slots__ = ("address", "routing_type", "targets")
+
+    def __init__(self, address: Address, targets: Targets, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.targets = targets
+        self.routing_type = routing_type
+
+
+def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Step:
+    """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
+    found: dict[tuple[str, str, int | None], Destination | str] = {}
+    step, run = _begin(core, queue, selection)
+    wanted: list[tuple[Message, Destination | str]] = []
+    for message in run:
+        notes = message.facts.annotations or {}
+        address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
+        if not isinstance(address, str) or not isinstance(name, str):
+            wanted.append((message, NO_ORIGIN))
+            continue
+        type = type if isinstance(type, int) else None
+        origin = (address, name, type)
+        if origin not in found:
+            found[origin] = home(router, queue, *origin) if name else _sent_again(router, queue, address, type)
+        wanted.append((message, found[origin]))
+    _move(core, queue, step, wanted)
+    return step
+
+
+def relocate(core: Core, router: Router, queue: Queue, target: str, selection: Selection) -> Step:
+    """One step to an address, or to one queue by its name or FQQN.
+
+    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
+    """
+    found = destination(router, target, queue)
+    step, run = _begin(core, queue, selection)
+    _move(core, queue, step, [(message, found) for message in run])
+    return step
+
+
+def discard(core: Core, queue: Queue, selection: Selection) -> Step:
+    """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
+    step, run = _begin(core, queue, selection)
+    for message in run:
+        _take_out(core, queue, message)
+    queue.counters.purged += len(run)
+    remove(core, queue, run, RemovalReason.PURGED)
+    step.moved = len(run)
+    return step
+
+
+# -- which messages ----------------------------------------------------------------------------------------------------
+
+
+def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[Message]]:
+    """What the step looks at, and the messages among it that are to be moved."""
+    queue.check_public()
+    if selection.id:
+        return _one(core, queue, selection.id)
+    below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
+    run = upkeep.between(core, queue, selection.after, below, LOOKED_AT_MAX)
+    complete = len(run) < LOOKED_AT_MAX
+    nbytes = 0
+    for at, message in enumerate(run):
+        nbytes += message.size
+        if at and nbytes > MOVED_BYTES_MAX:
+            del run[at:]
+            complete = False
+            break
+    step = Step(below, max(below - 1, 0) if complete else run[-1].id, complete)
+    filter = selection.filter
+    if filter is not None:
+        run = [message for message in run if filter.matches(PropertyView(message))]
+    return step, run
+
+
+def _one(core: Core, queue: Queue, id: int) -> tuple[Step, list[Message]]:
+    run = upkeep.between(core, queue, id - 1, id + 1, 1)
+    if not run:
+        if any(id in consumer.unacked for consumer in queue.consumers):
+            raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
+        raise NotFound(f"queue {queue.name} has no message {id}")
+    return Step(id + 1, id, True), run
+
+
+def _count(step: Step, refused: str) -> None:
+    if refused:
+        step.refused[refused] = step.refused.get(refused, 0) + 1
+    else:
+        step.moved += 1
+
+
+# -- where they go -----------------------------------------------------------------------------------------------------
+
+
+def home(router: Router, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
+    """Where a message (of `queue`) came from, or why it cannot go there."""
+    known = router.queues.get(name)
+    if known is not None and known is queue:
+        return ONTO_ITSELF
+    if known is None:
+        anycast = name == address if type is None else type == RoutingType.ANYCAST
+        if not anycast:  # a subscription, unless it bears its address's name
+            return NO_QUEUE
+        try:
+            _, known = router.destination(f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
+        except EngineError:
+            return NO_QUEUE
+        assert known is not None, "an FQQN names a queue"
+    if not router.bindings.reaches(address, known):
+        return NO_QUEUE  # another queue that took the name
+    there = router.ensure_address(address)
+    routing_type = None if type is None else RoutingType(type)
+    return Destination(there, router.candidates(there, known, None), routing_type)
+
+
+def _sent_again(router: Router, queue: Queue, address: str, type: int | None) -> Destination | str:
+    """The queues that would get what is sent to an address, or why a message of `queue` cannot go there."""
+    if router.bindings.reaches(address, queue):
+        return ONTO_ITSELF
+    routing_type = None if type is None else RoutingType(type)
+    try:
+        there, _ = router.destination(address, routing_type)
+    except EngineError:
+        return NO_QUEUE
+    return Destination(there, router.candidates(there, None, routing_type), routing_type)
+
+
+def destination(router: Router, target: str, queue: Queue | None = None) -> Destination:
+    """Where an operator wants messages (of `queue`) to go: an address, or one queue by its name or FQQN.
+
+    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
+    """
+    address_name, queue_name = names.split_fqqn(target)
+    if queue_name is None and target not in router.addresses and target in router.queues:
+        address_name, queue_name = router.queues[target].address.name, target
+        target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
+    if queue is not None and (
+        router.bindings.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue
+    ):
+        raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
+    known = address_name in router.addresses if queue_name is None else queue_name in router.queues
+    address, named = router.destination(target, None if known else RoutingType.ANYCAST)
+    targets = router.candidates(address, named, None)
+    if not any(targets):
+        raise NotFound(f"address {address.name} has no queue: nothing there would keep the messages")
+    return Destination(address, targets, None)
+
+
+# -- the move ----------------------------------------------------------------------------------------------------------
+
+
+def _move(core: Core, queue: Queue, step: Step, wanted: list[tuple[Message, Destination | str]]) -> None:
+    """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
+    if not _has_room(core, [message for message, _ in wanted if message.facts.durable]):
+        if len(wanted) > 1:
+            half = len(wanted) // 2
+            _move(core, queue, step, wanted[:half])
+            return _move(core, queue, step, wanted[half:])
+        wanted = [(message, DISK_FULL) for message, _ in wanted]
+    moved: list[Message] = []
+    for message, where in wanted:
+        refused = where if isinstance(where, str) else _copy_to(core, queue, message, where)
+        _count(step, refused)
+        if not refused:
+            _take_out(core, queue, message)
+            moved.append(message)
+    if moved:
+        queue.counters.moved += len(moved)
+        remove(core, queue, moved, RemovalReason.MOVED)
+    return None
+
+
+def _has_room(core: Core, durable: list[Message]) -> bool:
+    """Whether copies of these can be stored in one journal entry."""
+    need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
+    if len(durable) > 1 and need > core.journal.reserved_bytes:
+        return False
+    try:
+        if durable:
+            arrival.reserve_bytes(core, need, essential=True)
+    except DiskFull:
+        return False
+    return True
+
+
+def _copy_to(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
+    """Store a copy of a message; or why not."""
+    copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
+    facts = copy.facts
+    facts.routing_type = destination.routing_type
+    facts.scheduled = message.facts.scheduled
+    targets = move.keepers(destination.targets, copy)
+    if targets is None:
+        return NO_QUEUE
+    arrival.publish(core, destination.address, [copy], targets, checked=False)
+    return ""
+
+
+def _take_out(core: Core, queue: Queue, message: Message) -> None:
+    if not upkeep.take(core, queue, message):
+        arrival.take_out(core, queue, message)
+
+
+def _annotations(message: Message, queue: Queue, destination: Destination) -> Annotations:
+    annotations = move.origin(message, queue.name)
+    annotations.pop(DL_HOPS, None)  # it begins anew
+    if destination.routing_type is not None:  # it is the message's own again
+        annotations.pop(ORIG_ROUTING_TYPE, None)
+    return annotations

@@ -1,0 +1,1 @@
+"""What operators do and see: make, change, delete; notifications, connections, the disk."""

@@ -1,0 +1,71 @@
+"""Who is connected: for operators, who may send somebody away, and for those who listen to notifications.
+
+A session enters its peer once that has introduced itself and may come in, and takes it out when the connection is
+over, whatever ended it.  Artemis knows sessions within a connection; here each connection counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.engine.model.notes import Note
+
+if TYPE_CHECKING:
+    from broker.engine.model.access import Access
+    from broker.engine.queues.core import Core
+
+#: Says goodbye to a peer, with a sentence that says why.
+Dismiss = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connected:
+    """A peer.  `protocol` is what people call it; `since`: ms since the epoch."""
+
+    id: str
+    protocol: str
+    remote: str
+    access: Access
+    since: int
+    dismiss: Dismiss
+
+
+class Connections:
+    """Everybody who is connected, by the connection's id, in the order in which they came."""
+
+    __slots__ = ("_core", "by_id")
+
+    def __init__(self, core: Core) -> None:
+        self.by_id: dict[str, Connected] = {}
+        self._core = core
+
+    def came(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
+        """A peer has introduced itself, and may do what it may."""
+        connected = self.by_id[id] = Connected(id, protocol, remote, access, self._core.now, dismiss)
+        notes = self._core.notes
+        if notes.listening:
+            about = _note(connected)
+            notes.add("CONNECTION_CREATED", about)
+            notes.add("SESSION_CREATED", about | {"_AMQ_SessionName": id})
+
+    def went(self, id: str) -> None:
+        """A connection is over; harmless if its peer never came in."""
+        connected = self.by_id.pop(id, None)
+        notes = self._core.notes
+        if connected is not None and notes.listening:
+            about = _note(connected)
+            notes.add("SESSION_CLOSED", about | {"_AMQ_SessionName": id})
+            notes.add("CONNECTION_DESTROYED", about)
+
+
+def _note(connected: Connected) -> Note:
+    return {
+        "_AMQ_ConnectionName": connected.id,
+        "_AMQ_RemoteAddress": connected.remote,
+        "_AMQ_Protocol_Name": connected.protocol,
+        "_AMQ_Client_ID": connected.access.client_id,
+        "_AMQ_User": connected.access.user,
+        "_AMQ_ValidatedUser": connected.access.user,
+    }

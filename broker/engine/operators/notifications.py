@@ -1,0 +1,96 @@
+"""Notifications: messages about what happens in the broker, on the address `activemq.notifications`.
+
+Whoever subscribes to that address gets one message for each event, with properties only; a selector chooses:
+
+    _AMQ_NotifType = 'CONSUMER_CREATED'
+
+`_AMQ_NotifType` and `_AMQ_NotifTimestamp` (ms since the epoch) are on each; names and types are ActiveMQ Artemis's, but
+for MESSAGE_DEAD_LETTERED, which Artemis lacks.  docs/addresses.md has the table.  Notifications are not durable and are
+made only while a queue is on the address, at the end of the tick in which something happened; a full address drops
+them.  What happens to notifications themselves (one expires, say) is not told.
+"""
+
+from __future__ import annotations
+
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.notes import NOTIFICATIONS, Note
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.watcher import Watcher
+from broker.engine.routing.router import Router
+
+
+class Notifications(Watcher):
+    """Sends what was noted."""
+
+    def __init__(self, core: Core, router: Router) -> None:
+        self.sent = 0
+        self._core = core
+        self._router = router
+        self._format = next((each for each in core.formats.values() if each.typed), None)
+
+    def flush(self) -> None:
+        """The tick ends: send what happened in it.  Nothing of that is noted again."""
+        notes = self._core.notes
+        if not notes.pending:
+            return
+        pending, notes.pending = notes.pending, []
+        address = self._router.addresses.get(NOTIFICATIONS)
+        format = self._format
+        if address is None or format is None:
+            return
+        now = self._core.now
+        facts = Facts(NOTIFICATIONS, format, timestamp=now, routing_type=RoutingType.MULTICAST)
+        messages = []
+        for type, note in pending:
+            properties: Note = {"_AMQ_NotifType": type, "_AMQ_NotifTimestamp": now}
+            properties |= {name: value for name, value in note.items() if value != ""}
+            messages.append(Message(facts, *format.composed(properties)))
+        if address.full or self._core.usage.full:
+            address.dropped += len(messages)
+            self._core.dropped += len(messages)
+            return
+        targets = self._router.candidates(address, None, None)
+        arrival.publish(self._core, address, messages, targets, checked=False)
+        self.sent += len(messages)
+
+    def settle(self) -> None:
+        """After a restart: whether somebody has a durable subscription."""
+        address = self._router.addresses.get(NOTIFICATIONS)
+        self._core.notes.listening = address is not None and any(self._router.bindings.targets(address))
+
+    # -- what the router tells -------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        self._core.notes.add(
+            "ADDRESS_ADDED",
+            {
+                "_AMQ_Address": address.name,
+                "_AMQ_Routing_Type": ",".join(sorted(t.name for t in address.routing_types)),
+            },
+        )
+        if address.name == NOTIFICATIONS:
+            self.settle()
+
+    def address_gone(self, address: Address) -> None:
+        self._core.notes.add("ADDRESS_REMOVED", {"_AMQ_Address": address.name})
+
+    def queue_made(self, queue: Queue) -> None:
+        self.settle()
+        self._core.notes.add("BINDING_ADDED", _binding(queue))
+
+    def queue_gone(self, queue: Queue) -> None:
+        self.settle()
+        self._core.notes.add("BINDING_REMOVED", _binding(queue))
+
+
+def _binding(queue: Queue) -> dict[str, str | int]:
+    return {
+        "_AMQ_Address": queue.address.name,
+        "_AMQ_RoutingName": queue.name,
+        "_AMQ_Binding_ID": queue.id,
+        "_AMQ_Binding_Type": 0,
+        "_AMQ_FilterString": queue.filter.text if queue.filter else "",
+    }

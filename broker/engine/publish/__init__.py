@@ -1,0 +1,1 @@
+"""The one way in for messages, with what addresses do beside routing."""

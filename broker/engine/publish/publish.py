@@ -1,0 +1,124 @@
+"""Publishing: the one way in, for what clients, wills, operators and the broker itself send.
+
+The messages of a read come as sends, one for each destination.  Each queue gets its messages in the order in which
+they arrived, whatever their destinations.  Three ways lead there, the cheapest first:
+
+    a send at a time     no queue gets messages of two sends that overlap
+    together             they meet on a queue, and nothing is in their way (`publish_multi`)
+    in turn              else the sends are cut where a message of another one comes between
+
+What is refused is in the result, and does not keep back the rest; or it does (`stop`), for a protocol whose client
+has to count up to the first refusal: then nothing that arrived after it is taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, groupby
+
+from broker.engine.model.errors import DiskFull, EngineError, NoQueue
+from broker.engine.model.message import Message
+from broker.engine.publish import publish_multi, sending
+from broker.engine.publish.send import PublishResult, Refusal, Send
+from broker.engine.queues.address import Producer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+#: Some messages of a send, to be published in their turn.
+Part = tuple[Send, list[Message]]
+
+
+def publish(
+    core: Core,
+    router: Router,
+    sends: Sequence[Send],
+    arrived: Sequence[Message],
+    *,
+    producer: Producer | None = None,
+    stop: bool = False,
+) -> PublishResult:
+    """Take in the messages of these sends.
+
+    `sends` stand in the order of their first messages, `arrived` are the messages of all of them as they came.  With a
+    `producer` the result says whether it must stop.
+    """
+    result = PublishResult()
+    try:
+        parts = in_turn(core, router, sends, arrived)
+    except DiskFull as error:
+        result.refusals = [Refusal(send, send.messages, error) for send in sends]
+        return result
+    for send, messages in parts:
+        left = _before(result.refusals[0].messages[0], arrived, messages) if result.refusals and stop else messages
+        if left and _publish_part(core, router, send, left, result, stop=stop) and producer is not None:
+            result.blocked |= sending.block_if_full(core, router, send.address, producer)
+    return result
+
+
+def in_turn(core: Core, router: Router, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:
+    """Take in these sends together if they have to be and can, else say in which parts they are to be published.
+
+    Raises DiskFull, before anything changed.
+    """
+    if len(sends) == 1 or _follow(router, arrived, sends):
+        return [(send, send.messages) for send in sends]
+    if publish_multi.publish(core, router, arrived, sends):
+        return []
+    of = {message: send for send in sends for message in send.messages}
+    return [(send, list(group)) for send, group in groupby(arrived, of.__getitem__)]
+
+
+def _follow(router: Router, arrived: Sequence[Message], sends: Sequence[Send]) -> bool:
+    """Whether the sends that reach a queue follow each other: one's first message comes after the last of another."""
+    reached: dict[Queue, Send] = {}
+    places: dict[Message, int] = {}
+    for send in sends:
+        if send.address.handling is not None and send.address.handling.reach:
+            return False  # diverts lead to others
+        for queue in chain(*router.candidates(send.address, send.queue, send.routing_type)):
+            before = reached.get(queue)
+            if before is not None:
+                places = places or {message: at for at, message in enumerate(arrived)}
+                if places[before.messages[-1]] > places[send.messages[0]]:
+                    return False
+            reached[queue] = send
+    return True
+
+
+def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message]) -> list[Message]:
+    """Those of some messages that arrived before one that was refused."""
+    earlier = set(arrived[: arrived.index(wrong)])
+    return [message for message in messages if message in earlier]
+
+
+def _publish_part(
+    core: Core, router: Router, send: Send, messages: list[Message], result: PublishResult, *, stop: bool
+) -> bool:
+    """Publish messages of one send in their order, as many at once as can be; whether any were taken in."""
+    singly = len(messages) > 1 and sending.fills_up(core, send.address, messages)
+    left, at = messages, 0
+    while at < len(left):
+        run = left[at : at + 1] if singly else left[at:] if at else left
+        try:
+            send.routed += sending.publish(core, router, send.address, send.queue, send.routing_type, run)
+        except NoQueue as error:  # nothing changed: it goes on without those that no queue takes
+            lost = set(error.messages)
+            first = next(place for place in range(at, len(left)) if left[place] in lost)
+            refused = left[first:] if stop else [message for message in run if message in lost]
+            left = left[:first] if stop else left[:at] + [message for message in left[at:] if message not in lost]
+            _refuse(result, Refusal(send, refused, error), stop=stop)
+        except EngineError as error:
+            _refuse(result, Refusal(send, left[at:], error), stop=stop)
+            break
+        else:
+            send.taken(run)
+            at += len(run)
+    return at > 0
+
+
+def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:
+    """With `stop` only the first one counts: what is refused later arrived before it."""
+    if stop:
+        result.refusals.clear()
+    result.refusals.append(refusal)

@@ -1,0 +1,164 @@
+"""Messages for several destinations that came mixed, and whose queues get them in the order in which they came.
+
+A run of messages with the same facts costs little each (`arrival`); of a publisher who writes to his addresses in turn
+each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
+matters, by their identities: those rise with arrival, in the journal and on each queue.
+
+Only messages in nobody's way go together (`_room_needed`): the address does nothing but route, nothing is full, nothing
+is paged.  All others go one after the other (`publish.in_turn`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
+from typing import Final
+
+from broker.engine.model.message import Message
+from broker.engine.publish.send import Send
+from broker.engine.queues import arrival, duplicates, waiting
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.routing.router import Router
+from store.body import LargeBody
+
+#: Queues, and the messages that they all take.
+Groups = list[tuple[list[Queue], list[Message]]]
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+_FIRST: Final = itemgetter(0)
+
+
+def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
+    """Take in messages in the order of arrival, which are those of `sends`.
+
+    False, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
+    """
+    need = _room_needed(core, messages, sends)
+    if need is None:
+        return False
+    routes = [_route(router, send) for send in sends]
+    if any([_refuses(router, send, groups) for send, groups in zip(sends, routes, strict=True)]):
+        return False
+    if need:
+        arrival.reserve_bytes(core, need, essential=False)
+    first = core.journal.allocate_ids(len(messages))
+    for id, message in enumerate(messages, first):
+        message.id = id
+    arrived: dict[Queue, list[list[Message]]] = {}
+    records: list[tuple[int, Message, bytes, int]] = []
+    for send, groups in zip(sends, routes, strict=True):
+        send.routed += _hold(core, send, groups, arrived, records)
+    if records:
+        _store(core, records)
+    for queue, parts in arrived.items():
+        _put(core, queue, messages, parts)
+    for send in sends:
+        send.taken(send.messages)
+    return True
+
+
+def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send]) -> int | None:
+    """Bytes that the journal needs for these; None if they may not go together.
+
+    A place that they could fill is not for them.
+    """
+    if core.paged or duplicates.may_have_ids(messages):
+        return None
+    total = need = 0
+    charges: dict[Address, tuple[int, int]] = {}
+    for send in sends:
+        address, run = send.address, send.messages
+        if address.handling is not None or isinstance(run[0].body, LargeBody):
+            return None
+        nbytes = sum([message.size for message in run])
+        total += nbytes
+        if run[0].facts.durable:
+            need += nbytes
+        before, before_bytes = charges.get(address, (0, 0))
+        charges[address] = before + len(run), before_bytes + nbytes
+    if not core.usage.has_room(total):
+        return None
+    return need if all(address.has_room(*charge) for address, charge in charges.items()) else None
+
+
+def _route(router: Router, send: Send) -> Groups:
+    """Find the queues of one send's messages."""
+    targets = router.candidates(send.address, send.queue, send.routing_type)
+    return arrival.route(send.messages, *arrival.takers(send.messages[0].facts, targets), send.address)
+
+
+def _refuses(router: Router, send: Send, groups: Groups) -> bool:
+    """Whether a send has messages that must be refused: they are meant for a queue, and none takes them."""
+    if not send.meant or sum([len(messages) for _, messages in groups]) == len(send.messages):
+        return False
+    return not arrival.may_lose(send.address, router.candidates(send.address, send.queue, send.routing_type))
+
+
+def _hold(
+    core: Core,
+    send: Send,
+    groups: Groups,
+    arrived: dict[Queue, list[list[Message]]],
+    records: list[tuple[int, Message, bytes, int]],
+) -> int:
+    """Put one send's messages where they go, and note what their records need; how many found a queue."""
+    address, run = send.address, send.messages
+    facts = run[0].facts
+    for queues, messages in groups:
+        arrival.hold(core, address, queues, messages)
+        durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
+        if durable:
+            for queue_id in durable:
+                core.journal.mention(queue_id)
+            encoded, flags = encode_facts(facts, durable), record_flags(facts)
+            records += [(message.id, message, encoded, flags) for message in messages]
+        for queue in queues:
+            arrived.setdefault(queue, []).append(messages)
+    routed = sum([len(messages) for _, messages in groups])
+    if routed < len(run):
+        taken = {message.id for _, messages in groups for message in messages}
+        arrival.unroutable(core, address, [message for message in run if message.id not in taken])
+    address.routed += routed
+    return routed
+
+
+def _store(core: Core, records: list[tuple[int, Message, bytes, int]]) -> None:
+    """Messages go to the journal in the order of their identities, as everywhere."""
+    records.sort(key=_FIRST)
+    journal = core.journal
+    journal.add_mixed([(encoded, flags, message) for _, message, encoded, flags in records])
+    segment = journal.segment
+    for _, message, _, _ in records:
+        message.segment = segment
+    journal.space.hold(segment, len(records))
+
+
+def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:
+    """Messages of one or several sends enter a queue, those together that can land together."""
+    if len(parts) == 1:
+        messages = parts[0]
+    elif sum([len(part) for part in parts]) == len(everything):
+        messages = list(everything)
+    else:
+        messages = sorted(chain.from_iterable(parts), key=_ID)
+    queue.counters.added += len(messages)
+    if queue.durable:
+        queue.stored += sum([len(part) for part in parts if part[0].facts.durable])
+    admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
+    if not admitted:
+        return
+    alike = len({_lands_with(part[0]) for part in parts}) == 1
+    for together in [admitted] if alike else [list(group) for _, group in groupby(admitted, _lands_with)]:
+        if queue.durable and together[0].facts.durable:
+            arrival.stored(core, queue, together)
+        else:
+            arrival.land(core, queue, together)
+
+
+def _lands_with(message: Message) -> tuple[bool, int, int, int, bool]:
+    facts = message.facts
+    return facts.durable, facts.priority, facts.expiration, facts.scheduled, bool(facts.group)

@@ -1,0 +1,266 @@
+"""Retained messages: the last one of each address whose sender asked for it, for those who subscribe later (MQTT).
+
+They are messages like all others, on one durable queue that the broker keeps for itself: counted, journalled, audited.
+Nobody sends to that queue or consumes it.  A message leaves it when a newer one of the same address takes its place
+(REPLACED, in the journal entry that stores the newer one), when it is cleared (PURGED), or when its time is over
+(EXPIRED; it goes nowhere then, as every subscriber had a copy of his own).  All are stored durably, whatever the sender
+asked for.
+
+Their bytes are charged to the queue's own address: a retained message must not fill the address that it is about.
+
+By address they stand in a trie of words.  A pattern walks it with a frontier, the nodes that its words so far lead to,
+so that each node is looked at once a word; the rule for addresses with a `$` is that of `topics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Final
+
+from broker.engine.model import topics
+from broker.engine.model.errors import RetainedFull
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.names import RETAINED
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from broker.engine.routing.router import Router
+from store.record import RemovalReason
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+
+
+class _Node:
+    """The addresses that begin with the same words."""
+
+    __slots__ = ("message", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Node] = {}
+        self.message: Message | None = None
+
+
+class Retained:
+    """The retained messages, by their address.
+
+    `messages_max` and `bytes_max` bound them (bytes as they cost memory), -1: no limit.
+    """
+
+    def __init__(self, core: Core, router: Router) -> None:
+        self.messages_max = -1
+        self.bytes_max = -1
+        self.messages = 0
+        self.bytes = 0
+        self.queue: Queue | None = None  # made when it is needed first
+        self._core = core
+        self._router = router
+        self._root = _Node()
+        self._reported = False
+        self._superseded: list[Message] = []
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Message | None:
+        """The retained message of an address."""
+        node = self._find(name)
+        return None if node is None or node.message is None or self._is_over(node.message) else node.message
+
+    def match(self, pattern: str) -> list[Message]:
+        """The retained messages of all addresses that a pattern, or name, matches: those that were set first first."""
+        if not self._router.syntax.is_wildcard(pattern):
+            message = self.get(pattern)
+            return [] if message is None else [message]
+        messages = [node.message for node in self._reached(pattern) if node.message is not None]
+        return sorted((message for message in messages if not self._is_over(message)), key=_ID)
+
+    def _is_over(self, message: Message) -> bool:
+        return 0 < message.facts.expiration <= self._core.now
+
+    def _find(self, name: str) -> _Node | None:
+        node: _Node | None = self._root
+        for word in self._router.syntax.words(name):
+            if node is None:
+                return None
+            node = node.words.get(word)
+        return node
+
+    def _reached(self, pattern: str) -> Iterable[_Node]:
+        syntax = self._router.syntax
+        frontier = {self._root: None}
+        for index, word in enumerate(syntax.words(pattern)):
+            if index and topics.is_hidden(word):
+                frontier.pop(self._root, None)  # a `#` before it stood for nothing: still, the pattern begins with one
+            if word == syntax.any_words:
+                frontier = self._below(frontier)
+            elif word == syntax.single_word:
+                frontier = {child: None for node in frontier for child in self._open(node)}
+            else:
+                frontier = {child: None for node in frontier if (child := node.words.get(word)) is not None}
+        return frontier
+
+    def _open(self, node: _Node) -> list[_Node]:
+        """The nodes that a wildcard leads to."""
+        if node is not self._root:
+            return list(node.words.values())
+        return [child for word, child in node.words.items() if not topics.is_hidden(word)]
+
+    def _below(self, frontier: dict[_Node, None]) -> dict[_Node, None]:
+        """These nodes and all that are below them."""
+        reached: dict[_Node, None] = {}
+        unseen = list(frontier)
+        while unseen:
+            node = unseen.pop()
+            if node not in reached:
+                reached[node] = None
+                unseen += self._open(node)
+        return reached
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def set(self, address: Address, message: Message) -> None:
+        """Keep a message in place of an older one of the same address, which its facts name; they say it is durable.
+
+        Call it before the publication itself goes to the address's queues, as another message: it refuses on behalf of
+        both.  Raises RetainedFull, AddressFull, DiskFull, before anything changed.
+        """
+        facts = message.facts
+        assert facts.durable, "retained messages survive a restart"
+        assert facts.address == address.name, "the address is that of the message"
+        arrival.check_admitted(self._core, address)
+        node = self._find(address.name)
+        old = None if node is None else node.message
+        self._check_room(message, old)
+        queue = self.queue or self._make()
+        arrival.reserve(self._core, [message], essential=False)
+        arrival.keep(self._core, queue, message)
+        queue.address.charge([message])
+        self._grow(address.name).message = message
+        self.messages += 1
+        self.bytes += message.size
+        if old is not None:
+            self._discard(queue, old, RemovalReason.REPLACED)
+
+    def _check_room(self, message: Message, old: Message | None) -> None:
+        messages = self.messages + (old is None)
+        size = self.bytes + message.size - (0 if old is None else old.size)
+        if not (0 <= self.messages_max < messages or 0 <= self.bytes_max < size):
+            self._reported = False
+            return
+        if not self._reported:
+            self._reported = True
+            self._core.report("retained.full", messages=self.messages, bytes=self.bytes)
+        raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained, and no more may be")
+
+    def clear(self, name: str) -> bool:
+        """Keep nothing for this address any more; whether there was something."""
+        node = self._find(name)
+        if node is None or node.message is None:
+            return False
+        assert self.queue is not None, "its message lies there"
+        message = node.message
+        self._forget(message)
+        self._discard(self.queue, message, RemovalReason.PURGED)
+        return True
+
+    def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
+        """Take a message off the queue that is no longer in the trie."""
+        arrival.unwatch(self._core, queue, [message])
+        queue.discard(message)
+        if reason is RemovalReason.PURGED:
+            queue.counters.purged += 1
+        else:
+            queue.counters.replaced += 1
+        self._settle(message)
+        remove(self._core, queue, [message], reason)
+
+    def _settle(self, message: Message) -> None:
+        """A message goes: what it was charged for is where `remove` looks for it."""
+        assert self.queue is not None
+        self.messages -= 1
+        self.bytes -= message.size
+        home = self.queue.address
+        home.size_bytes -= message.size
+        home.size_messages -= 1
+        topic = self._core.addresses.get(message.facts.address)
+        if topic is not None:
+            topic.charge([message])
+
+    def expired(self, message: Message) -> None:
+        """The queue is told that a message of it expires, just before it is removed."""
+        self._forget(message)
+        self._settle(message)
+
+    # -- the trie --------------------------------------------------------------------------------------------------
+
+    def _grow(self, name: str) -> _Node:
+        node = self._root
+        for word in self._router.syntax.words(name):
+            child = node.words.get(word)
+            if child is None:
+                child = node.words[word] = _Node()
+            node = child
+        return node
+
+    def _forget(self, message: Message) -> None:
+        """Take a message out of the trie, and the nodes that only it needed."""
+        words = self._router.syntax.words(message.facts.address)
+        path = [self._root]
+        for word in words:
+            path.append(path[-1].words[word])
+        assert path[-1].message is message, "the trie has what lies on the queue"
+        path[-1].message = None
+        while words:
+            node = path.pop()
+            word = words.pop()
+            if node.message is not None or node.words:
+                break
+            del path[-1].words[word]
+
+    # -- the queue -------------------------------------------------------------------------------------------------
+
+    def _make(self) -> Queue:
+        multicast = RoutingType.MULTICAST
+        address = self._router.create_address(RETAINED, {multicast}, internal=True)
+        queue = self._router.create_queue(address, RETAINED, multicast, durable=True, internal=True)
+        return self._own(queue)
+
+    def _own(self, queue: Queue) -> Queue:
+        queue.keeper = self
+        queue.refresh()
+        queue.configured = queue.address.configured = True
+        self.queue = queue
+        return queue
+
+    def restore(self) -> int:
+        """Find what the journal had, after everything else was restored; returns how many messages.
+
+        There is one an address, but in a journal that was repaired: there the removal of an older one may be lost.
+        """
+        queue = self._router.queues.get(RETAINED)
+        if queue is None:
+            return 0
+        self._own(queue)
+        for message in queue.waiting():
+            topic = self._core.addresses.get(message.facts.address)
+            if topic is not None:  # which was charged for it
+                topic.size_bytes -= message.size
+                topic.size_messages -= 1
+            queue.address.charge([message])
+            self.messages += 1
+            self.bytes += message.size
+            node = self._grow(message.facts.address)
+            if node.message is not None:
+                self._superseded.append(min(node.message, message, key=_ID))
+                message = max(node.message, message, key=_ID)
+            node.message = message
+        return self.messages
+
+    def settle_restored(self) -> None:
+        """Remove what is not the last of its address.  The journal must run."""
+        superseded, self._superseded = self._superseded, []
+        for message in superseded:
+            assert self.queue is not None, "it lies there"
+            self._discard(self.queue, message, RemovalReason.REPLACED)

@@ -1,0 +1,90 @@
+"""A send: messages with the same facts on their way to one destination; and what became of several of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.engine.model.message import RoutingType
+
+if TYPE_CHECKING:
+    from broker.engine.model.errors import EngineError
+    from broker.engine.model.message import Message
+    from broker.engine.queues.address import Address
+    from broker.engine.queues.queue import Queue
+    from broker.engine.routing.router import Router
+
+
+_ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
+
+
+def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | None) -> bool:
+    """Whether a message sent like this is meant for a queue, not for whoever has subscribed.
+
+    It names one or asks for one, or its address has nothing else.
+    """
+    if queue is not None or routing_type is RoutingType.ANYCAST:
+        return True
+    return routing_type is None and address.routing_types == _ANYCAST_ONLY
+
+
+class Send:
+    """Messages in the order in which they came; `queue` if their destination names one.
+
+    `routed` counts those that found a queue, once they are published.  Sessions derive from it what they have to
+    remember of a send until then.
+    """
+
+    __slots__ = ("address", "messages", "queue", "routed", "routing_type")
+
+    def __init__(
+        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
+    ) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.messages = messages
+        self.routed = 0
+
+    @property
+    def meant(self) -> bool:
+        """Whether its messages are meant for a queue, and to last."""
+        return self.messages[0].facts.durable and is_meant(self.address, self.queue, self.routing_type)
+
+    def find(self, router: Router) -> None:
+        """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
+        name, wanted = self.address.name, self.routing_type
+        if self.queue is not None:
+            name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
+        self.address, self.queue = router.destination(name, wanted)
+
+    def taken(self, messages: list[Message]) -> None:
+        """These messages have just been taken in: what belongs to them can still join their journal entry."""
+
+
+class Refusal:
+    """Messages of a send that were not taken in, and why."""
+
+    __slots__ = ("error", "messages", "send")
+
+    def __init__(self, send: Send, messages: list[Message], error: EngineError) -> None:
+        self.send = send
+        self.messages = messages
+        self.error = error
+
+
+class PublishResult:
+    """What became of some sends: all their messages were taken in but those in `refusals`.
+
+    `blocked`: their producer must stop, until it is told to go on (`Producer.unblock`).
+    """
+
+    __slots__ = ("blocked", "refusals")
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self.blocked = False
+
+    def check(self) -> None:
+        """Raises the EngineError of the first refusal, if there is one."""
+        if self.refusals:
+            raise self.refusals[0].error

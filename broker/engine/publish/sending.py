@@ -1,0 +1,338 @@
+"""A send: from a client's run of messages to the address, with whatever the address does beside routing.
+
+An address without diverts, ingress timestamps and the rest goes the short way; the only other thing that is looked at
+is whether a message of the run has a duplicate id (`duplicates`).  Otherwise, in this order:
+
+    refused       duplicates, which were accepted before
+    noted         the time of arrival (`enable-ingress-timestamp`)
+    diverted      by an exclusive divert: the message does not reach the address's queues
+    routed        to the queues
+    diverted      copies, by the other diverts
+    dead          what no queue took (`send-to-dla-on-no-route`)
+
+All of that is one journal entry: room for everything that may come of the run is asked for before anything is done, so
+that a crash leaves the message with all of its copies, or nothing (promise P2).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.errors import DuplicateMessage, EngineError
+from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
+from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.moves import dead_letter, dead_letter_queues, move
+from broker.engine.publish.send import is_meant
+from broker.engine.queues import arrival, duplicates
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.address_extras import Handling
+from broker.engine.queues.core import Core
+from broker.engine.queues.diverts import Divert
+from broker.engine.queues.paging import admit
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+#: A copy of a message that a divert makes, on its way: where to, and which queues there it may enter.
+Forward = tuple[Divert, Address, RoutingType | None, Message]
+
+#: Policies by which a full address takes no more messages.
+_NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
+
+
+def publish(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+) -> int:
+    """Take in messages with the same facts, all or none; how many found a queue, here or by a divert.
+
+    A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
+    """
+    if address.handling is None and not duplicates.may_have_ids(messages):
+        meant = messages[0].facts.durable and is_meant(address, queue, routing_type)
+        return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type), meant=meant)
+    ids: list[tuple[Message, bytes]] = []
+    fresh = messages
+    if address.settings.id_cache_size > 0:
+        fresh, ids, _ = core.duplicates.split(address, messages)
+    routed = _publish_fresh(core, router, address, queue, routing_type, fresh, ids) if fresh else 0
+    known = len(messages) - len(fresh)
+    if known:
+        core.duplicates.refused += known
+        core.report("message.duplicate", address=address.name, messages=known)
+    return routed + known
+
+
+def _publish_fresh(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    ids: list[tuple[Message, bytes]],
+) -> int:
+    """Messages that are no duplicates, with the ids by which later ones will be known, in one entry."""
+    handling = None if queue is not None else address.handling
+    if core.atomic:
+        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
+    check(core, address)
+    check_routed(core, router, address, queue, routing_type, messages)
+    if messages[0].facts.durable:
+        arrival.reserve_bytes(core, needed(address, messages), essential=False)
+    core.atomic = True
+    try:
+        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
+    finally:
+        core.atomic = False
+
+
+def fills_up(core: Core, address: Address, messages: list[Message]) -> bool:
+    """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
+    if address.settings.address_full_policy not in _NO_MORE or address.full or core.usage.full:
+        return False
+    nbytes = sum([message.size for message in messages])
+    return not (address.has_room(len(messages), nbytes) and core.usage.has_room(nbytes))
+
+
+def check(core: Core, address: Address) -> None:
+    """Raises AddressFull when the address, or one that its diverts lead to, is full and refuses messages."""
+    arrival.check_admitted(core, address)
+    if address.handling is not None:
+        for name in address.handling.reach:
+            forward = core.addresses.get(name)
+            if forward is not None:
+                arrival.check_admitted(core, forward)
+
+
+def check_routed(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+) -> None:
+    """Raises NoQueue for messages that are meant for a queue if none takes them, here or by an exclusive divert.
+
+    Where the address keeps what finds no queue (`send-to-dla-on-no-route`) they are dead letters.
+    """
+    if not (messages[0].facts.durable and is_meant(address, queue, routing_type)):
+        return
+    targets = router.candidates(address, queue, routing_type)
+    queues = targets[0] + targets[1]
+    if any([each.accepts_all for each in queues]):
+        return
+    handling = address.handling
+    left = [message for message in messages if not any([each.accepts(message) for each in queues])]
+    if handling is not None and handling.exclusive and queue is None:
+        left = [message for message in left if not _diverted(core, router, message, handling)]
+    if handling is not None and handling.no_route:
+        left = [message for message in left if not _buried(core, router, address, message)]
+    if left and not arrival.may_lose(address, targets):
+        raise arrival.no_queue(address, targets, left)
+
+
+def _diverted(core: Core, router: Router, message: Message, handling: Handling) -> bool:
+    """Whether an exclusive divert brings a message onto a queue."""
+    for divert in handling.exclusive:
+        if divert.takes(message):
+            copies = _copies(core, router, divert, message)
+            if _leads(core, router, copies, frozenset({divert.name})):
+                return True
+    return False
+
+
+def _buried(core: Core, router: Router, address: Address, message: Message) -> bool:
+    """Whether the dead-letter address of an address keeps a message."""
+    settings = address.settings
+    name = settings.dead_letter_address
+    if not name or name == address.name:
+        return False
+    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(router, address.name, expiry=False):
+        return True
+    return move.keeps(core, router, name, message)
+
+
+def needed(address: Address, messages: list[Message]) -> int:
+    """Bytes of the journal that these messages may need with all that comes of them."""
+    size = sum([message.size for message in messages])
+    if address.handling is None:
+        return size
+    return size + address.handling.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
+
+
+def check_new(core: Core, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
+    """For a commit: raises DuplicateMessage if one of its sends was accepted before, or stands in it twice (`seen`)."""
+    if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(messages):
+        return
+    for message in messages:
+        id = duplicates.id_of(message)
+        if id is None:
+            continue
+        if core.duplicates.known(address, id) or (address.id, id) in seen:
+            core.duplicates.refused += 1
+            raise DuplicateMessage(f"a message with this duplicate id was accepted on address {address.name} before")
+        seen.add((address.id, id))
+
+
+def _perform(
+    core: Core,
+    router: Router,
+    address: Address,
+    queue: Queue | None,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    handling: Handling | None,
+    ids: list[tuple[Message, bytes]],
+) -> int:
+    """Everything, within one entry."""
+    if handling is None:
+        targets = router.candidates(address, queue, routing_type)
+        unrouted: list[Message] | None = [] if address.handling is not None and address.handling.no_route else None
+        meant = messages[0].facts.durable and unrouted is None and is_meant(address, queue, routing_type)
+        routed = arrival.publish(core, address, messages, targets, meant=meant, unrouted=unrouted)
+        _bury(core, router, address, queue, unrouted or [])
+    else:
+        routed = _handle(core, router, address, routing_type, messages, handling, frozenset())
+    accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
+    if accepted and not address.passing:
+        core.duplicates.remember(address, accepted)
+    return routed
+
+
+def _handle(
+    core: Core,
+    router: Router,
+    address: Address,
+    routing_type: RoutingType | None,
+    messages: list[Message],
+    handling: Handling,
+    passed: frozenset[str],
+) -> int:
+    """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
+    if handling.ingress:
+        for facts in {id(message.facts): message.facts for message in messages}.values():  # one for each group
+            facts.annotations = (facts.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
+    forwards: list[Forward] = []
+    for divert in handling.exclusive:
+        if divert.name not in passed and messages:
+            messages = _take(core, router, divert, messages, forwards, passed)
+    routed = len(forwards)
+    unrouted: list[Message] | None = [] if handling.no_route else None
+    if messages:
+        targets = router.candidates(address, None, routing_type)
+        routed += arrival.publish(core, address, messages, targets, unrouted=unrouted)
+        if not messages[0].id:
+            return routed  # dropped: the address is full
+    for divert in handling.others:
+        if divert.name not in passed:
+            for message in messages:
+                if divert.takes(message):
+                    divert.taken += 1
+                    forwards += _copies(core, router, divert, message)
+    _bury(core, router, address, None, unrouted or [])
+    for divert, forward, wanted, copy in forwards:
+        _forward(core, router, forward, wanted, copy, passed | {divert.name})
+    return routed
+
+
+def _take(
+    core: Core,
+    router: Router,
+    divert: Divert,
+    messages: list[Message],
+    forwards: list[Forward],
+    passed: frozenset[str],
+) -> list[Message]:
+    """What an exclusive divert leaves to others."""
+    left: list[Message] = []
+    for message in messages:
+        if divert.takes(message):
+            message.id = core.journal.allocate_ids(1)  # its copies name it
+            copies = _copies(core, router, divert, message)
+            if _leads(core, router, copies, passed | {divert.name}):
+                divert.taken += 1
+                forwards += copies
+                continue
+        left.append(message)
+    return left
+
+
+def _copies(core: Core, router: Router, divert: Divert, message: Message) -> list[Forward]:
+    """A copy of a message, which has its id, for each forwarding address."""
+    wanted = divert.routing_type(message)
+    copies = []
+    for name in divert.forwarding:
+        try:
+            forward = router.addresses[name] if divert.internal else router.destination(name, wanted)[0]
+        except EngineError as refusal:
+            core.report("divert.no_address", divert=divert.name, address=name, error=str(refusal))
+            continue
+        copies.append((divert, forward, wanted, _copy(core, divert, forward, wanted, message)))
+    return copies
+
+
+def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
+    original = message.facts
+    facts = original.copy(forward.name, move.origin(message, divert.name))
+    facts.expiration, facts.expiry_source = forward.settings.expiration(original.expiration, core.now)
+    facts.scheduled = original.scheduled
+    facts.routing_type = wanted
+    head = message.head
+    if divert.add or divert.remove:
+        head = facts.format.edited(head, divert.remove, divert.add)
+    return Message.of(facts, head, message.body)
+
+
+def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[str]) -> bool:
+    """Whether one of these copies gets onto a queue, perhaps by other diverts than those that it has passed."""
+    for _, forward, wanted, copy in copies:
+        anycast, multicast = router.candidates(forward, None, wanted)
+        if any(queue.accepts(copy) for queue in anycast + multicast):
+            return True
+        if forward.handling is None:
+            continue
+        for divert in forward.handling.exclusive + forward.handling.others:
+            if divert.name not in passed and divert.takes(copy):
+                further = _copies(core, router, divert, copy)
+                if _leads(core, router, further, passed | {divert.name}):
+                    return True
+    return False
+
+
+def _forward(
+    core: Core, router: Router, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]
+) -> None:
+    handling = forward.handling
+    if handling is None:
+        arrival.publish(core, forward, [copy], router.candidates(forward, None, wanted))
+    else:
+        _handle(core, router, forward, wanted, [copy], handling, passed)
+
+
+def _bury(core: Core, router: Router, address: Address, queue: Queue | None, messages: list[Message]) -> None:
+    """Messages that no queue took go to the dead-letter address, if there is one; else they are unroutable."""
+    for message in messages:
+        if not dead_letter.bury_unrouted(core, router, address, queue, message):
+            arrival.unroutable(core, address, [message])
+
+
+def block_if_full(core: Core, router: Router, address: Address, producer: Producer) -> bool:
+    """Whether a producer must stop sending to a full address; then it waits among the address's blocked ones."""
+    if not address.full and not core.usage.full:
+        return False
+    policy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.PAGE:
+        if not admit.cannot(core, address, router.bindings.targets(address)):
+            return False
+    elif policy is not AddressFullPolicy.BLOCK:
+        return False
+    if not address.blocked and not core.usage.disk.full:  # which has been told
+        core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+    address.blocked[producer] = None
+    core.blocking[address] = None
+    return True

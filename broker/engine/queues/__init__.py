@@ -1,0 +1,1 @@
+"""Queues, addresses and consumers: what they hold, and how messages enter and leave."""

@@ -1,0 +1,168 @@
+"""An address: where messages are sent, which queues hang on it, and how much it may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Final, Protocol
+
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
+from broker.engine.queues.address_extras import Handling
+from broker.engine.queues.queue import Queue
+
+#: The sets of routing types that there are: each address has one of these.
+_KINDS: Final = {
+    kinds: kinds
+    for kinds in (
+        frozenset[RoutingType](),
+        frozenset({RoutingType.ANYCAST}),
+        frozenset({RoutingType.MULTICAST}),
+        frozenset(RoutingType),
+    )
+}
+
+
+#: The queues that messages of an address may enter: anycast ones, multicast ones.
+Targets = tuple[list[Queue], list[Queue]]
+
+
+class Producer(Protocol):
+    """Whoever sends to an address: told when a full address has room again."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
+
+    def unblock(self) -> None:
+        """Sending may go on."""
+
+
+class AttachedSender(Protocol):
+    """What has said that it will send to an address, and waits there until it does."""
+
+    def destination_lost(self) -> None:
+        """The address, or a queue of it, was deleted by name."""
+
+
+class Address:
+    """One address.  `size_bytes` and `size_messages` count each message once, on however many queues it is."""
+
+    __slots__ = (
+        "auto_created",
+        "blocked",
+        "bound_once",
+        "configured",
+        "dropped",
+        "handling",
+        "id",
+        "name",
+        "owned",
+        "paged_bytes",
+        "paged_messages",
+        "passing",
+        "paused",
+        "private_to",
+        "queues",
+        "routed",
+        "routing_types",
+        "sendable",
+        "settings",
+        "size_bytes",
+        "size_messages",
+        "swept",
+        "targets",
+        "targets_key",
+        "targets_version",
+        "turn",
+        "unbound_since",
+        "unpageable",
+        "unrouted",
+        "warned",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        routing_types: AbstractSet[RoutingType],
+        settings: AddressSettings,
+        *,
+        auto_created: bool = False,
+        configured: bool = False,
+        created: int = 0,
+        paused: bool = False,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.routing_types = _KINDS[frozenset(routing_types)]
+        self.settings = settings
+        self.handling: Handling | None = None
+        self.sendable = False  # clients may send to it, which need not be checked again
+        self.auto_created = auto_created
+        self.configured = configured
+        self.owned = False  # a temporary destination, and its owner is there
+        self.private_to: object = None  # ... whose connection alone may consume from it, by what it may do (`Access`)
+        self.passing = False  # none of the broker's: what is sent to it finds no queue, and it is forgotten
+        self.paused = paused  # and with it all its queues
+        self.queues: list[Queue] = []
+        self.targets: Targets = ([], [])  # with those of wildcard addresses
+        self.targets_version = -1
+        self.targets_key = (0, 0)
+        self.turn = 0  # round-robin among several anycast queues
+        self.size_bytes = 0
+        self.size_messages = 0
+        self.paged_bytes = 0  # in the tails of its queues: on disk only
+        self.paged_messages = 0
+        self.unpageable = False  # it would page, but has a queue that cannot
+        self.routed = 0
+        self.unrouted = 0
+        self.dropped = 0
+        self.blocked: dict[Producer, None] = {}
+        self.warned: frozenset[str] = frozenset()
+        self.bound_once = False
+        self.unbound_since = created
+        self.swept = -1  # what had been sent to it when it was last looked at and nobody used it; -1: not so
+
+    def add_routing_type(self, routing_type: RoutingType) -> None:
+        """Let the address have queues of this routing type."""
+        self.routing_types = _KINDS[self.routing_types | {routing_type}]
+
+    @property
+    def full(self) -> bool:
+        """Whether the address holds at least what its settings allow."""
+        settings = self.settings
+        return (0 <= settings.max_size_bytes <= self.size_bytes) or (
+            0 <= settings.max_size_messages <= self.size_messages
+        )
+
+    def has_room(self, messages: int, nbytes: int) -> bool:
+        """Whether the address is not full with so much more either."""
+        settings = self.settings
+        if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
+            return False
+        return not 0 <= settings.max_size_messages <= self.size_messages + messages
+
+    @property
+    def blocks(self) -> bool:
+        """Whether producers have to wait until messages have left the address."""
+        policy = self.settings.address_full_policy
+        return self.full and (
+            policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.PAGE and self.unpageable)
+        )
+
+    @property
+    def page_full(self) -> bool:
+        """Whether its queues have as much on disk as they may, and its settings say what is to be done then."""
+        settings = self.settings
+        if settings.page_full_policy is PageFullPolicy.OFF:
+            return False
+        return (0 <= settings.page_limit_bytes <= self.paged_bytes) or (
+            0 <= settings.page_limit_messages <= self.paged_messages
+        )
+
+    def charge(self, messages: list[Message]) -> int:
+        """Count messages in; returns their bytes."""
+        size = sum([m.size for m in messages])
+        self.size_bytes += size
+        self.size_messages += len(messages)
+        return size

@@ -1,0 +1,74 @@
+"""Alarms: calls at a time, for what has no message to wait with (a will that is due, a session that expires)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from broker.engine.model.timetable import Timetable
+
+#: What an alarm does.
+Call = Callable[[], None]
+
+
+class _Alarm:
+    __slots__ = ("call", "due", "key")
+
+    def __init__(self, key: Hashable, due: int, call: Callable[[], None]) -> None:
+        self.key = key
+        self.due = due
+        self.call = call
+
+
+class Alarms:
+    """Calls by due time, one a key.  Times in ms since the epoch."""
+
+    __slots__ = ("_set", "_times")
+
+    def __init__(self) -> None:
+        self._set: dict[Hashable, _Alarm] = {}
+        self._times: Timetable[Hashable, _Alarm] = Timetable()
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def at(self, key: Hashable, due_ms: int, call: Callable[[], None]) -> None:
+        """Call within the first tick that is not before `due_ms`; takes the place of what was set under this key."""
+        self.cancel(key)
+        alarm = self._set[key] = _Alarm(key, due_ms, call)
+        self._times.add(due_ms, key, alarm)
+
+    def is_set(self, key: Hashable) -> bool:
+        """Whether a call is to be made under this key."""
+        return key in self._set
+
+    def cancel(self, key: Hashable) -> bool:
+        """Do not call; False when nothing was set under this key."""
+        alarm = self._set.pop(key, None)
+        if alarm is None:
+            return False
+        self._times.remove(alarm.due, key)
+        return True
+
+    def move(self, by_ms: int) -> None:
+        """Make all calls so much later, or earlier: the clock has jumped."""
+        alarms = list(self._set.values())
+        self._times = Timetable()
+        for alarm in alarms:
+            alarm.due += by_ms
+            self._times.add(alarm.due, alarm.key, alarm)
+
+    def next_due(self) -> int | None:
+        """When the next call is due, or None."""
+        return self._times.next_due()
+
+    def run(self, now: int, limit: int, ring: Callable[[Call], None] = lambda call: call()) -> bool:
+        """Have `ring` make the calls that are due, at most `limit`, earliest first; True when there may be more.
+
+        A call may set and cancel alarms, also those that are due in this very run.
+        """
+        due = self._times.pop_due(now, limit)
+        for alarm in due:
+            if self._set.get(alarm.key) is alarm:  # else cancelled by a call before it
+                del self._set[alarm.key]
+                ring(alarm.call)
+        return len(due) == limit

@@ -1,0 +1,395 @@
+"""How a message arrives: which queues take it, its record in the journal, its place in line.
+
+A run of messages with the same facts is routed together.  Only filters, and several anycast queues on one address,
+make the messages of a run part; then they are grouped by the queues that take them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
+from broker.engine.model.message import Facts, Message
+from broker.engine.model.names import is_temporary
+from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
+from broker.engine.queues import waiting
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging import admit
+from broker.engine.queues.paging.tail import Landing
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.types.grouped import bucket
+from store import record
+from store.body import LargeBody
+from store.errors import JournalFull
+from store.record import RemovalReason
+
+#: How long a message that could not be moved (full disk) stays aside before it is tried again.
+MOVE_RETRY_MS: Final = 5_000
+
+
+def route(
+    messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
+) -> list[tuple[list[Queue], list[Message]]]:
+    """Which queues take which messages (as in ActiveMQ Artemis).  Messages that none takes are in no group."""
+    if not anycast:
+        if all(queue.accepts_all for queue in multicast):
+            return [(multicast, messages)] if multicast else []
+    elif not multicast and len(anycast) == 1 and anycast[0].accepts_all:
+        return [(anycast, messages)]
+    groups: dict[tuple[int, ...], tuple[list[Queue], list[Message]]] = {}
+    for message in messages:
+        queues = [queue for queue in multicast if queue.accepts(message)]
+        if anycast:
+            queue = _choose(message, anycast, address)
+            if queue is not None:
+                queues.append(queue)
+        if queues:
+            key = tuple([queue.id for queue in queues])
+            groups.setdefault(key, (queues, []))[1].append(message)
+    return list(groups.values())
+
+
+def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
+    """One of several anycast queues: round-robin, those with a consumer before those without.
+
+    The messages of a group all go to the same, whoever consumes it, as long as the queues are the same.
+    """
+    if message.facts.group and len(anycast) > 1:
+        takers = [queue for queue in anycast if queue.accepts(message)]
+        return takers[bucket(message.facts.group, len(takers))] if takers else None
+    fallback: Queue | None = None
+    for step in range(len(anycast)):
+        queue = anycast[(address.turn + step) % len(anycast)]
+        if not queue.accepts(message):
+            continue
+        if queue.consumers and not queue.stopped:
+            address.turn += step + 1
+            return queue
+        if fallback is None:
+            fallback = queue
+    if fallback is not None:
+        address.turn = anycast.index(fallback) + 1
+    return fallback
+
+
+def takers(facts: Facts, targets: Targets) -> Targets:
+    """Which of these queues messages with these facts may enter: some take only what is kept for those who are away."""
+    if facts.durable:
+        return targets
+    anycast, multicast = targets
+    return [queue for queue in anycast if not queue.durable_only], [q for q in multicast if not q.durable_only]
+
+
+def publish(
+    core: Core,
+    address: Address,
+    messages: list[Message],
+    targets: Targets,
+    *,
+    checked: bool = True,
+    meant: bool = False,
+    unrouted: list[Message] | None = None,
+) -> int:
+    """Take in a run of messages with the same facts, and return how many found a queue.
+
+    `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
+    room apply; moves within the broker are not checked: what was accepted once is not refused later.  What no queue
+    takes is refused if it is `meant` for one, added to `unrouted` if that is given, else unroutable.
+
+    Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
+    """
+    facts = messages[0].facts
+    full = address.full or core.usage.full
+    if checked:
+        if full and not _admit(core, address, facts, messages):
+            return 0
+        if facts.durable:
+            reserve(core, messages, essential=False)
+    groups = route(messages, *takers(facts, targets), address)
+    routed = sum([len(run) for _, run in groups])
+    if meant and routed < len(messages) and not may_lose(address, targets):
+        raise no_queue(address, targets, _left(messages, groups))
+    next_id = core.journal.allocate_ids(len(messages))
+    for message in messages:
+        message.id = next_id
+        next_id += 1
+    for queues, run in groups:
+        _place(core, address, queues, run, full=full)
+    if routed < len(messages):
+        if facts.durable or unrouted is not None:
+            left = _left(messages, groups)
+        if unrouted is not None:
+            unrouted += left
+        elif facts.durable:
+            unroutable(core, address, left)
+        else:
+            address.unrouted += len(messages) - routed
+            core.unrouted += len(messages) - routed
+    address.routed += routed
+    return routed
+
+
+def _left(messages: list[Message], groups: list[tuple[list[Queue], list[Message]]]) -> list[Message]:
+    """The messages that are in no group."""
+    taken = {message for _, run in groups for message in run}
+    return [message for message in messages if message not in taken]
+
+
+def may_lose(address: Address, targets: Targets) -> bool:
+    """Whether messages that are meant for a queue, and that none of these takes, are lost on purpose.
+
+    A queue may be told to keep nothing while nobody consumes (`purge-on-no-consumers`), and a reply to a temporary
+    destination may come too late: the one who asked is gone.
+    """
+    return is_temporary(address.name) or any([queue.forgets for queue in targets[0] + targets[1]])
+
+
+def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQueue:
+    """Why messages that are meant for a queue are refused: none of these takes them."""
+    queues = targets[0] + targets[1]
+    shut = [queue.name for queue in queues if not queue.open]
+    if not queues:
+        why = f"address {address.name} has no queue for it"
+    elif len(shut) == len(queues):
+        why = f"queue {shut[0]} of address {address.name} is disabled"
+    else:
+        why = f"no queue of address {address.name} has a filter that lets it in"
+    return NoQueue(f"no queue takes the message: {why}", messages)
+
+
+def unroutable(core: Core, address: Address, messages: list[Message]) -> None:
+    """No queue took these messages: they are counted, and gone by name."""
+    address.unrouted += len(messages)
+    core.unrouted += len(messages)
+    if messages and messages[0].facts.durable:
+        _drop(core, address, RemovalReason.UNROUTABLE, messages)
+
+
+def reserve(core: Core, messages: list[Message], *, essential: bool) -> None:
+    """Make sure that the journal has room for these messages.  Raises DiskFull."""
+    if not core.atomic:
+        reserve_bytes(core, sum([m.size for m in messages]), essential=essential)
+
+
+def reserve_bytes(core: Core, need: int, *, essential: bool) -> None:
+    """Make sure that the journal has room for so many bytes.  Raises DiskFull.
+
+    This is where the journal may end one entry and begin another, so nothing happens within a transaction's commit,
+    which has reserved for all of itself.
+    """
+    if core.atomic:
+        return
+    try:
+        core.journal.reserve(need, essential=essential)
+    except JournalFull as full:
+        raise DiskFull(f"the journal has no room for {need} bytes: {full}") from full
+
+
+def check_admitted(core: Core, address: Address) -> None:
+    """Raises AddressFull when the address is full and its policy is FAIL, or it is beyond its reject threshold."""
+    policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
+    full = policy is AddressFullPolicy.FAIL and (address.full or core.usage.full)
+    if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
+        if address.page_full:
+            raise AddressFull(
+                f"address {address.name} is full: {address.paged_messages} messages of {address.paged_bytes} bytes wait"
+                " on disk"
+            )
+        return
+    if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
+        if core.usage.disk.full and not address.full:
+            raise AddressFull(
+                f"address {address.name} takes no messages: {core.usage.disk.percent} % of the disk is used"
+            )
+        raise AddressFull(
+            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+        )
+
+
+def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
+    """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
+    policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.PAGE:
+        if not address.page_full:
+            return True
+        policy = address.settings.page_full_policy
+    if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and core.atomic:
+        return True  # a commit asked for all of its sends before it began
+    if not core.atomic:
+        check_admitted(core, address)
+    if policy is AddressFullPolicy.BLOCK:
+        return True
+    address.dropped += len(messages)
+    core.dropped += len(messages)
+    if facts.durable:
+        _drop(core, address, RemovalReason.DROPPED, messages)
+    if "full" not in address.warned:
+        address.warned |= {"full"}
+        core.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
+    return False
+
+
+def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
+    size = sum([len(m.head) + len(m.body) for m in messages])
+    core.journal.add(record.dropped(reason, len(messages), size, address.name))
+
+
+def _place(core: Core, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
+    """Put a run onto its queues: through the journal where both message and queue are durable.
+
+    A queue that is not durable has nothing to wait for, so that its messages keep their order, whichever of them other
+    queues have stored.
+    """
+    facts = messages[0].facts
+    paged: list[Queue] = []
+    if full or core.paged:
+        full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
+        full = full and (address.full or core.usage.memory_full)
+        paged = admit.choose(core, facts, queues, full=full)
+    hold(core, address, queues, messages)
+    durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
+    if durable:
+        facts_bytes = _store(core, facts, durable, messages)
+    end = core.journal.end
+    for queue in queues:
+        queue.counters.added += len(messages)
+        if durable and queue.durable:
+            queue.stored += len(messages)
+        admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages, full=full)
+        if not admitted:
+            continue
+        if durable and (queue.durable or queue in paged):
+            if queue in paged:
+                admit.expect(core, queue, admitted, messages, facts_bytes, end)
+            stored(core, queue, admitted, paged=queue in paged)
+        else:
+            land(core, queue, admitted, paged=queue in paged)
+
+
+def hold(core: Core, address: Address, queues: list[Queue], messages: list[Message]) -> None:
+    """Messages are in memory from now on, for all of these queues."""
+    if len(queues) > 1:
+        for message in messages:
+            message.refs = len(queues)
+    core.usage.bytes += address.charge(messages)
+    core.usage.messages += len(messages)
+
+
+def keep(core: Core, queue: Queue, message: Message) -> None:
+    """Store a message on one durable queue whose messages nobody consumes: it is ready before it is durable.
+
+    Nothing is checked, and its address is not charged.
+    """
+    facts = message.facts
+    message.id = core.journal.allocate_ids(1)
+    core.usage.bytes += message.size
+    core.usage.messages += 1
+    _store(core, facts, [queue.id], [message])
+    queue.counters.added += 1
+    queue.stored += 1
+    queue.append([message], facts.priority)
+    watch(core, queue, [message])
+
+
+def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> int:
+    """Add messages to the journal; returns the bytes that each record has for the facts."""
+    journal = core.journal
+    for queue_id in queue_ids:
+        journal.mention(queue_id)
+    encoded, flags = encode_facts(facts, queue_ids), record_flags(facts)
+    body = messages[0].body
+    if isinstance(body, LargeBody):
+        assert len(messages) == 1, "a message with a large body stands alone"
+        journal.add_large(encoded, flags, messages[0].id, messages[0].head, body)
+    else:
+        journal.add_messages(encoded, flags, messages)
+    segment = journal.segment
+    for message in messages:
+        message.segment = segment
+    journal.space.hold(segment, len(messages))
+    return len(encoded)
+
+
+def stored(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+    """Messages that can land together are in the journal's open entry: they land once it is durable.
+
+    On a strict queue they land at once.  No delivery leaves it before a record of it is durable, and that record comes
+    after the message's own, or lies in the same entry: so consumers wait for the disk once, not twice.
+    """
+    if queue.strict and queue.kind is None and not (paged or queue.keeps or queue.landing):
+        queue.ahead = core.work.number
+        land(core, queue, messages)
+        return
+    queue.landing += len(messages)
+    core.work.landing.append((queue, messages))
+
+
+def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+    """Messages become ready, or scheduled if their time has not come.
+
+    `paged`: they belong in the queue's tail, though the journal does not have them.
+    """
+    facts = messages[0].facts
+    landing: Landing | None = None
+    if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
+        landing = queue.tail.landing.popleft()
+        paged = True
+    if paged:
+        if queue.kind is not None:
+            messages = queue.kind.arrived(core, messages)
+        if messages:
+            admit.enter(core, queue, messages, landing)
+        return
+    if facts.group and not queue.grouped and queue.attributes.groups:
+        queue.begin_groups()
+    if facts.scheduled > core.now:
+        for message in messages:
+            schedule(core, queue, message, facts.scheduled)
+    else:
+        if queue.kind is not None:
+            messages = queue.kind.arrived(core, messages)
+        queue.append(messages, facts.priority)
+        if facts.expiration:
+            watch(core, queue, messages)
+    core.dirty[queue] = None
+
+
+def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:
+    """Keep a message aside until `due` (ms since the epoch)."""
+    queue.scheduled[message.id] = (due, message)
+    core.schedule.add(due, (queue.id, message.id), (queue, message))
+
+
+def watch(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Enter the expirations of messages that have just become ready."""
+    for message in messages:
+        expiration = message.facts.expiration
+        if expiration:
+            core.expiries.add(expiration, (queue.id, message.id), (queue, message))
+            queue.expiring += 1
+
+
+def unwatch(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Messages are no longer ready: they cannot expire where they are now."""
+    for message in messages:
+        expiration = message.facts.expiration
+        if expiration and core.expiries.remove(expiration, (queue.id, message.id)):
+            queue.expiring -= 1
+
+
+def take_out(core: Core, queue: Queue, message: Message) -> None:
+    """Take a ready or scheduled message out of where it waits."""
+    waiting = queue.scheduled.pop(message.id, None)
+    if waiting is not None:
+        core.schedule.remove(waiting[0], (queue.id, message.id))
+    else:
+        unwatch(core, queue, [message])
+        queue.discard(message)
+
+
+def keep_for_later(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Messages that could not be moved stay on their queue, and are tried again after a while."""
+    for message in messages:
+        schedule(core, queue, message, core.now + MOVE_RETRY_MS)

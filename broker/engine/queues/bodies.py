@@ -1,0 +1,125 @@
+"""Large bodies as sessions see them: coming in part by part, going out piece by piece.
+
+A body becomes part of a message only when its file is whole, and durable if the message is: the session waits for that
+(`changed`), then publishes.  Nobody else waits meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import LARGE_BODY_BYTES
+from broker.engine.queues.core import Core
+from store.bodies import Upload as Upload
+from store.body import Checksum as Checksum
+from store.body import LargeBody as LargeBody
+from store.errors import BodyUnreadable, JournalFull
+
+#: Bytes of one upload that may wait for the disk: above, its connection is not read; a quarter of it, and it is again.
+PENDING_BYTES_MAX: Final = 1 << 20
+PENDING_BYTES_LOW: Final = PENDING_BYTES_MAX // 4
+
+#: Bytes of a body that are read and written at a time: enough to cost little, few enough that others wait for it less
+#: than a millisecond.
+PIECE_BYTES: Final = LARGE_BODY_BYTES
+
+
+class Unreadable(Exception):
+    """A body's file cannot be read; `passing`: for now, since the system refuses it."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        super().__init__(why)
+        self.passing = passing
+
+
+class Stream:
+    """A body that is read while it goes out; its file stays for as long.
+
+    `checksum` sees the pieces, of several streams that follow each other; one that reads all has its own.
+    """
+
+    __slots__ = ("_at", "_body", "_checksum", "_end")
+
+    def __init__(self, body: LargeBody, at: int = 0, end: int = -1, checksum: Checksum | None = None) -> None:
+        self._body = body
+        self._at = at
+        self._end = len(body) if end < 0 else end
+        self._checksum = Checksum(body) if not at and self._end == len(body) else checksum
+
+    @property
+    def left(self) -> int:
+        """Bytes still to come."""
+        return self._end - self._at
+
+    def read(self, nbytes: int = PIECE_BYTES) -> bytes:
+        """The next of them.  Raises Unreadable, also before the last of a body that is not what it was."""
+        try:
+            piece = self._body.read(self._at, min(nbytes, self.left))
+            if self._checksum is not None:
+                self._checksum.passed(piece)
+        except BodyUnreadable as error:
+            raise _unreadable(error) from error
+        self._at += len(piece)
+        return piece
+
+
+def read(body: LargeBody, offset: int, nbytes: int) -> bytes:
+    """Bytes of a body.  Raises Unreadable."""
+    try:
+        return body.read(offset, nbytes)
+    except BodyUnreadable as error:
+        raise _unreadable(error) from error
+
+
+def read_whole(body: LargeBody) -> bytes:
+    """All of a body.  Raises Unreadable."""
+    try:
+        return body.whole()
+    except BodyUnreadable as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: BodyUnreadable) -> Unreadable:
+    return Unreadable(f"the body of a message cannot be read: {error}", passing=error.passing)
+
+
+class Uploads:
+    """The bodies that are coming in."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def begin(self, changed: Callable[[], None], *, durable: bool, outlet: object = None) -> Upload:
+        """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull.
+
+        An exception of `changed` costs the connection `outlet`.
+        """
+        core = self._core
+        if not core.journal.accepting:
+            raise DiskFull("the journal has no room for large messages: the disk is full")
+
+        def tell() -> None:
+            core.begin()
+            try:
+                changed()
+            except BaseException as error:
+                core.blame(outlet, error)
+
+        return core.journal.bodies.begin(tell, durable=durable)
+
+    def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
+        """More of it.  The writer of more than PENDING_BYTES_MAX has to wait."""
+        self._core.journal.bodies.write(upload, data, last=last)
+
+    def abort(self, upload: Upload) -> None:
+        """It will never be whole."""
+        self._core.journal.bodies.abort(upload)
+
+    def finished(self, upload: Upload) -> LargeBody:
+        """The body, which is whole.  Raises DiskFull if it was refused."""
+        try:
+            return self._core.journal.bodies.finished(upload)
+        except JournalFull as full:
+            raise DiskFull(str(full)) from full

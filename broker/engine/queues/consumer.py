@@ -1,0 +1,240 @@
+"""A consumer: who takes messages from a queue, how many more it wants, and what it has not yet acknowledged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.message import Message
+from broker.engine.model.notes import Notes
+
+if TYPE_CHECKING:
+    from broker.engine.queues.queue import Queue
+
+#: Credit of a consumer without a window: more bytes than any queue will ever hold.
+UNLIMITED: Final = 1 << 62
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+_SIZE: Final[Callable[[Message], int]] = attrgetter("size")
+
+
+class Sink(Protocol):
+    """Where a consumer's messages go: a session.  Called within a tick."""
+
+    @property
+    def outlet(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Send these messages, in this order.  Must not call the engine."""
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The engine closed the consumer (its queue was deleted)."""
+
+
+class AckMode(Enum):
+    """How the messages of a consumer are acknowledged."""
+
+    AUTO = "auto"  # by the session, once the transport took the bytes
+    CUMULATIVE = "client"  # one acknowledgement covers everything delivered before
+    INDIVIDUAL = "client-individual"
+
+
+class Consumer:
+    """One subscription to one queue.
+
+    `credit` is what may still be sent: delivery goes on while it is above zero.  In bytes of message size, it comes
+    back with settlement, and one message always fits; `counted` credit is a number of messages, which comes back too,
+    or, without a window, is what the sink grants.
+    `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
+    the identities for cumulative consumers, whose acknowledgements take a prefix.
+    """
+
+    __slots__ = (
+        "access",
+        "ack_mode",
+        "browse",
+        "client_id",
+        "closed",
+        "counted",
+        "credit",
+        "excluded",
+        "held",
+        "id",
+        "order",
+        "paused",
+        "predicate",
+        "priority",
+        "queue",
+        "remote",
+        "revoked",
+        "selector",
+        "settled",
+        "sink",
+        "unacked",
+        "user",
+        "window",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        queue: Queue,
+        sink: Sink,
+        *,
+        ack_mode: AckMode,
+        window: int,
+        counted: bool = False,
+        priority: int = 0,
+        predicate: Callable[[Message], bool] | None = None,
+        selector: str = "",
+        browse: bool = False,
+        client_id: str = "",
+        remote: str = "",
+        user: str = "",
+        access: Access = UNRESTRICTED,
+    ) -> None:
+        self.id = id
+        self.queue = queue
+        self.sink = sink
+        self.ack_mode = ack_mode
+        self.settled = 0  # messages acknowledged
+        self.window = window
+        self.counted = counted
+        self.credit = max(window, 1) if window >= 0 else 0 if counted else UNLIMITED
+        self.priority = priority
+        self.excluded: set[int] | None = None  # messages that it must not get again
+        self.predicate = predicate
+        self.selector = selector
+        self.browse = browse
+        self.client_id = client_id
+        self.remote = remote
+        self.user = user
+        self.access = access
+        self.revoked = False  # closed because its peer lost the right to consume
+        self.paused = False
+        self.closed = False
+        self.unacked: dict[int, Message] = {}
+        self.held = 0  # the youngest of `unacked`: they are with the journal and not yet with the sink (strict mode)
+        self.order: deque[int] | None = deque() if ack_mode is AckMode.CUMULATIVE else None
+
+    def take(self, messages: list[Message]) -> None:
+        """Note messages as delivered: they use credit and wait for their acknowledgement."""
+        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+        if self.order is not None:
+            self.order.extend(map(_ID, messages))
+        if self.counted:
+            self.credit -= len(messages)
+        elif self.window >= 0:
+            self.credit -= sum(map(_SIZE, messages))
+
+    def take_again(self, messages: list[Message]) -> None:
+        """Deliveries whose settlement was undone are with the sink as before; credit that the sink grants only."""
+        assert self.window < 0, "credit of a window would have to be taken back"
+        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+
+    def room(self) -> tuple[int, int]:
+        """How many messages, and bytes, it may get now; of bytes, the last message may exceed them."""
+        return (self.credit, UNLIMITED) if self.counted else (UNLIMITED, self.credit)
+
+    def settle(self, ids: list[int]) -> list[Message]:
+        """Give up deliveries and win back their credit.  Every id must be in `unacked`."""
+        pop = self.unacked.pop
+        messages = [pop(i) for i in ids]
+        if self.window >= 0:
+            self._win_back(messages)
+        return messages
+
+    def take_back(self, ids: list[int]) -> list[Message]:
+        """Give up deliveries that are not with the sink: they have used no credit, whoever grants it."""
+        messages = self.settle(ids)
+        if self.order is not None:
+            gone = set(ids)
+            self.order = deque([id for id in self.order if id not in gone])
+        if self.counted and self.window < 0:
+            self.credit += len(messages)
+        return messages
+
+    def _win_back(self, messages: list[Message]) -> None:
+        """Credit of a window, for deliveries that are settled."""
+        self.credit += len(messages) if self.counted else sum(map(_SIZE, messages))
+
+    def settle_next(self, ids: list[int]) -> list[Message] | None:
+        """Give up these deliveries if that is one step: all are here, and the oldest ones for a cumulative consumer.
+
+        None, and nothing is done, if it is not.
+        """
+        order = self.order
+        if order is not None and list(islice(order, len(ids))) != ids:
+            return None
+        if not self.unacked.keys() >= set(ids) or (order is None and len(set(ids)) < len(ids)):
+            return None
+        if order is not None:
+            for _ in ids:
+                order.popleft()
+        return self.settle(ids)
+
+    def settle_all(self) -> list[Message]:
+        """Give up all deliveries, in the order in which they were made."""
+        messages = list(self.unacked.values())
+        self.unacked.clear()
+        if self.order is not None:
+            self.order.clear()
+        if self.window >= 0:
+            self._win_back(messages)
+        return messages
+
+    def settle_delivered(self) -> list[Message]:
+        """Give up the deliveries that are with the sink."""
+        if not self.held:
+            return self.settle_all()
+        return self.settle(list(self.unacked)[: -self.held])
+
+    def up_to(self, id: int) -> list[int]:
+        """The ids that a cumulative acknowledgement of `id` covers, oldest first.  `id` must be in `unacked`."""
+        order = self.order
+        if order is None:
+            return [id]
+        covered: list[int] = []
+        while True:
+            first = order.popleft()
+            if first in self.unacked:
+                covered.append(first)
+            if first == id:
+                return covered
+
+    def exclude_some(self) -> None:
+        """From now on messages may be excluded: its queue has to ask."""
+        excluded: set[int] = set()
+        before = self.predicate
+        self.excluded = excluded
+        self.predicate = lambda message: message.id not in excluded and (before is None or before(message))
+
+    @property
+    def describe(self) -> str:
+        """The consumer in a sentence that an operator reads."""
+        who = self.client_id or self.user or "a consumer"
+        return f"{who} at {self.remote}" if self.remote else who
+
+    def note(self, notes: Notes, type: str) -> None:
+        """Something about the consumer has happened that notifications tell of."""
+        if notes.listening:
+            queue = self.queue
+            notes.add(
+                type,
+                {
+                    "_AMQ_Address": queue.address.name,
+                    "_AMQ_RoutingName": queue.name,
+                    "_AMQ_ConsumerCount": len(queue.consumers),
+                    "_AMQ_ConsumerName": self.id,
+                    "_AMQ_User": self.user,
+                    "_AMQ_RemoteAddress": self.remote,
+                    "_AMQ_Client_ID": self.client_id,
+                    "_AMQ_FilterString": self.selector,
+                },
+            )

@@ -1,0 +1,224 @@
+"""Diverts: messages sent to one address also go, or go instead, to another.
+
+A divert watches an address, by name or by a wildcard pattern.  What its filter fits is copied to its forwarding
+addresses; if it is exclusive, the address itself does not get the message.  A copy is an independent message: own id,
+own record; it says where it comes from (`_AMQ_ORIG_ADDRESS`, `_AMQ_ORIG_MESSAGE_ID`, `_AMQ_ORIG_QUEUE`, which is the
+divert's name) and keeps its expiration, priority and schedule.
+
+    routing-type    the copy goes to
+    STRIP           whatever queues the forwarding address has
+    PASS            queues of the kind that the sender asked for
+    ANYCAST         anycast queues
+    MULTICAST       multicast queues
+
+Rules, in this order:
+
+1. The exclusive diverts of an address, in the order of their names: the first whose filter fits takes the message.  It
+   does not if no queue at a forwarding address would take the copy: nothing is lost to an address without queues
+   (ActiveMQ Artemis loses it).
+2. Else all other diverts whose filter fits get a copy, and the address's queues get the message.
+3. A copy may be diverted again; it does not pass the same divert twice, so circles end.
+4. A send to one queue (`address::queue`) and what an operator retries pass no divert: they name who is to have it.
+
+This room knows what diverts are; `sending` sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from broker.engine.filter import Filter, compile_filter
+from broker.engine.model.errors import AlreadyInUse, InvalidName, NotFound
+from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.names import WildcardSyntax
+from broker.engine.model.topics import Topics
+from store import record
+
+Json = dict[str, object]
+
+#: Diverts of a broker: each is looked at whenever an address is made.
+DIVERTS_MAX: Final = 10_000
+
+#: Headers that one divert adds or removes: a transformation is a few notes, not a program.
+HEADERS_MAX: Final = 64
+
+#: Forwarding addresses of one divert: each costs a copy of every message.
+FORWARDS_MAX: Final = 64
+
+
+class DivertRouting(StrEnum):
+    """Which queues a diverted copy may enter."""
+
+    STRIP = "STRIP"
+    PASS = "PASS"
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+
+
+class Divert:
+    """One divert.  `add` and `remove` are its transformer: properties set on the copy, after others were taken away."""
+
+    __slots__ = (
+        "add",
+        "address",
+        "configured",
+        "exclusive",
+        "filter",
+        "forwarding",
+        "id",
+        "internal",
+        "name",
+        "remove",
+        "routing",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        forwarding: tuple[str, ...],
+        *,
+        exclusive: bool = False,
+        filter: Filter | None = None,
+        routing: DivertRouting = DivertRouting.STRIP,
+        add: Mapping[str, str] | None = None,
+        remove: Iterable[str] = (),
+        configured: bool = False,
+        internal: bool = False,
+    ) -> None:
+        self.id = 0
+        self.name = name
+        self.address = address
+        self.forwarding = forwarding
+        self.exclusive = exclusive
+        self.filter = filter
+        self.routing = routing
+        self.add = dict(add or {})
+        self.remove = tuple(remove)
+        self.configured = configured
+        self.internal = internal  # made by the broker for a retroactive address
+        self.taken = 0  # messages, since the start
+
+    def takes(self, message: Message) -> bool:
+        """Whether the filter fits."""
+        return self.filter is None or self.filter.matches(PropertyView(message))
+
+    def routing_type(self, message: Message) -> RoutingType | None:
+        """What a copy of this message asks for."""
+        if self.routing is DivertRouting.STRIP:
+            return None
+        if self.routing is DivertRouting.PASS:
+            return message.facts.routing_type
+        return RoutingType[self.routing.value]
+
+    def definition(self) -> Json:
+        """The divert as the journal has it."""
+        return {
+            "name": self.name,
+            "address": self.address,
+            "forwarding-addresses": list(self.forwarding),
+            "exclusive": self.exclusive,
+            "filter": self.filter.text if self.filter else "",
+            "routing-type": self.routing.value,
+            "add-headers": self.add,
+            "remove-headers": list(self.remove),
+            "configured": self.configured,
+            "internal": self.internal,
+        }
+
+    def same(self, other: Divert) -> bool:
+        """Whether both do the same."""
+        mine, others = self.definition(), other.definition()
+        mine["configured"] = others["configured"] = True
+        return mine == others
+
+    def check(self) -> None:
+        """Raises InvalidName for limits that are exceeded."""
+        if not self.name:
+            raise InvalidName("a divert needs a name")
+        if not 1 <= len(self.forwarding) <= FORWARDS_MAX:
+            raise InvalidName(f"divert {self.name}: give 1 to {FORWARDS_MAX} forwarding addresses")
+        if self.address in self.forwarding:
+            raise InvalidName(f"divert {self.name} forwards to the address that it watches: name another one")
+        if len(self.add) + len(self.remove) > HEADERS_MAX:
+            raise InvalidName(f"divert {self.name}: add and remove {HEADERS_MAX} headers at most")
+
+
+def read_divert(id: int, definition: Json) -> Divert:
+    """The inverse of `Divert.definition`.  Raises KeyError on a definition that lacks a field."""
+    forwarding, add, remove = (definition[key] for key in ("forwarding-addresses", "add-headers", "remove-headers"))
+    assert isinstance(forwarding, list)
+    assert isinstance(add, dict)
+    assert isinstance(remove, list)
+    divert = Divert(
+        str(definition["name"]),
+        str(definition["address"]),
+        tuple(str(name) for name in forwarding),
+        exclusive=bool(definition["exclusive"]),
+        filter=compile_filter(str(definition["filter"])),
+        routing=DivertRouting(str(definition["routing-type"])),
+        add={str(name): str(value) for name, value in add.items()},
+        remove=[str(name) for name in remove],
+        configured=bool(definition["configured"]),
+        internal=bool(definition["internal"]),
+    )
+    divert.id = id
+    return divert
+
+
+def divert_record(divert: Divert) -> bytes:
+    """The DIVERT record of a divert."""
+    return record.divert(divert.id, divert.definition())
+
+
+class Diverts:
+    """All diverts, by name, and which of them watch an address."""
+
+    def __init__(self, syntax: WildcardSyntax) -> None:
+        self.by_name: dict[str, Divert] = {}
+        self._syntax = syntax
+        self._exact: dict[str, list[Divert]] = {}
+        self._patterns: Topics[Divert] = Topics(syntax)
+
+    def get(self, name: str) -> Divert:
+        """Raises NotFound."""
+        divert = self.by_name.get(name)
+        if divert is None:
+            raise NotFound(f"divert {name} does not exist")
+        return divert
+
+    def add(self, divert: Divert) -> None:
+        """Raises AlreadyInUse, InvalidName."""
+        if divert.name in self.by_name:
+            raise AlreadyInUse(f"divert {divert.name} exists already, on address {self.by_name[divert.name].address}")
+        if len(self.by_name) >= DIVERTS_MAX:
+            raise AlreadyInUse(f"there are {DIVERTS_MAX} diverts, and there may not be more")
+        divert.check()
+        if self._syntax.routes(divert.address):
+            self._patterns.add(divert.address, divert)
+        else:
+            self._exact.setdefault(divert.address, []).append(divert)
+        self.by_name[divert.name] = divert
+
+    def remove(self, divert: Divert) -> None:
+        """Take a divert away that is there."""
+        del self.by_name[divert.name]
+        if self._syntax.routes(divert.address):
+            self._patterns.remove(divert.address, divert)
+            return
+        watching = self._exact[divert.address]
+        watching.remove(divert)
+        if not watching:
+            del self._exact[divert.address]
+
+    def of(self, address: str) -> list[Divert]:
+        """The diverts that watch an address, by name."""
+        if not self.by_name:
+            return []
+        found = {divert.name: divert for divert in self._exact.get(address, ())}
+        if self._syntax.routing:
+            found |= {divert.name: divert for divert in self._patterns.match(address)}
+        return [found[name] for name in sorted(found)]

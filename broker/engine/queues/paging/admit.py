@@ -1,0 +1,147 @@
+"""New messages go to the tails of their queues: which, when, and what that costs.
+
+A durable message is in the tail once it is durable; its record is in the journal anyway.  Another one is written to a
+scratch file; if that fails, it stays in memory within the tail, and the senders to its address wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.engine.model.attributes import QueueAttributes
+from broker.engine.model.message import Facts, Message
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging.rows import watch
+from broker.engine.queues.paging.tail import Landing, Tail
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import discharge
+from broker.engine.queues.stored import encode_facts, record_flags
+from store import record
+
+
+def may_page(attributes: QueueAttributes) -> bool:
+    """Whether a queue with these attributes can have a tail.
+
+    Not if it has to know all of its messages: which have which key, which are the oldest, or who has seen which.
+    """
+    return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0)
+
+
+def pageable(queue: Queue) -> bool:
+    """The same for a queue that there is."""
+    return queue.keeper is None and may_page(queue.attributes)
+
+
+def choose(core: Core, facts: Facts, queues: list[Queue], *, full: bool) -> list[Queue]:
+    """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page.
+
+    Where only so many may wait, what is not durable does not wait on disk either: see `waiting.admit`.
+    """
+    if facts.scheduled > core.now:
+        return []
+    if not facts.durable:
+        queues = [queue for queue in queues if queue.messages_max < 0]
+    return [queue for queue in queues if (queue.tail is not None and queue.tail.active) or (full and pageable(queue))]
+
+
+def cannot(core: Core, address: Address, targets: Targets) -> bool:
+    """Whether the senders to an address that should page have to wait: a queue of it cannot, or the disk is full.
+
+    A ring cannot either, but has its own bound.
+    """
+    if core.usage.disk.full:
+        return True
+    anycast, multicast = targets
+    unable = next((queue for queue in anycast + multicast if not pageable(queue) and not _is_bounded(queue)), None)
+    address.unpageable = unable is not None or core.pages.full
+    if unable is not None and "unpageable" not in address.warned:
+        address.warned |= {"unpageable"}
+        core.report("address.full.unpageable", address=address.name, queue=unable.name)
+    return address.unpageable
+
+
+def _is_bounded(queue: Queue) -> bool:
+    return queue.attributes.ring_size >= 0 or queue.keeper is not None
+
+
+def tail_of(core: Core, queue: Queue) -> Tail:
+    """The queue's tail, made if it has none."""
+    if queue.tail is None:
+        queue.tail = Tail(queue.address)
+        core.paged[queue] = None
+    return queue.tail
+
+
+def expect(core: Core, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
+    """The first messages of a run belong to the tail, once they are durable; the run ends there in the journal."""
+    fixed = record.MESSAGE_FIXED.size + facts_bytes
+    sizes = [fixed + len(message.head) + len(message.body) for message in run]
+    tail = tail_of(core, queue)
+    tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
+
+
+def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
+    """Ready messages of one run go to the tail.  `landing` is None for messages that the journal does not have."""
+    facts = messages[0].facts
+    tail = tail_of(core, queue)
+    core.dirty[queue] = None
+    if not queue.address.paged_messages:
+        core.report("address.full.paging", address=queue.address.name, bytes=core.usage.bytes)
+    if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
+        keep(core, queue, tail, messages[0])
+        return
+    segment, offset, sizes = _written(core, facts, messages) if landing is None else _place(landing)
+    priority, expiration = facts.priority, facts.expiration
+    for message, size in zip(messages, sizes, strict=True):
+        chunk = tail.add(priority, message.id, segment, offset, size, expiration)
+        if expiration:
+            watch(core, queue, chunk, expiration)
+        if segment:
+            offset += size
+        else:
+            chunk.keep(len(chunk.ids) - 1, message)
+    if segment:
+        _let_go(core, facts, messages)
+
+
+def keep(core: Core, queue: Queue, tail: Tail, message: Message) -> None:
+    """A message gets its place in the tail and stays in memory: no record is read for it."""
+    facts = message.facts
+    chunk = tail.add(facts.priority, message.id, 0, 0, message.size, facts.expiration)
+    if facts.expiration:
+        watch(core, queue, chunk, facts.expiration)
+    chunk.keep(len(chunk.ids) - 1, message)
+
+
+def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:
+    return landing.segment, landing.offset, landing.sizes
+
+
+def _written(core: Core, facts: Facts, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
+    """Write a run to a scratch file; segment, offset and sizes, of which the first two are 0 if that failed."""
+    parts: list[bytes] = []
+    encoded = encode_facts(facts, [])
+    record.encode_messages(parts, encoded, record_flags(facts), messages)
+    place = core.pages.write(parts, len(messages))
+    if place is None:
+        core.report("paging.scratch_failed", address=facts.address)
+        return 0, 0, [message.size for message in messages]
+    fixed = record.MESSAGE_FIXED.size + len(encoded)
+    return *place, [fixed + len(message.head) + len(message.body) for message in messages]
+
+
+def _let_go(core: Core, facts: Facts, messages: list[Message]) -> None:
+    """The messages of a run are no longer in memory for this queue: the tail holds their records from now on."""
+    shared = size = 0
+    segment = messages[0].segment
+    for message in messages:
+        message.refs -= 1
+        if message.refs:
+            shared += 1
+        else:
+            size += message.size
+    if shared and segment:
+        core.journal.space.hold(segment, shared)
+    if shared < len(messages):
+        discharge(core, facts.address, size, len(messages) - shared)

@@ -1,0 +1,290 @@
+"""The tail: messages of one queue that are ready and not in memory.
+
+A message is a row of a chunk: parallel arrays of ids, places (segment, offset, length of its record; if that is 0, the
+row is gone) and, if any has one, expirations.  A place in segment 0 is none: then the message itself is among
+the chunk's `kept` ones, because its record cannot be read yet, or could not be written.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.engine.model.message import Message
+from broker.engine.queues.backlog import PRIORITIES
+from store.pages import SCRATCH_FIRST
+
+if TYPE_CHECKING:
+    from broker.engine.queues.address import Address
+
+#: Messages and bytes of a chunk at most: what is read at once, in a few milliseconds.
+CHUNK_MESSAGES_MAX: Final = 1024
+CHUNK_BYTES_MAX: Final = 1 << 20
+
+#: Of the messages that may be read back and not yet delivered, a chunk has this part at most: one that is read does not
+#: exceed the limit by much.
+CHUNK_PART: Final = 8
+
+
+class Chunk:
+    """Messages that follow each other, of one priority.  `serial` rises along the tail.
+
+    `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch rings, 0: never.
+    """
+
+    __slots__ = (
+        "bytes",
+        "count",
+        "end",
+        "expirations",
+        "expires",
+        "ids",
+        "kept",
+        "lowest",
+        "offsets",
+        "oldest",
+        "priority",
+        "segments",
+        "serial",
+        "sizes",
+        "volatile",
+        "youngest",
+    )
+
+    def __init__(self, priority: int, serial: int) -> None:
+        self.priority = priority
+        self.serial = serial
+        self.ids = array("Q")
+        self.segments = array("I")
+        self.offsets = array("I")
+        self.sizes = array("I")
+        self.expirations: array[int] | None = None
+        self.kept: dict[int, Message] | None = None  # by row
+        self.count = 0
+        self.bytes = 0
+        self.oldest = 0  # the least id that was ever here, and the greatest
+        self.youngest = 0
+        self.end = 0  # where the last row's record ends, as long as all follow each other in one segment, else -1
+        self.lowest = 0  # no row is in a journal segment before this one
+        self.expires = 0
+        self.volatile = False  # some rows are, or were, in scratch files
+
+    def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
+        """Add a row."""
+        if id > self.youngest:
+            self.youngest = id
+        if id < self.oldest or not self.oldest:
+            self.oldest = id
+        if self.end >= 0:
+            follows = segment and (not self.ids or (segment == self.segments[-1] and offset >= self.end))
+            self.end = offset + size if follows else -1
+        self.ids.append(id)
+        self.segments.append(segment)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+        if expiration and self.expirations is None:
+            self.expirations = array("q", bytes(8 * (len(self.ids) - 1)))
+        if self.expirations is not None:
+            self.expirations.append(expiration)
+        if segment >= SCRATCH_FIRST:
+            self.volatile = True
+        elif segment and (segment < self.lowest or not self.lowest):
+            self.lowest = segment
+        self.count += 1
+        self.bytes += size
+
+    def keep(self, row: int, message: Message) -> None:
+        """The row's message is in memory for the time being."""
+        if self.kept is None:
+            self.kept = {}
+        self.kept[row] = message
+
+    def rows(self) -> list[int]:
+        """The rows that are not gone."""
+        sizes = self.sizes
+        if self.count == len(sizes):
+            return list(range(len(sizes)))
+        return [row for row, size in enumerate(sizes) if size]
+
+    def due(self, now: int) -> list[int]:
+        """The rows whose time is over."""
+        if self.expirations is None:
+            return []
+        sizes = self.sizes
+        return [row for row, due in enumerate(self.expirations) if 0 < due <= now and sizes[row]]
+
+    def next_expiration(self) -> int:
+        """The least expiration of its rows, 0 if none has one."""
+        if self.expirations is None:
+            return 0
+        sizes = self.sizes
+        return min((due for row, due in enumerate(self.expirations) if due and sizes[row]), default=0)
+
+    def move(self, row: int, segment: int, offset: int, size: int) -> None:
+        """A row's record was written anew there."""
+        self.bytes += size - self.sizes[row]
+        self.segments[row], self.offsets[row], self.sizes[row] = segment, offset, size
+        self.end = -1
+        if segment >= SCRATCH_FIRST:
+            self.volatile = True
+
+
+class Landing:
+    """A run on its way through the journal that will be paged: where its records are.
+
+    `segment` is 0 for messages that are not durable.
+    """
+
+    __slots__ = ("messages", "offset", "segment", "sizes")
+
+    def __init__(self, messages: list[Message], segment: int, offset: int, sizes: Sequence[int]) -> None:
+        self.messages = messages
+        self.segment = segment
+        self.offset = offset
+        self.sizes = sizes
+
+
+class Tail:
+    """The tail of one queue.  `messages` and `bytes` (of records) are all of it, `damaged` chunks too."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_high",
+        "_messages_max",
+        "_serial",
+        "address",
+        "bytes",
+        "damaged",
+        "failing",
+        "landing",
+        "levels",
+        "looked",
+        "messages",
+        "seen",
+    )
+
+    def __init__(self, address: Address) -> None:
+        settings = address.settings
+        self.address = address
+        self.levels: list[deque[Chunk]] = [deque() for _ in range(PRIORITIES)]
+        self.damaged: list[Chunk] = []
+        self.landing: deque[Landing] = deque()
+        self.messages = 0
+        self.bytes = 0
+        #: How far each consumer with a selector has looked, by its id: serial and row, by priority.
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+        #: Where the messages are that were looked at last, by id (see `upkeep.between`).
+        self.looked: dict[int, tuple[Chunk, int]] = {}
+        #: The disk cannot be read for now: nothing is, until an alarm says that it may be tried again.
+        self.failing = False
+        self._high = -1  # no level above this one has a chunk
+        self._serial = 0
+        most = settings.max_read_page_messages
+        self._messages_max = CHUNK_MESSAGES_MAX if most < 0 else min(max(most // CHUNK_PART, 1), CHUNK_MESSAGES_MAX)
+        self._bytes_max = min(max(settings.max_read_page_bytes // CHUNK_PART, 1), CHUNK_BYTES_MAX)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is here, or about to come."""
+        return self.messages > 0 or bool(self.landing)
+
+    @property
+    def high(self) -> int:
+        """The highest priority of which there are messages that can be read, -1 if there are none."""
+        while self._high >= 0 and not self.levels[self._high]:
+            self._high -= 1
+        return self._high
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All that can be read, in the order of delivery."""
+        for level in reversed(self.levels):
+            yield from level
+
+    def first(self) -> Chunk | None:
+        """The chunk that is next."""
+        high = self.high
+        return self.levels[high][0] if high >= 0 else None
+
+    def second(self) -> Chunk | None:
+        """The chunk after it, of the same priority."""
+        high = self.high
+        return self.levels[high][1] if high >= 0 and len(self.levels[high]) > 1 else None
+
+    def open_chunk(self, priority: int) -> Chunk:
+        """Where the next message of this priority goes."""
+        level = self.levels[priority]
+        if level:
+            last = level[-1]
+            if len(last.ids) < self._messages_max and last.bytes < self._bytes_max:
+                return last
+        self._serial += 1
+        chunk = Chunk(priority, self._serial)
+        level.append(chunk)
+        if priority > self._high:
+            self._high = priority
+        return chunk
+
+    def add(self, priority: int, id: int, segment: int, offset: int, size: int, expiration: int = 0) -> Chunk:
+        """Add a message behind all others of its priority; returns the chunk, in which it is the last row."""
+        chunk = self.open_chunk(priority)
+        chunk.add(id, segment, offset, size, expiration)
+        self.counted(1, size)
+        return chunk
+
+    def counted(self, messages: int, nbytes: int) -> None:
+        """So much more is here now."""
+        self.messages += messages
+        self.bytes += nbytes
+        self.address.paged_messages += messages
+        self.address.paged_bytes += nbytes
+
+    def take(self, chunk: Chunk) -> None:
+        """A whole chunk leaves."""
+        if not chunk.count:
+            return
+        if chunk in self.damaged:
+            self.damaged.remove(chunk)
+        else:
+            self._remove(chunk)
+        self.counted(-chunk.count, -chunk.bytes)
+        chunk.sizes = array("I", bytes(4 * len(chunk.sizes)))
+        chunk.count = chunk.bytes = 0
+
+    def drop(self, chunk: Chunk, rows: list[int]) -> None:
+        """Rows of a chunk leave."""
+        if not rows:
+            return
+        sizes, nbytes = chunk.sizes, 0
+        for row in rows:
+            assert sizes[row], "a row leaves once"
+            nbytes += sizes[row]
+            sizes[row] = 0
+            if chunk.kept is not None:
+                chunk.kept.pop(row, None)
+        chunk.count -= len(rows)
+        chunk.bytes -= nbytes
+        self.counted(-len(rows), -nbytes)
+        if not chunk.count:
+            if chunk in self.damaged:
+                self.damaged.remove(chunk)
+            else:
+                self._remove(chunk)
+
+    def _remove(self, chunk: Chunk) -> None:
+        level = self.levels[chunk.priority]
+        if level[0] is chunk:
+            level.popleft()
+        else:
+            level.remove(chunk)
+
+    def damage(self, chunk: Chunk, rows: list[int]) -> None:
+        """Rows of a chunk cannot be read: they stay, aside."""
+        self._serial += 1
+        aside = Chunk(chunk.priority, self._serial)
+        for row in rows:
+            aside.add(chunk.ids[row], chunk.segments[row], chunk.offsets[row], chunk.sizes[row], 0)
+        self.drop(chunk, rows)
+        self.damaged.append(aside)
+        self.counted(aside.count, aside.bytes)

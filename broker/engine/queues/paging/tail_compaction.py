@@ -1,0 +1,137 @@
+"""Cleaning, for messages in tails: those in the oldest segment are written anew, and the tail learns where.
+
+Until the new record is durable it cannot be read: the message is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.model.message import Message
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging.rows import Row, read
+from broker.engine.queues.paging.tail import Chunk
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.stored import encode_facts, record_flags
+from store import record
+from store.pages import SCRATCH_FIRST
+
+#: Told of messages on a queue that were written anew.
+Told = Callable[[Queue, list[Message]], None]
+
+
+def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
+    """The rows of a queue's tail whose records lie in a segment, which is the oldest."""
+    if queue.tail is None:
+        return []
+    found: list[tuple[Chunk, list[int]]] = []
+    for chunk in queue.tail.chunks():
+        if 0 < chunk.lowest <= segment:
+            rows = [row for row in chunk.rows() if chunk.segments[row] == segment]
+            if rows:
+                found.append((chunk, rows))
+            else:
+                _learn_lowest(chunk)
+    return found
+
+
+def kept(queue: Queue) -> list[Message]:
+    """The messages of a queue's tail that are in memory and have no place there: they are cleaned like others."""
+    chunks = () if queue.tail is None else queue.tail.chunks()
+    return [m for chunk in chunks if chunk.kept for row, m in chunk.kept.items() if not chunk.segments[row]]
+
+
+def size_of(chunk: Chunk, rows: list[int]) -> int:
+    """Bytes of the rows' records."""
+    return sum([chunk.sizes[row] for row in rows])
+
+
+def carry(core: Core, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
+    """Write rows anew that still lie in this segment; returns how many.  The journal has room for them.
+
+    Raises NotReadable.
+    """
+    if queue.tail is None or queue.deleted:
+        return 0
+    staying = [row for row in rows if chunk.sizes[row] and chunk.segments[row] == segment]
+    if not staying or chunk not in queue.tail.levels[chunk.priority]:
+        return 0
+    copied = 0
+    for run in _runs(read(core, queue, chunk, staying)):
+        if queue.durable:
+            _copy(core, queue, chunk, run, segment)
+        elif not _to_scratch(core, queue, chunk, run, segment):
+            continue
+        copied += len(run)
+        tell(queue, [message for _, message in run])
+    _learn_lowest(chunk)
+    return copied
+
+
+def _runs(found: list[Row]) -> list[list[Row]]:
+    runs: list[list[Row]] = []
+    for row in found:
+        if runs and runs[-1][-1][1].facts is row[1].facts:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
+
+
+def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> None:
+    journal = core.journal
+    facts = run[0][1].facts
+    messages = [message for _, message in run]
+    encoded = encode_facts(facts, [queue.id])
+    journal.mention(queue.id)
+    journal.add_copies(encoded, record_flags(facts), messages, segment)
+    fixed = record.COPIED_FIXED.size + len(encoded)
+    sizes = [fixed + len(message.head) + len(message.body) for message in messages]
+    _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
+    for row, message in run:
+        message.segment = journal.segment
+        chunk.keep(row, message)
+    core.work.carried.append((chunk, [row for row, _ in run]))
+
+
+def _to_scratch(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
+    """No restart will find the queue: its messages need not be in the journal."""
+    facts = run[0][1].facts
+    messages = [message for _, message in run]
+    parts: list[bytes] = []
+    encoded = encode_facts(facts, [])
+    record.encode_messages(parts, encoded, record_flags(facts), messages)
+    place = core.pages.write(parts, len(messages))
+    if place is None:
+        return False
+    fixed = record.MESSAGE_FIXED.size + len(encoded)
+    sizes = [fixed + len(message.head) + len(message.body) for message in messages]
+    _moved(queue, chunk, run, *place, sizes)
+    core.journal.space.release(segment, len(messages))
+    return True
+
+
+def _moved(queue: Queue, chunk: Chunk, run: list[Row], segment: int, offset: int, sizes: list[int]) -> None:
+    """The tail learns where the records are now."""
+    assert queue.tail is not None, "its chunk is carried"
+    before = chunk.bytes
+    for (row, _), size in zip(run, sizes, strict=True):
+        chunk.move(row, segment, offset, size)
+        offset += size
+    queue.tail.counted(0, chunk.bytes - before)
+
+
+def _learn_lowest(chunk: Chunk) -> None:
+    segments = [segment for row in chunk.rows() if 0 < (segment := chunk.segments[row]) < SCRATCH_FIRST]
+    chunk.lowest = min(segments, default=0)
+
+
+def settled(chunk: Chunk, rows: list[int]) -> None:
+    """The records that were written anew can be read from now on."""
+    if chunk.kept is None:
+        return
+    for row in rows:
+        if chunk.segments[row]:
+            chunk.kept.pop(row, None)
+    if not chunk.kept:
+        chunk.kept = None

@@ -1,0 +1,204 @@
+"""What happens to messages in a tail beside being delivered and expiring: they are looked at, moved, purged."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from broker.engine.model.message import Message
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging.rows import Row, claim, read, unwatch
+from broker.engine.queues.paging.tail import Chunk, Tail
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from store import record
+from store.errors import JournalFull
+from store.pages import SCRATCH_FIRST
+from store.record import RemovalReason
+
+#: Messages in one record of removals: as in `clearing`.
+REMOVE_RUN_MAX: Final = 8192
+
+
+def waiting(core: Core, queue: Queue) -> Iterator[Message]:
+    """The ready messages in the order of delivery, those in the tail too, a chunk of them in memory at a time.
+
+    It shows what is there when it is first asked, and may be asked again in later ticks: what came to memory since then
+    is found there, what has left is passed over.  Raises NotReadable, and has then come to its end.
+    """
+    in_memory = list(queue.waiting())
+    if queue.tail is None:
+        yield from in_memory
+        return
+    in_memory.reverse()
+    for chunk, rows in [(chunk, _rows_of(chunk)) for chunk in queue.tail.chunks()]:
+        while in_memory and in_memory[-1].facts.priority >= chunk.priority:
+            yield in_memory.pop()
+        found = read(core, queue, chunk, [row for row in rows if chunk.sizes[row]])
+        if len(found) < len(rows):
+            found = sorted(found + _in_memory(queue, chunk, rows), key=_row)
+        for _, message in found:
+            yield message
+    while in_memory:
+        yield in_memory.pop()
+
+
+def _rows_of(chunk: Chunk) -> Sequence[int]:
+    """The rows of a chunk as they are now, in few bytes."""
+    return range(len(chunk.ids)) if chunk.count == len(chunk.ids) else array("H", chunk.rows())
+
+
+def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
+    """Of rows that left the tail, those whose messages are ready or delivered now."""
+    gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
+    found = {gone[message.id]: message for message in queue.unordered() if message.id in gone}
+    for consumer in queue.consumers:
+        found |= {gone[id]: message for id, message in consumer.unacked.items() if id in gone}
+    return list(found.items())
+
+
+def _row(found: Row) -> int:
+    return found[0]
+
+
+def first(core: Core, queue: Queue) -> Message | None:
+    """The ready message that is next, as far as memory knows; else the first of the tail, which is read alone.
+
+    Raises NotReadable.
+    """
+    message = next(queue.waiting(), None)
+    if message is not None or queue.tail is None:
+        return message
+    for chunk in list(queue.tail.chunks()):
+        found = read(core, queue, chunk, chunk.rows()[:1])
+        if found:
+            return found[0][1]
+    return None
+
+
+def places(core: Core, queue: Queue) -> Iterator[tuple[Message, str]]:
+    """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering.
+
+    As of when it is first asked, in the order of the queue: what consumers have stands where it will be if they give it
+    back; what waits for its time comes last.
+    """
+    elsewhere = list(queue.elsewhere())
+    delivering = sorted([found for found in elsewhere if found[1] == "delivering"], key=_order)
+    ready = ((message, "ready") for message in waiting(core, queue))
+    yield from heapq.merge(delivering, ready, key=_order) if delivering else ready
+    yield from [found for found in elsewhere if found[1] == "scheduled"]
+
+
+def _order(found: tuple[Message, str]) -> tuple[int, int]:
+    return -found[0].facts.priority, found[0].id
+
+
+def between(core: Core, queue: Queue, after: int, below: int, most: int) -> list[Message]:
+    """The ready and scheduled messages with identities between these two, oldest first, at most so many.
+
+    Those that are in the tail stay there, until they are given to `take`.  Raises NotReadable.
+    """
+    found = queue.between(after, below, most)
+    tail = queue.tail
+    if tail is None:
+        return found
+    tail.looked.clear()
+    rows = _rows_between(tail, after, below, most)
+    by_chunk: dict[Chunk, list[int]] = {}
+    bound = found[-1].id if len(found) == most else below
+    for id, chunk, row in rows:
+        if id < bound:
+            by_chunk.setdefault(chunk, []).append(row)
+    cut = rows[-1][0] if len(rows) == most else below
+    for chunk, chosen in by_chunk.items():
+        for row, message in read(core, queue, chunk, sorted(chosen)):
+            tail.looked[message.id] = (chunk, row)
+            found.append(message)
+    found.sort(key=lambda message: message.id)
+    return [message for message in found[:most] if message.id <= cut]
+
+
+def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[int, Chunk, int]]:
+    """The rows with the lowest identities between these two, at most so many, in their order."""
+    chunks = [chunk for chunk in tail.chunks() if chunk.oldest < below and chunk.youngest > after]
+    chunks.sort(key=lambda chunk: chunk.oldest)
+    rows: list[tuple[int, Chunk, int]] = []
+    for chunk in chunks:
+        if len(rows) >= most and chunk.oldest > rows[most - 1][0]:
+            break
+        ids = chunk.ids
+        rows += [(ids[row], chunk, row) for row in chunk.rows() if after < ids[row] < below]
+        rows.sort(key=lambda found: found[0])
+        del rows[most:]
+    return rows
+
+
+def take(core: Core, queue: Queue, message: Message) -> bool:
+    """A message that `between` found in the tail leaves it, and is in no container; False if it was not there."""
+    tail = queue.tail
+    place = None if tail is None else tail.looked.pop(message.id, None)
+    if place is None or not place[0].sizes[place[1]]:
+        return False
+    claim(core, queue, place[0], [(place[1], message)])
+    return True
+
+
+def clear(core: Core, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
+    """Everything in the tail, or `most` messages and the rest of a chunk, leave by name, unread; returns how many."""
+    tail = queue.tail
+    if tail is None:
+        return 0
+    before = tail.messages
+    left = before if most is None else most
+    run: list[Chunk] = []
+    rows = 0
+    for chunk in [*tail.chunks(), *tail.damaged]:
+        if left <= 0:
+            break
+        left -= chunk.count
+        run.append(chunk)
+        rows += chunk.count
+        if rows >= REMOVE_RUN_MAX:
+            _clear_run(core, queue, tail, run, reason)
+            run, rows = [], 0
+    if run:
+        _clear_run(core, queue, tail, run, reason)
+    return before - tail.messages
+
+
+def _clear_run(core: Core, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
+    if queue.durable and not core.atomic:
+        # Asked for only so that a long entry ends here: a removal is never refused.
+        with suppress(JournalFull):
+            core.journal.reserve(8 * sum([chunk.count for chunk in run]), essential=True)
+    ids: list[int] = []
+    by_segment: dict[int, int] = {}
+    kept: list[Message] = []
+    for chunk in run:
+        for row in chunk.rows():
+            segment = chunk.segments[row]
+            if not segment:
+                assert chunk.kept is not None, "what has no place is in memory"
+                kept.append(chunk.kept[row])
+                continue
+            by_segment[segment] = by_segment.get(segment, 0) + 1
+            if segment < SCRATCH_FIRST:
+                ids.append(chunk.ids[row])
+            queue.states.pop(chunk.ids[row], None)
+        unwatch(core, chunk)
+        tail.take(chunk)
+    if ids and queue.durable:
+        queue.stored -= len(ids)
+        if not queue.deleted:
+            core.journal.mention(queue.id)
+        core.journal.add(record.removed(queue.id, reason, ids))
+    for segment, count in by_segment.items():
+        if segment >= SCRATCH_FIRST:
+            core.pages.release(segment, count)
+            continue
+        core.journal.space.refer(core.journal.segment, segment)
+        core.journal.space.release(segment, count)
+    remove(core, queue, kept, reason)

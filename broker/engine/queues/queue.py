@@ -1,0 +1,409 @@
+"""A queue: messages on one side, consumers on the other.
+
+A message on a queue is in exactly one of these places, and each has its container here:
+
+    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  On a strict
+                 queue they need not wait here (`arrival.stored`)
+    backlog      ready for delivery
+    tail         ready as well, but only on disk: behind the backlog, see `paging`
+    scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
+    delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction
+
+`states` has an entry for each message that is `redelivered`: it had left for a consumer that did not settle it.  The
+entry says how many of its deliveries count as failed.  A message that has never left, or was given back in good order,
+has none, which is what makes the ordinary path cheap.  `acquired` has those too that were given back since the start;
+what came before the start (ids below `acquired_below`) may have been with any consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.engine.filter import Filter
+from broker.engine.model.attributes import PLAIN, QueueAttributes
+from broker.engine.model.errors import AlreadyInUse
+from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.queues.backlog import Backlog
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.selective import SelectiveBacklog
+from broker.engine.queues.types.grouped import GroupedBacklog
+from broker.engine.queues.types.kept import KeptBacklog
+
+if TYPE_CHECKING:
+    from broker.engine.queues.address import Address
+    from broker.engine.queues.paging.tail import Tail
+    from broker.engine.queues.types.kind import Kind
+
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+
+
+class Keeper(Protocol):
+    """A part of the broker that has a queue for itself: nobody sends to it, consumes it, or takes its messages away."""
+
+    def expired(self, message: Message) -> None:
+        """A message of the queue expires; it is about to be removed."""
+
+
+class DeliveryState:
+    """A message on one queue has been delivered before, and what its failed deliveries amount to.  Never changed.
+
+    `count` is the number of deliveries that failed, which may be none; `first_failure` the time of the first, in ms.
+    """
+
+    __slots__ = ("count", "first_failure")
+
+    def __init__(self, count: int, first_failure: int = 0) -> None:
+        self.count = count
+        self.first_failure = first_failure
+
+    def failed(self, now: int) -> DeliveryState:
+        """The state after one more failed delivery."""
+        return DeliveryState(self.count + 1, self.first_failure if self.count else now)
+
+
+#: The state of every message that was delivered, and none of whose deliveries has failed.
+DELIVERED: Final = DeliveryState(0)
+
+
+#: What is counted: the fields of Counters.
+COUNTED: Final = (
+    "acknowledged",
+    "added",
+    "dead_lettered",
+    "delivered",
+    "dropped",
+    "evicted",
+    "expired",
+    "killed",
+    "moved",
+    "purged",
+    "redelivered",
+    "replaced",
+)
+
+
+class Counters:
+    """Messages that entered a queue and how they left it, since the start.  Each message leaves by one way only."""
+
+    __slots__ = COUNTED
+
+    def __init__(self) -> None:
+        self.added = 0
+        self.delivered = 0
+        self.redelivered = 0
+        self.acknowledged = 0
+        self.dead_lettered = 0
+        self.dropped = 0
+        self.evicted = 0
+        self.expired = 0
+        self.killed = 0
+        self.moved = 0
+        self.purged = 0
+        self.replaced = 0
+
+    def add(self, other: Counters) -> None:
+        """Count what another queue counted."""
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Queue:
+    """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
+
+    `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
+    `keeps`: deliveries are copies, and the messages stay (non-destructive); `strict`: deliveries are journalled before
+    they leave.
+    """
+
+    __slots__ = (
+        "acquired",
+        "acquired_below",
+        "address",
+        "ahead",
+        "attributes",
+        "auto_created",
+        "backlog",
+        "configured",
+        "consumers",
+        "counters",
+        "creator",
+        "deleted",
+        "delivering",
+        "drop_oldest",
+        "durable",
+        "durable_only",
+        "expiring",
+        "filter",
+        "grouped",
+        "id",
+        "journalled",
+        "keeper",
+        "keeps",
+        "kind",
+        "landing",
+        "messages_max",
+        "name",
+        "next_consumer",
+        "no_local",
+        "open",
+        "overflowing",
+        "paused",
+        "routing_type",
+        "scheduled",
+        "selective",
+        "states",
+        "stopped",
+        "stored",
+        "strict",
+        "swept",
+        "tail",
+        "temporary",
+        "unused_since",
+        "used",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        address: Address,
+        routing_type: RoutingType,
+        *,
+        durable: bool = True,
+        filter: Filter | None = None,
+        no_local: str = "",
+        auto_created: bool = False,
+        temporary: bool = False,
+        configured: bool = False,
+        created: int = 0,
+        attributes: QueueAttributes = PLAIN,
+        paused: bool = False,
+        creator: str = "",
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.address = address
+        self.routing_type = routing_type
+        self.durable = durable
+        self.filter = filter
+        self.no_local = no_local  # messages of this origin do not enter
+        self.auto_created = auto_created
+        self.temporary = temporary  # goes with its last consumer
+        self.configured = configured
+        self.creator = creator  # the user whose wish it was, if it was anybody's
+        self.backlog = Backlog()
+        self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
+        self.landing = 0  # messages; the tick that stored them has them (`Core.landing_on`)
+        self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
+        self.tail: Tail | None = None
+        self.expiring = 0  # messages in the backlog that have an expiration
+        self.delivering = 0
+        self.consumers: list[Consumer] = []
+        self.next_consumer = 0
+        self.states: dict[int, DeliveryState] = {}
+        self.acquired: set[int] = set()
+        self.acquired_below = 0
+        self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
+        self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
+        self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
+        self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
+        self.durable_only = False  # takes durable messages only: it is of somebody who is away
+        self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)
+        self.drop_oldest = False
+        self.overflowing = False  # and reported
+        self.counters = Counters()
+        self.deleted = False
+        self.unused_since = created
+        self.used = False
+        self.swept = False
+        self.kind: Kind | None = None
+        self.paused = paused  # by an operator; so may be its address
+        self.grouped = False  # a message of a group has been here
+        self.attributes = PLAIN if attributes == PLAIN else attributes  # one object for nearly all
+        self.keeps = attributes.non_destructive
+        self.open = True
+        self.stopped = False
+        self.refresh()
+        if self.keeps:
+            self.rebuild()
+
+    def refresh(self) -> None:
+        """Work out `open`, `stopped` and `strict`, after what they depend on has changed."""
+        attributes = self.attributes
+        self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
+        self.open = self.open and self.keeper is None
+        self.stopped = self.paused or self.address.paused
+        self.strict = self.durable and self.address.settings.strict
+
+    @property
+    def ready(self) -> int:
+        """Messages in memory that a consumer could get now."""
+        return len(self.backlog) if self.selective is None else len(self.selective)
+
+    @property
+    def paged(self) -> int:
+        """Messages that are ready too, and only on disk."""
+        return 0 if self.tail is None else self.tail.messages
+
+    @property
+    def message_count(self) -> int:
+        """All messages on the queue, wherever they are."""
+        return self.ready + self.paged + self.landing + len(self.scheduled) + self.delivering
+
+    @property
+    def internal(self) -> bool:
+        """Whether the broker has this queue for itself."""
+        return self.keeper is not None
+
+    def check_public(self) -> None:
+        """Raises AlreadyInUse if the broker has this queue for itself."""
+        if self.keeper is not None:
+            raise AlreadyInUse(f"queue {self.name} is the broker's own, and can only be looked at")
+
+    def accepts(self, message: Message) -> bool:
+        """Whether the queue takes the message: it is open, and its filter lets the message in."""
+        if not self.open:
+            return False
+        if self.no_local and message.facts.origin == self.no_local:
+            return False
+        return self.filter is None or self.filter.matches(PropertyView(message))
+
+    @property
+    def accepts_all(self) -> bool:
+        """Whether every message may enter, so that none need be looked at."""
+        return self.filter is None and not self.no_local and self.open
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the queue takes nothing now because it is to keep nothing while nobody consumes."""
+        attributes = self.attributes
+        return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
+
+    # -- the backlog, plain or selective ---------------------------------------------------------------------------
+
+    def append(self, messages: list[Message], priority: int) -> None:
+        """New messages of one priority become ready."""
+        backlog = self.backlog if self.selective is None else self.selective
+        backlog.append(messages, priority)
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Messages become ready again, at the head."""
+        backlog = self.backlog if self.selective is None else self.selective
+        backlog.put_back(messages)
+
+    def discard(self, message: Message) -> None:
+        """Take a ready message out of the line."""
+        backlog = self.backlog if self.selective is None else self.selective
+        backlog.discard(message)
+
+    def take_head(self, count: int) -> list[Message]:
+        """Take so many ready messages out of the line, those that would be delivered next."""
+        backlog = self.backlog if self.selective is None else self.selective
+        return backlog.take_head(count)
+
+    def unordered(self) -> Iterator[Message]:
+        """The ready messages, in no order that means anything."""
+        return (self.backlog if self.selective is None else self.selective).unordered()
+
+    def begin_groups(self) -> None:
+        """The first message of a group is here: from now on the line knows groups."""
+        self.grouped = True
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make the line that attributes, messages and consumers need, with the ready messages that there are."""
+        ready = self.backlog.clear() if self.selective is None else self.selective.clear()
+        attributes = self.attributes
+        if attributes.non_destructive:
+            self.selective = KeptBacklog(ready)
+        elif self.grouped and attributes.groups:
+            mark_first = bool(attributes.group_first_key)
+            self.selective = GroupedBacklog(ready, buckets=attributes.group_buckets, mark_first=mark_first)
+        elif any(consumer.predicate is not None for consumer in self.consumers):
+            self.selective = SelectiveBacklog(ready)
+        else:
+            self.selective = None
+            self.backlog.put_back(ready)
+            return
+        for consumer in self.consumers:
+            self.selective.attach(consumer.id, consumer.predicate)
+
+    def waiting(self) -> Iterator[Message]:
+        """The ready messages in memory, in the order of delivery."""
+        return iter(self.backlog if self.selective is None else self.selective)
+
+    def elsewhere(self) -> Iterator[tuple[Message, str]]:
+        """All messages that landed, are in no transaction and not ready, and where: scheduled or delivering."""
+        for _, message in self.scheduled.values():
+            yield message, "scheduled"
+        for consumer in () if self.keeps else self.consumers:
+            for message in consumer.unacked.values():
+                yield message, "delivering"
+
+    def older(self, bound: int) -> list[Message]:
+        """All messages in memory that landed and are in no transaction, with identities below `bound`."""
+        found = list((self.backlog if self.selective is None else self.selective).older(bound))
+        found += [m for _, m in self.scheduled.values() if m.id < bound]
+        for consumer in () if self.keeps else self.consumers:
+            found += [m for m in consumer.unacked.values() if m.id < bound]
+        return found
+
+    def between(self, after: int, below: int, most: int) -> list[Message]:
+        """The ready and scheduled messages in memory with identities between these two, oldest first, at most so many.
+
+        Looks at all that are scheduled, and at all that are ready if a consumer has a selector.
+        """
+        if self.selective is None:
+            found = self.backlog.between(after, below, most)
+        else:
+            found = nsmallest(most, [m for m in self.selective.unordered() if after < m.id < below], key=_ID)
+        if self.scheduled:
+            found += [m for _, m in self.scheduled.values() if after < m.id < below]
+            found = nsmallest(most, found, key=_ID)
+        return found
+
+    def clear(self) -> list[Message]:
+        """Take all ready messages in memory out of the line."""
+        self.expiring = 0
+        return self.backlog.clear() if self.selective is None else self.selective.clear()
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer) -> None:
+        """Add a consumer at the end of the round."""
+        self.consumers.append(consumer)
+        self.used = True
+        self.swept = False
+        if self.selective is not None:
+            self.selective.attach(consumer.id, consumer.predicate)
+        elif consumer.predicate is not None:
+            self.rebuild()
+        self.refresh()
+
+    def detach(self, consumer: Consumer, now: int) -> None:
+        """Take a consumer out of the round."""
+        self.consumers.remove(consumer)
+        self.next_consumer = 0
+        if not self.consumers:
+            self.unused_since = now
+        self.refresh()
+        if self.selective is None:
+            return
+        self.selective.detach(consumer.id)
+        if not self.selective.lasting and all(other.predicate is None for other in self.consumers):
+            self.rebuild()
+
+    def rematch(self, consumer: Consumer) -> None:
+        """A consumer that is here takes other messages than before."""
+        if self.selective is None:
+            self.rebuild()
+        else:
+            self.selective.rematch(consumer.id, consumer.predicate)
+
+    def delivery_count(self, id: int) -> int:
+        """Failed deliveries of a message so far."""
+        state = self.states.get(id)
+        return 0 if state is None else state.count

@@ -1,0 +1,131 @@
+"""How a message leaves: by name, once, and in the journal (promise P3).
+
+`remove` is the only place where a message is given up.  The caller has already taken it out of the container where it
+was (backlog, schedule, consumer); here the journal learns of it, the segment that holds its record is released, and
+the memory it was charged for is given back.
+"""
+
+from __future__ import annotations
+
+from broker.engine.model.message import Message
+from broker.engine.queues.address import Producer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from store import record
+from store.record import RemovalReason
+
+
+def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+    """Record that these messages have left the queue, and forget them."""
+    if queue.states:
+        for message in messages:
+            queue.states.pop(message.id, None)
+    if queue.acquired:
+        queue.acquired.difference_update([message.id for message in messages])
+    if queue.kind is not None:
+        queue.kind.left(messages)
+    if queue.durable:
+        stored = [m.id for m in messages if m.segment]
+        if stored:
+            queue.stored -= len(stored)
+            if queue.journalled:
+                queue.journalled.difference_update(stored)
+            journal = core.journal
+            if not queue.deleted:  # else settled by a transaction that outlived the queue
+                journal.mention(queue.id)
+            journal.add(record.removed(queue.id, reason, stored))
+    _forget(core, messages)
+
+
+def settle_acknowledged(core: Core) -> None:
+    """Remove what was acknowledged since the last call: a consumer's deliveries in one record, however it said so."""
+    if not core.acknowledged:
+        return
+    acknowledged, core.acknowledged = core.acknowledged, {}
+    for consumer, messages in acknowledged.items():
+        consumer.settled += len(messages)
+        consume(core, consumer.queue, messages)
+
+
+def consume(core: Core, queue: Queue, messages: list[Message]) -> None:
+    """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
+    core.dirty[queue] = None
+    if queue.keeps:
+        return
+    queue.delivering -= len(messages)
+    queue.counters.acknowledged += len(messages)
+    remove(core, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+
+
+def _forget(core: Core, messages: list[Message]) -> None:
+    """Drop one reference to each message; those without any are given back to the journal and to their address."""
+    space = core.journal.space
+    here = core.journal.segment
+    segment = released = 0
+    name = ""
+    size = count = 0
+    for message in messages:
+        message.refs -= 1
+        if message.segment != segment:
+            if released:
+                space.release(segment, released)
+            segment, released = message.segment, 0
+            if segment:
+                space.refer(here, segment)
+        if message.refs:
+            continue
+        if segment:
+            released += 1
+        if message.facts.address != name:
+            if count:
+                discharge(core, name, size, count)
+            name, size, count = message.facts.address, 0, 0
+        size += message.size
+        count += 1
+    if released:
+        space.release(segment, released)
+    if count:
+        discharge(core, name, size, count)
+
+
+def discharge(core: Core, name: str, size: int, count: int) -> None:
+    """So many messages of an address, of together `size` bytes, are no longer in memory."""
+    core.usage.bytes -= size
+    core.usage.messages -= count
+    address = core.addresses.get(name)
+    if address is not None:  # else deleted while a queue on a wildcard address still held its messages
+        address.size_bytes -= size
+        address.size_messages -= count
+    if core.blocking:
+        unblock(core)
+
+
+def unblock(core: Core) -> None:
+    """Let producers go on whose address has room: its own messages left, or others' that filled the memory."""
+    if core.usage.full:
+        return
+    waiting: dict[Producer, None] = {}
+    for address in [a for a in core.blocking if not a.blocks]:
+        del core.blocking[address]
+        waiting |= address.blocked
+        address.blocked = {}
+    release(core, waiting)
+
+
+def release(core: Core, waiting: dict[Producer, None]) -> None:
+    """Let these producers go on, but for those that wait for another address too."""
+    for address in core.blocking:
+        for producer in waiting.keys() & address.blocked.keys():
+            del waiting[producer]
+    for producer in waiting:
+        try:
+            producer.unblock()
+        except BaseException as error:
+            core.blame(producer.outlet, error)
+
+
+def stop_waiting(core: Core, producer: Producer) -> None:
+    """A producer has gone: it waits for no room any more."""
+    for address in core.blocking:
+        address.blocked.pop(producer, None)
+    core.usage.disk.waiting.pop(producer, None)

@@ -1,0 +1,191 @@
+"""The backlog of a queue on which some consumer takes only part of the messages.
+
+With selectors, one line of messages is not enough: each consumer would have to walk past everything that is not for
+it, again and again.  Here every consumer has a view of its own: the identities of the messages that it may take, in
+the order of delivery.  A message stands in each view that matches it and in `_ready`; whoever takes it removes it
+from `_ready`, and the other views skip it when they come to it.  So each message is matched once a consumer, and
+never again.
+
+A view whose consumer stands still would collect identities of messages that others took; it is rebuilt when it holds
+more than twice what is ready.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import ClassVar, Final
+
+from broker.engine.model.message import Message
+from broker.engine.queues.backlog import PRIORITIES
+
+Predicate = Callable[[Message], bool]
+
+#: Stale identities tolerated in a view before a rebuild, beyond twice the messages that are ready.
+STALE_MAX: Final = 1024
+
+
+class _View:
+    """What one consumer may take: identities by priority; nothing leaves below `floor`, see Backlog."""
+
+    __slots__ = ("count", "floor", "levels", "predicate")
+
+    def __init__(self, predicate: Predicate | None) -> None:
+        self.predicate = predicate
+        self.levels: list[deque[int]] = [deque() for _ in range(PRIORITIES)]
+        self.count = 0
+        self.floor = 0
+
+    def add(self, messages: Iterable[Message]) -> None:
+        predicate = self.predicate
+        for message in messages:
+            if predicate is None or predicate(message):
+                self.levels[message.facts.priority].append(message.id)
+                self.count += 1
+
+    def add_left(self, message: Message) -> None:
+        if self.predicate is not None and not self.predicate(message):
+            return
+        level = self.levels[message.facts.priority]
+        passed: list[int] = []
+        while level and level[0] < message.id:
+            passed.append(level.popleft())
+        level.appendleft(message.id)
+        level.extendleft(reversed(passed))
+        self.count += 1
+
+    def pop(self, ready: dict[int, Message]) -> Message | None:
+        for level in reversed(self.levels[self.floor :] if self.floor else self.levels):
+            while level:
+                self.count -= 1
+                message = ready.pop(level.popleft(), None)
+                if message is not None:
+                    return message
+        return None
+
+    def next_in(self, ready: dict[int, Message]) -> Message | None:
+        """As `pop`, but the message stays ready."""
+        for level in reversed(self.levels):
+            while level:
+                self.count -= 1
+                message = ready.get(level.popleft())
+                if message is not None:
+                    return message
+        return None
+
+    def has(self, ready: dict[int, Message], priority: int) -> bool:
+        """Whether it has a message of this priority or a higher one; passes what is not ready any more."""
+        for level in reversed(self.levels[priority:]):
+            while level:
+                if level[0] in ready:
+                    return True
+                level.popleft()
+                self.count -= 1
+        return False
+
+    def rebuild(self, ready: dict[int, Message]) -> None:
+        self.levels = [deque(i for i in dict.fromkeys(level) if i in ready) for level in self.levels]
+        self.count = sum(map(len, self.levels))
+
+
+#: The key of a view that is no consumer's: everything, for whoever takes from the head of the line.
+_HEAD: Final = "head"
+
+
+class SelectiveBacklog:
+    """Messages ready for delivery, with a view a consumer (keyed by whatever the caller uses to name consumers).
+
+    `lasting`: it is needed although no consumer has a selector.
+    """
+
+    __slots__ = ("_ready", "_views")
+
+    lasting: ClassVar[bool] = False
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._ready = {message.id: message for message in messages}
+        self._views: dict[Hashable, _View] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(sorted(self._ready.values(), key=lambda m: (-m.facts.priority, m.id)))
+
+    def unordered(self) -> Iterator[Message]:
+        """All messages, in no order that means anything."""
+        return iter(self._ready.values())
+
+    def older(self, bound: int) -> Iterator[Message]:
+        """The messages with identities below `bound`.  Looks at all of them."""
+        return (message for message in self._ready.values() if message.id < bound)
+
+    def attach(self, key: Hashable, predicate: Predicate | None) -> None:
+        """A consumer arrives: match everything that is ready, once."""
+        view = _View(predicate)
+        view.add(self)
+        self._views[key] = view
+
+    def detach(self, key: Hashable) -> None:
+        """A consumer leaves."""
+        del self._views[key]
+
+    def append(self, messages: list[Message], priority: int) -> None:
+        """Add a run of new messages that share a priority."""
+        self._ready.update((message.id, message) for message in messages)
+        for view in self._views.values():
+            view.add(messages)
+        self._bound_views()
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Messages return, each to its place before all younger ones of its priority."""
+        for message in messages:
+            self._ready[message.id] = message
+            for view in self._views.values():
+                view.add_left(message)
+        self._bound_views()
+
+    def _bound_views(self) -> None:
+        for view in self._views.values():
+            if view.count > 2 * len(self._ready) + STALE_MAX:
+                view.rebuild(self._ready)
+
+    def pop_for(self, key: Hashable) -> Message | None:
+        """The next message that this consumer may take, or None."""
+        return self._views[key].pop(self._ready)
+
+    def has_for(self, key: Hashable, priority: int) -> bool:
+        """Whether this consumer may take a message of this priority or a higher one."""
+        return self._views[key].has(self._ready, priority)
+
+    def set_floor(self, key: Hashable, floor: int) -> None:
+        """This consumer gets no message of a priority below that."""
+        self._views[key].floor = floor
+
+    def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
+        """A consumer takes other messages than before: match everything that is ready, once."""
+        view = _View(predicate)
+        view.add(self)
+        self._views[key] = view
+
+    def take_head(self, count: int) -> list[Message]:
+        """The next messages in the order of delivery, whoever would get them; they are gone from here."""
+        if _HEAD not in self._views:
+            self.rematch(_HEAD, None)
+        view = self._views[_HEAD]
+        taken: list[Message] = []
+        while len(taken) < count and (message := view.pop(self._ready)) is not None:
+            taken.append(message)
+        return taken
+
+    def discard(self, message: Message) -> None:
+        """Take out a message that is known to be here."""
+        del self._ready[message.id]
+
+    def clear(self) -> list[Message]:
+        """Everything, in the order of delivery; the backlog is empty afterwards."""
+        everything = list(self)
+        self._ready.clear()
+        for view in self._views.values():
+            view.rebuild(self._ready)
+        return everything

@@ -1,0 +1,242 @@
+"""What a queue that is not plain does otherwise, at each point of a message's way.
+
+    arrives           arrived      purged if nobody consumes and the queue keeps nothing then; a newer value replaces an
+                                   older one; of a ring the oldest leave, once consumers had their chance
+    is delivered      delivered    it cannot be replaced or evicted while a consumer has it
+    comes back        returned     replaced if there is a newer value; evicted if the ring is full without it
+    its time comes    due          like an arrival for its producer's schedule, like a return after a redelivery delay
+    leaves            left         its key is free
+
+and who may take messages: `takers`.  (Artemis semantics 1.6, 1.7; the seeds' sections 4.9 to 4.12.)
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+from broker.engine.model.message import Message
+from broker.engine.queues import arrival
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from broker.engine.queues.types.gate import Gate
+from broker.engine.queues.types.grouped import GroupedBacklog
+from broker.engine.queues.types.last_value import LastValues
+from store.record import RemovalReason
+
+
+class Kind:
+    """The rules of one queue, after its attributes."""
+
+    __slots__ = ("_added", "_gate", "_only", "_queue", "values")
+
+    def __init__(self, queue: Queue) -> None:
+        attributes = queue.attributes
+        self._queue = queue
+        self.values = LastValues(attributes.key) if attributes.key else None
+        self._gate: Gate | None = None
+        if attributes.consumers_before_dispatch > 0:
+            self._gate = Gate(attributes.consumers_before_dispatch, attributes.delay_before_dispatch)
+        self._only: Consumer | None = None  # who gets everything (exclusive)
+        self._added = 0  # messages that arrived since the ring was last cut
+
+    def succeed(self, core: Core, before: Kind | None) -> None:
+        """Take over from the rules that the queue had, None: from none that knew of what these have to know."""
+        if before is not None:
+            self._only, self._added = before._only, before._added
+            self.values = before.values
+        elif self.values is not None:
+            self.enter_all(core)
+        if self._gate is None:
+            return
+        if before is not None and before._gate is not None and before._gate.rule == self._gate.rule:
+            self._gate = before._gate
+        elif self._queue.consumers:
+            self._gate.open()  # another rule begins with the next first consumer
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def arrived(self, core: Core, messages: list[Message]) -> list[Message]:
+        """Of the messages of one run, those that become ready."""
+        queue = self._queue
+        core.dirty[queue] = None
+        if self._keeps_nothing:
+            self._purge(core, messages)
+            return []
+        if self.values is not None:
+            messages = self._replace_by(core, messages)
+        self._added += len(messages)
+        return messages
+
+    def _replace_by(self, core: Core, messages: list[Message], entering: list[Message] | None = None) -> list[Message]:
+        """The messages of these that stay, behind others that are `entering`; the values that they replace leave."""
+        values = self.values
+        assert values is not None
+        staying = {message.id: message for message in entering or ()}
+        replaced: list[Message] = []
+        for message in messages:
+            staying[message.id] = message
+            loser = values.arrived(message)
+            if loser is None:
+                continue
+            if staying.pop(loser.id, None) is None:
+                arrival.take_out(core, self._queue, loser)
+            replaced.append(loser)
+        self._replaced(core, replaced)
+        return list(staying.values())
+
+    def delivered(self, messages: list[Message]) -> None:
+        """A consumer has them."""
+        if self.values is not None:
+            self.values.delivered(messages)
+
+    def returned(self, core: Core, messages: list[Message]) -> list[Message]:
+        """Deliveries came back, and wait for redelivery: those that stay."""
+        if self._keeps_nothing:
+            self._purge(core, messages)
+            return []
+        values = self.values
+        if values is None:
+            return messages
+        staying: list[Message] = []
+        replaced: list[Message] = []
+        for message in messages:
+            (staying if values.returned(message) else replaced).append(message)
+        self._replaced(core, replaced)
+        return staying
+
+    def due(self, core: Core, messages: list[Message]) -> list[Message]:
+        """The time of scheduled messages has come: those that may become ready, and fit."""
+        values = self.values
+        if values is None:
+            return self.fitting(core, self.returned(core, messages))
+        back = self.returned(core, [message for message in messages if values.knows(message)])
+        new = [message for message in messages if message.id not in {m.id for m in back} and not values.knows(message)]
+        return self.fitting(core, self._replace_by(core, new, back))
+
+    def fitting(self, core: Core, messages: list[Message]) -> list[Message]:
+        """Of messages that go to the head of the line, those for which a ring has room: the last ones."""
+        size = self._queue.attributes.ring_size
+        room = size - self._queue.ready
+        if size < 0 or len(messages) <= room:
+            return messages
+        in_order = sorted(messages, key=lambda message: (-message.facts.priority, message.id))
+        cut = len(in_order) - max(room, 0)
+        self._evict(core, in_order[:cut])
+        return in_order[cut:]
+
+    def cut(self, core: Core, *, everything: bool = False) -> None:
+        """Evict the oldest of a ring that is too long: one for each message that arrived, or all that are too many."""
+        added, self._added = self._added, 0
+        size = self._queue.attributes.ring_size
+        excess = self._queue.ready - size
+        if size < 0 or excess <= 0:
+            return
+        oldest = self._queue.take_head(excess if everything else min(excess, added))
+        arrival.unwatch(core, self._queue, oldest)
+        self._evict(core, oldest)
+
+    def left(self, messages: list[Message]) -> None:
+        """They are no longer on the queue."""
+        if self.values is not None:
+            self.values.left(messages)
+
+    def restored(self, core: Core) -> None:
+        """After a restart: what would have left by these rules leaves now."""
+        if self._keeps_nothing:
+            return
+        if self.values is not None:
+            self.enter_all(core)
+        self.cut(core, everything=True)
+
+    def enter_all(self, core: Core) -> None:
+        """Learn the keys of the messages that are there; what is replaced by another of them leaves."""
+        assert self.values is not None
+        queue = self._queue
+        present = [*queue.unordered()]
+        present += [m for due, m in queue.scheduled.values() if due != m.facts.scheduled]  # waiting for redelivery
+        present.sort(key=lambda message: message.id)
+        losers = [loser for loser in map(self.values.arrived, present) if loser is not None]
+        for loser in losers:
+            arrival.take_out(core, self._queue, loser)
+        self._replaced(core, losers)
+
+    @property
+    def _keeps_nothing(self) -> bool:
+        return self._queue.attributes.purge_on_no_consumers and not self._queue.consumers
+
+    def _replaced(self, core: Core, messages: list[Message]) -> None:
+        if messages:
+            self._queue.counters.replaced += len(messages)
+            remove(core, self._queue, messages, RemovalReason.REPLACED)
+
+    def _evict(self, core: Core, messages: list[Message]) -> None:
+        if messages:
+            self._queue.counters.evicted += len(messages)
+            remove(core, self._queue, messages, RemovalReason.EVICTED)
+
+    def _purge(self, core: Core, messages: list[Message]) -> None:
+        self._queue.counters.purged += len(messages)
+        remove(core, self._queue, messages, RemovalReason.PURGED)
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def clock_jumped(self, by_ms: int) -> None:
+        """The clock was set: what waits for so long goes on waiting for as long."""
+        if self._gate is not None:
+            self._gate.clock_jumped(by_ms)
+
+    def attached(self, now: int) -> int | None:
+        """A consumer has come; returns when the queue has to be looked at again, None: when something happens."""
+        queue = self._queue
+        backlog = queue.selective
+        if queue.attributes.group_rebalance and isinstance(backlog, GroupedBacklog):
+            backlog.draining = queue.attributes.group_rebalance_pause_dispatch and queue.delivering > 0
+            if not backlog.draining:
+                backlog.reset()
+        if self._gate is not None and len(queue.consumers) == 1 and not queue.delivering:
+            return self._gate.first_came(now)
+        return None
+
+    def takers(self, core: Core) -> list[Consumer]:
+        """Who may get messages now."""
+        queue = self._queue
+        if self._gate is not None and not self._gate.is_open(len(queue.consumers), core.now):
+            return []
+        backlog = queue.selective
+        if isinstance(backlog, GroupedBacklog) and backlog.draining:
+            if queue.delivering:
+                return []
+            backlog.draining = False
+            backlog.reset()
+        candidates = self._exclusive() if queue.attributes.exclusive else queue.consumers
+        return [consumer for consumer in candidates if consumer.credit > 0 and not consumer.paused]
+
+    def _exclusive(self) -> list[Consumer]:
+        """The one who gets everything: the first of the highest priority, until it leaves.
+
+        The next one begins when nothing is in delivery to anybody else, so that the order holds.
+        """
+        queue = self._queue
+        if self._only is None or self._only.closed:
+            best = max(queue.consumers, key=lambda consumer: consumer.priority)
+            if queue.delivering != len(best.unacked) and not queue.keeps:
+                return []
+            self._only = best
+        return [self._only]
+
+    def shown(self, messages: list[Message]) -> list[Message]:
+        """The messages as the consumer gets them: the first of a group says so (group-first-key)."""
+        queue = self._queue
+        name, backlog = queue.attributes.group_first_key, queue.selective
+        if not name or not isinstance(backlog, GroupedBacklog) or not backlog.first:
+            return messages
+        shown: list[Message] = []
+        for message in messages:
+            if message.id in backlog.first:
+                backlog.first.discard(message.id)
+                message = copy(message)
+                message.head = message.facts.format.edited(message.head, (), {name: True})
+            shown.append(message)
+        return shown

@@ -1,0 +1,69 @@
+"""How many messages may wait on a queue: `messages_max`, and what becomes of more.
+
+Messages wait from the moment they are stored until a consumer has them: those on their way through the journal, the
+ready ones, in memory or paged, and the scheduled ones.  What is in delivery does not count, nor does what the queue's
+consumers could take at once: a burst to a client that keeps up loses nothing.
+
+    drop_oldest    the oldest that are ready leave (EVICTED) in the tick in which the new ones become ready
+    else           the new ones leave (DROPPED) in the journal entry that stores them
+    memory full    new ones that are not durable and that no consumer could take at once leave (DROPPED): only durable
+                   ones wait on disk
+
+Each way they entered the queue and left it by name, so that the books balance.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.message import Message
+from broker.engine.queues.consumer import UNLIMITED
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
+from store.record import RemovalReason
+
+#: A queue that overflowed is reported anew once it was this part of its limit full, in percent: not at every message
+#: while it stands at its limit.
+REPORT_AGAIN_PERCENT: Final = 50
+
+
+def room(queue: Queue, most: int) -> int:
+    """How many messages more the queue may have if so many may wait: below 0 if it has too many."""
+    taking = 0
+    for consumer in () if queue.stopped else queue.consumers:
+        if consumer.credit > 0 and not consumer.paused:
+            if not consumer.counted:
+                return UNLIMITED
+            taking += consumer.credit
+    return most + taking - queue.ready - queue.paged - len(queue.scheduled) - queue.landing
+
+
+def admit(core: Core, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
+    """What of a run may enter a queue that has a limit; the rest has entered it and left it again.
+
+    `full`: the messages would have to be paged.
+    """
+    paging = not messages[0].facts.durable and (full or queue.tail is not None)
+    if queue.drop_oldest and not paging:
+        return messages
+    free = max(room(queue, 0 if paging else queue.messages_max), 0)
+    if len(messages) <= free:
+        if queue.overflowing and not (full or queue.tail) and has_recovered(queue, free - len(messages)):
+            queue.overflowing = False
+        return messages
+    left = messages[free:]
+    queue.counters.dropped += len(left)
+    if not queue.overflowing:
+        queue.overflowing = True
+        if paging:
+            core.report("queue.full.memory", queue=queue.name, bytes=core.usage.bytes)
+        else:
+            core.report("queue.full.dropping", queue=queue.name, messages=queue.messages_max)
+    remove(core, queue, left, RemovalReason.DROPPED)
+    return messages[:free]
+
+
+def has_recovered(queue: Queue, free: int) -> bool:
+    """Whether a queue with so much room is far enough below its limit for the next overflow to be told."""
+    return free > queue.messages_max * (100 - REPORT_AGAIN_PERCENT) // 100

@@ -1,0 +1,275 @@
+"""Cleaning: what lives in the oldest segment is copied forward, so that the journal does not grow for ever.
+
+One message that nobody consumes keeps its segment, and that keeps every later one that speaks about it (store/space.py
+has the theory, and says when a round is worth its bytes).  A round has two parts, both in small slices, so that
+clients notice neither:
+
+    look    queue by queue: which messages lie in the segment, and on which queues is each
+    copy    write them anew, with their delivery counts and due times, in one journal entry a slice
+
+Between the two a message may leave a queue.  It is copied only if all of its queues were found and it has left none of
+them since: it was held `refs` times when it was first seen, is so now, and was seen so often.  Another one waits for
+the next round; nothing depends on a round being complete, since a segment goes only when nothing lives in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.engine.model.errors import NotReadable
+from broker.engine.model.message import Facts, Message
+from broker.engine.queues.core import Core
+from broker.engine.queues.paging import tail_compaction
+from broker.engine.queues.paging.tail import Chunk
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.routing.router import Router
+from store import record
+from store.body import LargeBody
+from store.errors import JournalFull
+
+#: Milliseconds between slices, and what a slice may look at and copy: at most 50 MiB/s, and some milliseconds a time.
+PERIOD_MS: Final = 20
+SLICE_QUEUES: Final = 1_000
+SLICE_MESSAGES: Final = 4_000
+SLICE_BYTES: Final = 1 << 20
+
+#: How long a round pauses when the disk has no room for copies, in ms.
+FULL_RETRY_MS: Final = 5_000
+
+#: Told of messages on a queue that have just been copied, all of a slice together, since whoever is told may have to
+#: look for them among many: writes anew what else the journal knows of them, in the same entry.
+Copied = Callable[[Queue, list[Message]], None]
+
+
+class _Found:
+    """A message in the segment: how often it was held when first seen, and the queues on which it was seen."""
+
+    __slots__ = ("message", "queues", "refs")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.refs = message.refs
+        self.queues: list[Queue] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether it is on exactly these queues now."""
+        return self.message.refs == self.refs == len(self.queues)
+
+
+class _Round:
+    """One segment's cleaning."""
+
+    def __init__(self, segment: int, bound: int, queues: list[Queue]) -> None:
+        self.segment = segment
+        self.bound = bound
+        self.queues = queues  # still to be looked at, the next one last
+        self.found: dict[int, _Found] = {}  # by the message's id(): queues that paged it have a message each
+        self.paged: list[tuple[Queue, Chunk, list[int]]] = []  # rows of tails, still to be copied
+        self.order: list[_Found] | None = None  # still to be copied, the next one last
+        self.copied = 0
+
+
+class Cleaner:
+    """Cleans the journal, a slice at a time.  `files_min` and `percentage` are those of `Space.to_clean`."""
+
+    def __init__(self, core: Core, router: Router, *, files_min: int, percentage: int) -> None:
+        self.messages = 0  # copied since the start
+        self.rounds = 0
+        #: Whoever knows more of a message than the engine does.
+        self.copied: list[Copied] = []
+        #: Whoever has things that live in a segment beside messages, and writes them anew.
+        self.forward: list[Callable[[int], object]] = []
+        self._core = core
+        self._router = router
+        self._files_min = files_min
+        self._percentage = percentage
+        self._round: _Round | None = None
+        self._next = 0
+        self._looked = 0  # the newest segment when it was last asked whether there is something to clean
+
+    def next_due(self) -> int | None:
+        """When `step` is to be called next (ms since the epoch), None if nothing is to be done."""
+        return None if self._round is None else self._next
+
+    def clock_jumped(self, by_ms: int) -> None:
+        """The next slice comes when it would have."""
+        self._next += by_ms
+
+    def step(self) -> None:
+        """Do a slice if one is due.  Call within a tick, outside of transactions."""
+        core = self._core
+        if self._round is None:
+            newest = core.journal.segment
+            if newest == self._looked:
+                return
+            self._looked = newest
+            segment = core.journal.space.to_clean(files_min=self._files_min, percentage=self._percentage)
+            if segment is None:
+                return
+            queues = list(self._router.queues.values())
+            self._round = _Round(segment, core.journal.space.bound(segment), queues)
+        elif core.now < self._next:
+            return
+        self._next = core.now + PERIOD_MS
+        if self._round.order is None:
+            self._look(self._round)
+        else:
+            self._copy(self._round, self._round.order)
+
+    def whole(self, segment: int) -> int:
+        """Clean a segment at once, whatever is alive in it, and return how many messages were copied.
+
+        For commands: a broker that serves takes slices.  Raises JournalFull; what was copied before stays copied.
+        """
+        core = self._core
+        round = _Round(segment, core.journal.space.bound(segment), list(self._router.queues.values()))
+        while round.order is None:
+            self._look(round)
+        while round.order or round.paged:
+            self._copy_slice(round, round.order)
+        for forward in self.forward:
+            forward(segment)
+        return round.copied
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def _look(self, round: _Round) -> None:
+        seen = 0
+        for _ in range(min(SLICE_QUEUES, len(round.queues))):
+            queue = round.queues.pop()
+            if queue.deleted:
+                continue
+            older = queue.older(round.bound) + tail_compaction.kept(queue)
+            for message in older:
+                if message.segment == round.segment:
+                    found = round.found.get(id(message))
+                    if found is None:
+                        found = round.found[id(message)] = _Found(message)
+                    found.queues.append(queue)
+            paged = tail_compaction.rows_in(queue, round.segment)
+            round.paged += [(queue, chunk, rows) for chunk, rows in paged]
+            seen += len(older) + len(paged)
+            if seen >= SLICE_MESSAGES:
+                break
+        if not round.queues:
+            # The youngest first in the list: the oldest are taken from its end, and copied in their order.
+            round.order = sorted(round.found.values(), key=lambda found: found.message.id, reverse=True)
+            round.found = {}
+
+    # -- copying ---------------------------------------------------------------------------------------------------
+
+    def _copy(self, round: _Round, order: list[_Found]) -> None:
+        try:
+            self._copy_slice(round, order)
+        except (JournalFull, NotReadable):
+            self._next = self._core.now + FULL_RETRY_MS
+            return
+        if not order and not round.paged:
+            self._end(round)
+
+    def _copy_slice(self, round: _Round, order: list[_Found]) -> None:
+        """Copy the oldest of those that are left.  Raises JournalFull, NotReadable before anything changed."""
+        if not order:
+            self._carry_slice(round)
+            return
+        slice, size = order[-SLICE_MESSAGES:], 0
+        slice.reverse()
+        for count, found in enumerate(slice, 1):
+            size += found.message.size
+            if size >= SLICE_BYTES:
+                del slice[count:]
+                break
+        self._core.journal.reserve(size)
+        del order[len(order) - len(slice) :]
+        copied: dict[Queue, list[Message]] = {}
+        for facts, queues, messages in _runs(slice, round.segment):
+            for queue in self._copy_run(round, facts, queues, messages):
+                copied.setdefault(queue, []).extend(messages)
+        for queue, messages in copied.items():
+            self._tell(queue, messages)
+
+    def _carry_slice(self, round: _Round) -> None:
+        """The same for paged messages, a chunk of them or several."""
+        size = 0
+        while round.paged and size < SLICE_BYTES:
+            queue, chunk, rows = round.paged[-1]
+            size += tail_compaction.size_of(chunk, rows)
+            self._core.journal.reserve(size)
+            round.copied += tail_compaction.carry(self._core, queue, chunk, rows, round.segment, self._tell)
+            del round.paged[-1]
+
+    def _tell(self, queue: Queue, messages: list[Message]) -> None:
+        self._restate(queue, messages)
+        for tell in self.copied:
+            tell(queue, messages)
+
+    def _copy_run(self, round: _Round, facts: Facts, queues: list[Queue], messages: list[Message]) -> list[Queue]:
+        """Copy messages with the same facts; the queues on which a restart will find them."""
+        journal = self._core.journal
+        durable = [queue for queue in queues if queue.durable]
+        if not durable:  # only queues hold it that no restart will find
+            journal.space.release(round.segment, len(messages))
+            for message in messages:
+                message.segment = 0
+            return []
+        for queue in durable:
+            journal.mention(queue.id)
+        encoded = encode_facts(facts, [queue.id for queue in durable])
+        body = messages[0].body
+        if isinstance(body, LargeBody):
+            assert len(messages) == 1, "a message with a large body has facts of its own"
+            journal.add_large(encoded, record_flags(facts), messages[0].id, messages[0].head, body, round.segment)
+        else:
+            journal.add_copies(encoded, record_flags(facts), messages, round.segment)
+        for message in messages:
+            message.segment = journal.segment
+        round.copied += len(messages)
+        return durable
+
+    def _restate(self, queue: Queue, messages: list[Message]) -> None:
+        """Delivery counts and due times, as the journal had them."""
+        journal = self._core.journal
+        by_count: dict[tuple[int, bool], list[int]] = {}
+        by_due: dict[int, list[int]] = {}
+        for message in messages:
+            id = message.id
+            count = queue.delivery_count(id) + (id in queue.journalled)
+            if count or id in queue.states:
+                by_count.setdefault((count, not count), []).append(id)
+            due = queue.scheduled.get(id, (0, message))[0]
+            if due and due != message.facts.scheduled:
+                by_due.setdefault(due, []).append(id)
+        for (count, redelivered), ids in by_count.items():
+            journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
+        for due, ids in by_due.items():
+            journal.add(record.scheduled(queue.id, due, ids))
+
+    def _end(self, round: _Round) -> None:
+        """The round is over.  If its segment can go, there may be another one to clean at once."""
+        core = self._core
+        self.messages += round.copied
+        self.rounds += 1
+        self._round = None
+        for forward in self.forward:
+            forward(round.segment)
+        left = core.journal.space.live(round.segment)
+        core.report("journal.cleaned", segment=round.segment, messages=round.copied, left=left)
+        if not left:
+            self._looked = 0
+
+
+def _runs(slice: list[_Found], segment: int) -> list[tuple[Facts, list[Queue], list[Message]]]:
+    """What may be copied of a slice, together where facts and queues are the same."""
+    runs: list[tuple[Facts, list[Queue], list[Message]]] = []
+    for found in slice:
+        message = found.message
+        if not found.known or message.segment != segment:
+            continue
+        if runs and runs[-1][0] is message.facts and runs[-1][1] == found.queues:
+            runs[-1][2].append(message)
+        else:
+            runs.append((message.facts, found.queues, [message]))
+    return runs

@@ -1,0 +1,374 @@
+"""The engine's state from the journal: what was stored, less what was removed.
+
+The records are folded in the order of their positions.  While that goes on only identities move about; messages are
+put onto their queues at the end, in their old order, with their delivery counts, schedules and expirations.  Of a queue
+whose address pages, the places of ready messages are noted instead; they become its tail, unless they are so few that
+all may be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.client_sessions.session_fold import SessionFold
+from broker.engine.client_sessions.sessions import StoredSessions
+from broker.engine.filter import compile_filter
+from broker.engine.model import names
+from broker.engine.model.message import Format, Message
+from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.queues import arrival, duplicates
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.diverts import Divert, read_divert
+from broker.engine.queues.paging import tail_restore
+from broker.engine.queues.paging.admit import may_page, pageable
+from broker.engine.queues.paging.fold import Places
+from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.stored import MessageReader
+from broker.engine.routing import definitions
+from broker.engine.routing.router import Router
+from store import decode
+from store.bodies import Bodies
+from store.decode import RawRecord
+from store.record import MESSAGE_FIXED, VERSION, RecordType
+from store.space import Space
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restart found."""
+
+    addresses: int = 0
+    queues: int = 0
+    messages: int = 0
+    redelivered: int = 0
+    sessions: int = 0
+
+
+def _never(definition: definitions.QueueDefinition) -> bool:
+    return False
+
+
+#: What is known of a queue that no message has named yet.
+_UNKNOWN: Final = Places()
+
+
+class Fold:
+    """The state while the records are read: definitions, and by queue the messages that are still there."""
+
+    def __init__(
+        self,
+        formats: dict[int, Format],
+        space: Space,
+        pages: Callable[[definitions.QueueDefinition], bool] = _never,
+        *,
+        bodies: Bodies,
+        now: int = 0,
+    ) -> None:
+        self.space = space
+        self.now = now
+        self.pages = pages  # which queues are not read into memory
+        self.places: dict[int, Places | None] = {}  # of the messages of such queues, by id; None: it is another one
+        self.addresses: dict[int, definitions.AddressDefinition] = {}
+        self.queues: dict[int, definitions.QueueDefinition] = {}
+        self.held: dict[int, dict[int, Message]] = {}
+        self.counts: dict[int, dict[int, int]] = {}
+        self.due: dict[int, dict[int, int]] = {}
+        self.sessions = SessionFold(space)
+        self.diverts: dict[int, Divert] = {}
+        self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
+        self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
+        self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
+        self._stored = MessageReader(formats, bodies)
+        # Of the message before, if its queues are all such that pages: its facts as they are written, and where to go.
+        self._placed_facts = b""
+        self._placed: list[tuple[Callable[[int, int, int, int, int, int], None], int, int]] = []
+
+    def read(self, records: Iterable[RawRecord]) -> None:
+        """Fold all records."""
+        decode_message = self._stored.decode
+        unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
+        for segment, _, _, kind, buffer, offset in records:
+            if kind == RecordType.MESSAGE:
+                length, _, version, _, id, head_bytes, body_bytes = unpack(buffer, offset)
+                facts = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
+                if facts != self._placed_facts or version != VERSION:
+                    stored = decode_message(buffer, offset)
+                    self._message(stored, segment, offset, buffer)
+                    self._learn_placed(stored.facts, facts)
+                    continue
+                for put, priority, expiration in self._placed:
+                    put(id, priority, segment, offset, length, expiration)
+                continue
+            read = _READERS.get(kind)
+            if read is not None:
+                read(self, segment, buffer, offset)
+
+    def _message(
+        self, stored: decode.Message | decode.Copied, segment: int, offset: int, buffer: bytes, *, again: bool = False
+    ) -> None:
+        message: Message | None = None
+        for queue_id in stored.facts.queue_ids:
+            places = self.places.get(queue_id, _UNKNOWN)
+            if places is _UNKNOWN:
+                places = self._places_of(queue_id)
+            if places is not None and stored.facts.scheduled <= self.now and isinstance(stored.body, bytes):
+                facts = self._stored.facts(stored)
+                size = int.from_bytes(buffer[offset : offset + 4], "little")
+                put = places.put_again if again else places.put
+                put(stored.id, facts.priority, segment, offset, size, facts.expiration)
+                continue
+            if message is None:
+                message = self._stored.message(stored, segment)
+            held = self.held.get(queue_id)
+            if held is None:
+                held = self.held[queue_id] = {}
+            held[stored.id] = message
+
+    def _learn_placed(self, facts: decode.MessageFacts, encoded: bytes) -> None:
+        """Whether messages with the same facts need not be decoded: only their places are noted."""
+        places = [self.places.get(queue_id) for queue_id in facts.queue_ids]
+        self._placed = [(each.put, facts.priority, facts.expiration) for each in places if each is not None]
+        placed = len(self._placed) == len(places) and facts.scheduled <= self.now
+        self._placed_facts = encoded if placed else b""
+
+    def _places_of(self, queue_id: int) -> Places | None:
+        definition = self.queues.get(queue_id)
+        places = Places() if definition is not None and self.pages(definition) else None
+        self.places[queue_id] = places
+        return places
+
+    def _copied(self, segment: int, buffer: bytes, offset: int) -> None:
+        """A message was written anew, with what else is known of it: the earlier record may be gone, or still there."""
+        copied = self._stored.decode_copied(buffer, offset)
+        self.space.refer(segment, copied.previous)
+        for queue_id in copied.facts.queue_ids:
+            for tables in (self.counts, self.due, self.sessions.inflight):
+                tables.get(queue_id, {}).pop(copied.id, None)
+        self._message(copied, segment, offset, buffer, again=True)
+        self.disordered.update(copied.facts.queue_ids)
+
+    def _about(self, queue_id: int, ids: Iterable[int], segment: int) -> None:
+        """A record in `segment` speaks about these messages: it is needed as long as theirs."""
+        held = self.held.get(queue_id, {})
+        places = self.places.get(queue_id)
+        for id in ids:
+            message = held.get(id)
+            if message is not None:
+                if message.segment != segment:
+                    self.space.refer(segment, message.segment)
+            elif places is not None and (other := places.segment_of(id)):
+                self.space.refer(segment, other)
+
+    def _removed(self, segment: int, buffer: bytes, offset: int) -> None:
+        removed = decode.decode_removed(buffer, offset)
+        self._about(removed.queue_id, removed.ids, segment)
+        for tables in (self.held, self.counts, self.due, self.sessions.inflight):
+            table = tables.get(removed.queue_id)
+            if table:
+                for id in removed.ids:
+                    table.pop(id, None)
+        places = self.places.get(removed.queue_id)
+        if places is not None:
+            for id in removed.ids:
+                places.remove(id)
+
+    def _counted(self, segment: int, buffer: bytes, offset: int) -> None:
+        counted = decode.decode_counts(buffer, offset)
+        self._about(counted.queue_id, counted.ids, segment)
+        counts = self.counts.setdefault(counted.queue_id, {})
+        if counted.count or counted.redelivered:
+            counts.update(dict.fromkeys(counted.ids, counted.count))
+            return
+        for id in counted.ids:
+            counts.pop(id, None)
+
+    def _delivering(self, segment: int, buffer: bytes, offset: int) -> None:
+        """What may have reached a consumer counts as delivered (promise P4)."""
+        delivering = decode.decode_delivering(buffer, offset)
+        self._about(delivering.queue_id, delivering.ids, segment)
+        counts = self.counts.setdefault(delivering.queue_id, {})
+        for id in delivering.ids:
+            counts[id] = counts.get(id, 0) + 1
+
+    def _scheduled(self, segment: int, buffer: bytes, offset: int) -> None:
+        scheduled = decode.decode_scheduled(buffer, offset)
+        self._about(scheduled.queue_id, scheduled.ids, segment)
+        self.due.setdefault(scheduled.queue_id, {}).update(dict.fromkeys(scheduled.ids, scheduled.due))
+
+    def _address(self, segment: int, buffer: bytes, offset: int) -> None:
+        definition = decode.decode_definition(buffer, offset)
+        self.addresses[definition.id] = definitions.read_address(definition.id, definition.definition)
+
+    def _address_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.addresses.pop(decode.decode_definition(buffer, offset).id, None)
+
+    def _queue(self, segment: int, buffer: bytes, offset: int) -> None:
+        definition = decode.decode_definition(buffer, offset)
+        self.queues[definition.id] = definitions.read_queue(definition.id, definition.definition)
+
+    def _queue_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        id = decode.decode_definition(buffer, offset).id
+        for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
+            table.pop(id, None)
+        self.places.pop(id, None)
+
+    def _divert(self, segment: int, buffer: bytes, offset: int) -> None:
+        definition = decode.decode_definition(buffer, offset)
+        self.diverts[definition.id] = read_divert(definition.id, definition.definition)
+
+    def _divert_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.diverts.pop(decode.decode_definition(buffer, offset).id, None)
+
+    def _duplicate_id(self, segment: int, buffer: bytes, offset: int) -> None:
+        duplicates.note(self.duplicates, decode.decode_duplicate_id(buffer, offset), segment)
+
+    def _session(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.define(buffer, offset)
+
+    def _session_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.delete(buffer, offset)
+
+    def _session_part(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.define_part(buffer, offset)
+
+    def _session_part_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.delete_part(buffer, offset)
+
+    def _inflight(self, segment: int, buffer: bytes, offset: int) -> None:
+        sent = decode.decode_inflight(buffer, offset)
+        self._about(sent.queue_id, sent.ids, segment)
+        self.sessions.send(sent)
+
+    def _released(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.release(segment, decode.decode_packets(buffer, offset))
+
+    def _received(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.receive(segment, decode.decode_packets(buffer, offset))
+
+    def _completed(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.sessions.complete(segment, decode.decode_packets(buffer, offset))
+
+
+_READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
+    RecordType.COPIED: Fold._copied,
+    RecordType.REMOVED: Fold._removed,
+    RecordType.COUNTS: Fold._counted,
+    RecordType.DELIVERING: Fold._delivering,
+    RecordType.SCHEDULED: Fold._scheduled,
+    RecordType.ADDRESS: Fold._address,
+    RecordType.ADDRESS_DELETED: Fold._address_deleted,
+    RecordType.QUEUE: Fold._queue,
+    RecordType.QUEUE_DELETED: Fold._queue_deleted,
+    RecordType.DIVERT: Fold._divert,
+    RecordType.DIVERT_DELETED: Fold._divert_deleted,
+    RecordType.DUPLICATE_ID: Fold._duplicate_id,
+    RecordType.SESSION: Fold._session,
+    RecordType.SESSION_DELETED: Fold._session_deleted,
+    RecordType.SESSION_PART: Fold._session_part,
+    RecordType.SESSION_PART_DELETED: Fold._session_part_deleted,
+    RecordType.INFLIGHT: Fold._inflight,
+    RecordType.RELEASED: Fold._released,
+    RecordType.RECEIVED: Fold._received,
+    RecordType.COMPLETED: Fold._completed,
+}
+
+
+def restore(core: Core, router: Router, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
+    """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and whatever reading the journal raises."""
+    bodies = core.journal.bodies
+    fold = Fold(
+        core.formats, core.journal.space, lambda definition: _pages(router, definition), bodies=bodies, now=core.now
+    )
+    fold.read(records)
+    restored = Restored()
+    for address_definition in fold.addresses.values():
+        router.restore_address(address_definition)
+        restored.addresses += 1
+    for divert in fold.diverts.values():
+        router.diverts.add(divert)
+    router.refresh()
+    for address in router.addresses.values():
+        core.duplicates.restore(address, fold.duplicates.get(address.id, {}))
+    for queue_definition in fold.queues.values():
+        queue = router.restore_queue(queue_definition, compile_filter(queue_definition.filter))
+        restored.queues += 1
+        restored.redelivered += _restore_messages(core, fold, queue)
+    fold.sessions.finish(sessions, router.queues_by_id, fold.held)
+    restored.sessions = len(sessions)
+    restored.messages = core.usage.messages + sum([queue.paged for queue in core.paged])
+    return restored
+
+
+def _pages(router: Router, definition: definitions.QueueDefinition) -> bool:
+    """Whether a queue's ready messages need not come to memory."""
+    if definition.name == names.RETAINED or not may_page(definition.attributes):
+        return False
+    return router.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
+
+
+def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
+    """Put the messages of one queue where they belong; returns how many of them have been delivered before."""
+    held = fold.held.setdefault(queue.id, {})
+    counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
+    places = fold.places.get(queue.id) or Places()
+    redelivered = sum(1 for id in counts if id in held or places.segment_of(id))
+    if pageable(queue) and not tail_restore.fits(core, queue, places):
+        held |= tail_restore.pull(core, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
+        for id, timestamp in tail_restore.timestamps(core, places, counts).items():
+            queue.states[id] = DeliveryState(counts[id], timestamp)
+    else:  # there are few, or the queue has changed since its first messages
+        held |= tail_restore.pull_all(core, places, fold.pulled)
+    if queue.id in fold.disordered or queue.id in fold.places:
+        held = fold.held[queue.id] = dict(sorted(held.items()))
+    kept = tail_restore.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
+    for message in kept:
+        _charge(core, message)
+        if message.id in counts:
+            queue.states[message.id] = DeliveryState(counts[message.id], message.facts.timestamp)
+    in_tail = {message.id for message in kept}
+    _fill(core, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
+    queue.stored += tail_restore.revive(core, queue, places, kept)
+    if held or queue.stored:
+        queue.acquired_below = core.journal.next_id
+    return redelivered
+
+
+def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
+    """Put the messages of one queue in memory."""
+    for id, count in counts.items():
+        if id in held:
+            queue.states[id] = DeliveryState(count, held[id].facts.timestamp)
+    ready: dict[int, list[Message]] = {}
+    now = core.now
+    longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
+    for id, message in held.items():
+        _charge(core, message)
+        if message.facts.group and not queue.grouped and queue.attributes.groups:
+            queue.begin_groups()
+        at = due.get(id, 0) or message.facts.scheduled
+        if at != message.facts.scheduled:
+            at = min(at, now + longest)
+        if at > now:
+            arrival.schedule(core, queue, message, at)
+        else:
+            ready.setdefault(message.facts.priority, []).append(message)
+    for priority, messages in ready.items():
+        queue.append(messages, priority)
+        arrival.watch(core, queue, messages)
+    queue.counters.added += len(held)
+    queue.stored = len(held)
+
+
+def _charge(core: Core, message: Message) -> None:
+    """Count a message that is still on a queue; the first time also in memory and in its segment."""
+    if not message.refs:
+        core.usage.bytes += message.size
+        core.usage.messages += 1
+        address: Address | None = core.addresses.get(message.facts.address)
+        if address is not None:
+            address.charge([message])
+        core.journal.space.hold(message.segment, 1)
+    message.refs += 1

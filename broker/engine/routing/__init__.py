@@ -1,0 +1,1 @@
+"""Finding, making and changing destinations, and which queues a message may enter."""

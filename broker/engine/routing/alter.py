@@ -1,0 +1,112 @@
+"""Changing queues and addresses that exist: their attributes, by reload or by an operator, and pausing them.
+
+What is changed stands in the definition, and so outlives a restart.  A queue of the configuration has the
+configuration's attributes again after a reload or a restart; whether it is paused is not the configuration's business.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.attributes import Asked, QueueAttributes, with_asked
+from broker.engine.model.errors import AlreadyInUse
+from broker.engine.queues import consumer_lifecycle
+from broker.engine.queues.address import Address
+from broker.engine.queues.paging import depage
+from broker.engine.queues.paging.admit import may_page
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.types.factory import equip
+from broker.engine.routing.definitions import address_record, queue_record
+from broker.engine.routing.router import Router
+
+#: Attributes on which it depends what the messages of a queue are to each other and to consumers.
+_ESSENTIAL: Final = ("key", "non_destructive")
+
+
+def change(router: Router, queue: Queue, asked: Asked) -> bool:
+    """Give a queue other attributes, and leave the rest; whether that changed anything.
+
+    A smaller ring does not shrink the queue: each new message takes the place of one older one, and consumers do the
+    rest.  Raises AlreadyInUse when the queue would keep its messages or replace them otherwise than before while
+    somebody consumes it.
+    """
+    return become(router, queue, with_asked(queue.attributes, asked))
+
+
+def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
+    """The same for all attributes.  Raises AlreadyInUse."""
+    before = queue.attributes
+    if attributes == before:
+        return False
+    essential = any(getattr(attributes, name) != getattr(before, name) for name in _ESSENTIAL)
+    if essential and (queue.consumers or queue.delivering):
+        raise AlreadyInUse(
+            f"queue {queue.name} is being consumed: last-value, last-value-key and non-destructive change only while"
+            " nobody does"
+        )
+    core = router.core
+    if not may_page(attributes):
+        depage.unpage(core, queue)
+    kind = queue.kind
+    queue.attributes = attributes
+    queue.keeps = attributes.non_destructive
+    equip(queue)
+    if queue.kind is not None:
+        queue.kind.succeed(core, None if essential else kind)
+    regrouped = (attributes.groups, attributes.group_buckets, bool(attributes.group_first_key)) != (
+        before.groups,
+        before.group_buckets,
+        bool(before.group_first_key),
+    )
+    if attributes.non_destructive != before.non_destructive or (queue.grouped and regrouped):
+        queue.rebuild()
+    queue.refresh()
+    core.dirty[queue] = None
+    _define(router, queue)
+    return True
+
+
+def limit(router: Router, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
+    """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
+    if (queue.messages_max, queue.drop_oldest) == (messages_max, drop_oldest):
+        return
+    queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
+    _define(router, queue)
+
+
+def pause(router: Router, queue: Queue, *, paused: bool) -> bool:
+    """Stop a queue's deliveries, or let them go on; whether that changed anything.  Messages enter it and expire."""
+    if queue.paused == paused:
+        return False
+    queue.paused = paused
+    queue.refresh()
+    router.core.dirty[queue] = None
+    _define(router, queue)
+    return True
+
+
+def pause_address(router: Router, address: Address, *, paused: bool) -> bool:
+    """The same for all queues on an address, also those that it will have."""
+    if address.paused == paused:
+        return False
+    address.paused = paused
+    for queue in address.queues:
+        queue.refresh()
+        router.core.dirty[queue] = None
+    router.core.journal.define(address.id, address_record(address))
+    return True
+
+
+def after_restart(router: Router) -> None:
+    """What would have left its queue by the rules of its kind leaves now; nobody consumes yet."""
+    core = router.core
+    for queue in list(router.queues.values()):
+        if queue.kind is not None:
+            queue.kind.restored(core)
+        if queue.attributes.purge_on_no_consumers:
+            consumer_lifecycle.went(core, queue)
+
+
+def _define(router: Router, queue: Queue) -> None:
+    if queue.durable:
+        router.core.journal.define(queue.id, queue_record(queue))

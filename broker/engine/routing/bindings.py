@@ -1,0 +1,88 @@
+"""Which queues the messages of an address may enter: its own, and those of every wildcard address that matches it.
+
+The list is worked out once an address and kept until a binding changes that may concern it.  Changes of wildcard
+bindings are counted: all of them, those whose pattern begins with a wildcard, and the others by their first word.  An
+address whose first word, and leading wildcards, saw no change keeps its list.  So clients that come and go on `news.#`
+cost those nothing who send to `orders.eu`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.message import RoutingType
+from broker.engine.model.names import WildcardSyntax
+from broker.engine.model.topics import Topics
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.queue import Queue
+
+#: First words of wildcard addresses for which changes are counted apart; clients choose them.
+FIRST_WORDS_MAX: Final = 10_000
+
+
+class Bindings:
+    """The queues of wildcard addresses, and the lists of all addresses."""
+
+    __slots__ = ("_by_word", "_leading", "_syntax", "_version", "_wildcards")
+
+    def __init__(self, syntax: WildcardSyntax) -> None:
+        self._syntax = syntax
+        self._wildcards: Topics[Queue] = Topics(syntax)
+        self._version = 0
+        self._leading = 0
+        self._by_word: dict[str, int] = {}
+
+    def bind(self, queue: Queue) -> None:
+        """The queue is on its address from now on.  Raises InvalidName for a pattern of too many words."""
+        address = queue.address
+        if self._syntax.routes(address.name):
+            self._wildcards.add(address.name, queue)
+            self._changed(address.name)
+        else:
+            address.targets_version = -1
+
+    def unbind(self, queue: Queue) -> None:
+        """The queue is no longer on its address."""
+        address = queue.address
+        if self._syntax.routes(address.name):
+            self._wildcards.remove(address.name, queue)
+            self._changed(address.name)
+        else:
+            address.targets_version = -1
+
+    def targets(self, address: Address) -> Targets:
+        """The anycast and the multicast queues that messages sent to an address may enter."""
+        if address.targets_version != self._version and not self._is_current(address):
+            queues = list(address.queues)
+            queues += [queue for queue in self._wildcards.match(address.name) if queue.address is not address]
+            address.targets = (
+                [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
+                [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
+            )
+            address.targets_version = self._version
+        return address.targets
+
+    def reaches(self, name: str, queue: Queue) -> bool:
+        """Whether messages sent to an address of that name may enter the queue."""
+        return queue.address.name == name or queue in self._wildcards.match(name)
+
+    def _first_word(self, name: str) -> str:
+        return name.partition(self._syntax.delimiter)[0]
+
+    def _is_current(self, address: Address) -> bool:
+        """Whether no binding that changed can match the address; from now on all changes so far are known to it."""
+        key = (self._leading, self._by_word.get(self._first_word(address.name), 0))
+        current = address.targets_version >= 0 and address.targets_key == key
+        address.targets_key = key
+        if current:
+            address.targets_version = self._version
+        return current
+
+    def _changed(self, pattern: str) -> None:
+        self._version += 1
+        first = self._first_word(pattern)
+        if self._syntax.is_wildcard(first) or len(self._by_word) >= FIRST_WORDS_MAX:
+            self._leading += 1
+            self._by_word.clear()
+        else:
+            self._by_word[first] = self._by_word.get(first, 0) + 1

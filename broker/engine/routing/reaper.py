@@ -1,0 +1,82 @@
+"""Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
+
+Each scan (`address-queue-scan-period`) looks once at every queue and at the addresses that have none, some of them a
+tick; what is eligible in two scans running is deleted, so "delay 0" means between one and two periods, as in ActiveMQ
+Artemis.  An address without queues of its own is in use while messages are sent to it, which queues on wildcard
+addresses get, while those hold some of them, and while it remembers duplicate ids.
+
+Resources of the configuration are never touched, nor are temporary destinations of somebody who is there; what is left
+of the others goes whatever the settings say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.engine.model.names import is_temporary
+from broker.engine.queues.address import Address
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.routing.router import Router
+
+#: Queues, or addresses, that one tick looks at: some 2 ms if all of them go.
+LOOKED_AT_MAX: Final = 256
+
+
+def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
+    """One scan over all queues, then all addresses without; each step is for one tick."""
+    for number, queue in enumerate(list(router.queues.values()), 1):
+        if queue.deleted:
+            continue
+        if not _queue_eligible(queue, core.now):
+            queue.swept = False
+        elif queue.swept:
+            core.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
+            delete_queue(queue)
+        else:
+            queue.swept = True
+        if not number % LOOKED_AT_MAX:
+            yield
+    for number, address in enumerate(list(router.unused), 1):
+        if address not in router.unused:
+            continue
+        traffic = address.routed + address.unrouted
+        if address in router.senders or not _address_eligible(core, address):
+            address.swept = -1
+        elif address.swept == traffic:
+            core.report("address.auto_deleted", address=address.name)
+            router.delete_address(address)
+        else:
+            address.swept = traffic
+        if not number % LOOKED_AT_MAX:
+            yield
+
+
+def _queue_eligible(queue: Queue, now: int) -> bool:
+    settings = queue.address.settings
+    wanted = settings.auto_delete_queues if queue.auto_created else settings.auto_delete_created_queues
+    if queue.configured or queue.temporary or not wanted:
+        return False
+    if queue.consumers or now - queue.unused_since < settings.auto_delete_queues_delay:
+        return False
+    allowed = settings.auto_delete_queues_message_count
+    if allowed >= 0 and queue.message_count > allowed:
+        return False
+    counters = queue.counters
+    used = queue.used or counters.acknowledged or counters.expired or counters.killed or counters.dead_lettered
+    return bool(used) or settings.auto_delete_queues_skip_usage_check
+
+
+def _address_eligible(core: Core, address: Address) -> bool:
+    settings = address.settings
+    if address.owned or address.blocked or address.size_messages or address.paged_messages:
+        return False
+    if is_temporary(address.name):
+        return True  # its owner is gone
+    if not settings.auto_delete_addresses or core.duplicates.count(address):
+        return False
+    if core.now - address.unbound_since < settings.auto_delete_addresses_delay:
+        return False
+    used = address.bound_once or address.routed or address.unrouted
+    return bool(used) or settings.auto_delete_addresses_skip_usage_check

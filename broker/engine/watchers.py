@@ -1,0 +1,58 @@
+"""What goes along with addresses and queues as they come, change and go: rings of retroactive addresses, notifications,
+the watch over slow consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.client_sessions.sessions import StoredSessions
+from broker.engine.delivery.redelivery import LOST, Return
+from broker.engine.delivery.slow_consumers import SlowConsumers
+from broker.engine.moves.retroactive import Retroactive
+from broker.engine.operators.notifications import Notifications
+from broker.engine.queues.address import Address
+from broker.engine.queues.alarms import Alarms
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.core import Core
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.watcher import Watcher
+from broker.engine.routing.router import Router
+
+
+class Companions(Watcher):
+    """All of them.  `end_consumer` and `delete_queue` are the engine's verbs."""
+
+    def __init__(
+        self,
+        core: Core,
+        router: Router,
+        alarms: Alarms,
+        sessions: StoredSessions,
+        *,
+        end_consumer: Callable[[Consumer, Return, str], None],
+        delete_queue: Callable[[Queue], None],
+    ) -> None:
+        def kill(consumer: Consumer, reason: str) -> None:
+            end_consumer(consumer, LOST, reason)
+
+        self.retroactive = Retroactive(core, router, delete_queue)
+        self.notifications = Notifications(core, router)
+        self.slow = SlowConsumers(core, router, alarms, kill)
+        self._sessions = sessions
+        router.watchers += [self, self.retroactive, self.notifications]
+
+    def settle(self) -> None:
+        """After a start and whenever settings have changed.  Call within a tick."""
+        self.retroactive.settle()
+        self.notifications.settle()
+        self.slow.settle()
+
+    # -- what the router tells -------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        if address.settings.slow_consumer_threshold >= 0:
+            self.slow.watch(address.settings.slow_consumer_check_period)
+
+    def queue_gone(self, queue: Queue) -> None:
+        self._sessions.queue_gone(queue)

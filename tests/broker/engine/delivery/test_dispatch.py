@@ -1,0 +1,154 @@
+"""Who gets which messages, and how many at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
+from broker.engine.queues.consumer import AckMode
+from tests.broker.engine.bench import Bench
+
+
+def test_several_take_turns_message_by_message() -> None:
+    bench = Bench()
+    takers = [bench.take("a") for _ in range(3)]
+    bench.sent("a", *[b"%d" % n for n in range(7)])
+    assert [taker.take() for taker in takers] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+    bench.sent("a", b"7")
+    assert [taker.take() for taker in takers] == [[], [b"7"], []], "the turn goes on where it was"
+
+
+def test_a_consumer_without_credit_is_passed_over() -> None:
+    bench = Bench()
+    narrow, wide = bench.take("a", window=0), bench.take("a")
+    bench.sent("a", *[b"%d" % n for n in range(5)])
+    assert (narrow.take(), wide.take()) == ([b"0"], [b"1", b"2", b"3", b"4"])
+
+
+def test_credit_is_in_bytes_and_one_message_always_fits() -> None:
+    bench = Bench()
+    taker = bench.take("a", window=1000)
+    bench.sent("a", *[b"%d" % n * 2000 for n in range(3)])
+    assert len(taker.taken) == 1
+    bench.ack(taker, taker.taken[0])
+    assert len(taker.taken) == 2
+
+
+def test_a_paused_consumer_gets_nothing_until_it_is_resumed() -> None:
+    bench = Bench()
+    taker = bench.take("a")
+    taker.consumer.paused = True
+    bench.sent("a", b"1")
+    assert taker.take() == []
+    bench.enter().resume(taker.consumer)
+    bench.run()
+    assert taker.take() == [b"1"]
+
+
+@pytest.mark.parametrize("choosy", [False, True])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_backlog_of_many_runs_is_delivered_to_its_end(others: int, choosy: bool) -> None:
+    bench = Bench(segment_bytes=4 << 20)
+    count = 2 * RUN_MESSAGES_MAX + 7
+    bench.sent("a", *[b"%d" % n for n in range(count)], durable=False)
+    takers = [bench.take("a", selector="AMQPriority = 4" if choosy else "") for _ in range(1 + others)]
+    for _ in range(3 if others else 0):
+        bench.run()
+    assert sorted(int(body) for taker in takers for body in taker.take()) == list(range(count))
+
+
+def test_large_messages_go_in_smaller_runs() -> None:
+    bench = Bench(segment_bytes=8 << 20)
+    taker = bench.take("a")
+    bench.sent("a", *[bytes(400_000)] * 7)
+    assert len(taker.taken) == 7
+
+
+def test_selectors() -> None:
+    bench = Bench()
+    red = bench.take("a", selector="colour = 'red'")
+    for n, colour in enumerate(("red", "blue", "red", "blue")):
+        bench.sent("a", b"%d" % n, head=b"colour:%b\n" % colour.encode())
+    assert red.take() == [b"0", b"2"]
+    rest = bench.take("a")
+    assert rest.take() == [b"1", b"3"]
+    bench.sent("a", b"4", b"5", head=b"colour:red\n")
+    assert len(red.take()) + len(rest.take()) == 2
+
+
+def test_no_local_on_a_shared_queue() -> None:
+    bench = Bench()
+    taker = bench.take("a", no_local="me", selector="AMQPriority >= 0")
+    plain = bench.take("b", no_local="me")
+    for queue in "ab":
+        bench.sent(queue, b"mine", origin="me")
+        bench.sent(queue, b"other's", origin="you")
+    assert (taker.take(), plain.take()) == ([b"other's"], [b"other's"])
+
+
+def test_what_expired_is_not_delivered() -> None:
+    bench = Bench(broker=Bench().broker.config.broker.model_copy(update={"message_expiry_scan_period": 0}))
+    bench.sent("a", b"1", expiration=bench.broker.now + 10)
+    bench.sent("a", b"2")
+    bench.broker.advance(1000)
+    assert bench.bodies("a") == [b"1", b"2"], "nobody looks, until it is to be delivered"
+    assert bench.take("a").take() == [b"2"]
+    assert bench.bodies("ExpiryQueue") == [b"1"]
+
+
+def test_counters() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
+    bench.nack(taker, taker.taken[0])
+    counters = bench.queue("a").counters
+    assert (counters.delivered, counters.redelivered) == (3, 1)
+
+
+def test_counted_credit_is_in_messages_and_does_not_come_back() -> None:
+    bench = Bench()
+    taker = bench.take("a", counted=True)
+    bench.sent("a", *[b"%d" % n * 2000 for n in range(5)])
+    assert taker.take() == [], "nothing before it is given"
+    for credit, got in ((2, 2), (0, 0), (1, 1)):
+        bench.enter().grant(taker.consumer, credit)
+        bench.run()
+        assert len(taker.taken) == got
+        bench.ack(taker, *taker.taken)
+        assert len(taker.take()) == got, "settling gives none"
+    bench.enter().grant(taker.consumer, 9)
+    bench.run()
+    assert len(taker.take()) == 2
+    assert taker.consumer.credit == 7
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
+def test_counted_and_other_credit_take_turns(selector: str) -> None:
+    bench = Bench()
+    counted = bench.take("a", counted=True, selector=selector)
+    bench.enter().grant(counted.consumer, 1)
+    narrow, wide = bench.take("a", window=0), bench.take("a")
+    bench.sent("a", *[b"%d" % n for n in range(5)])
+    assert (counted.take(), narrow.take(), wide.take()) == ([b"0"], [b"1"], [b"2", b"3", b"4"])
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
+def test_higher_priority_goes_first_and_others_get_the_rest(selector: str) -> None:
+    bench = Bench()
+    low = bench.take("a", priority=-1)
+    high = bench.take("a", priority=5, counted=True, selector=selector)
+    middle = bench.take("a", counted=True)
+    bench.enter().grant(high.consumer, 2)
+    bench.enter().grant(middle.consumer, 1)
+    bench.sent("a", *[b"%d" % n for n in range(5)])
+    bench.run()
+    assert (high.take(), middle.take(), low.take()) == ([b"0", b"1"], [b"2"], [b"3", b"4"])
+
+
+def test_higher_priority_does_not_keep_what_it_does_not_want() -> None:
+    bench = Bench()
+    low, high = bench.take("a"), bench.take("a", priority=1, selector="AMQPriority > 4")
+    bench.sent("a", b"1", priority=4)
+    bench.sent("a", b"2", priority=5)
+    bench.run()
+    assert (high.take(), low.take()) == ([b"2"], [b"1"])

@@ -1,0 +1,298 @@
+"""What becomes of a delivery that comes back, by the table of ActiveMQ Artemis."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import Return
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode
+from store import decode
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench
+from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
+from tests.support.bodies import body_of
+
+DELAY = {"match": "a", "redelivery-delay": 5000}
+
+
+def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
+    queue = bench.queue(name)
+    return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.browse(queue)}
+
+
+def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
+    """Not durable, on a durable queue, and refused, with a delay."""
+    bench = Bench(DELAY)
+    (message,) = bench.sent("a", b"1", durable=False)
+    taker = bench.take("a")
+    bench.nack(taker, message)
+    assert (bench.places("a"), counted(bench)) == ({b"1": "scheduled"}, {b"1": 1})
+    found = journal_records(bench.broker)
+    assert [each for each in found if isinstance(each, decode.Counts | decode.Scheduled)] == []
+    bench.broker.advance(5000)
+    assert taker.take() == [b"1", b"1"]
+
+
+def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
+    """What says to its next consumer that it has been delivered before."""
+    queue = bench.queue(name)
+    return {body_of(message) for message, _ in bench.engine.browse(queue) if message.id in queue.states}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("how", "failed", "again", "delayed"),
+    [
+        (redelivery.ROLLBACK, 3, True, True),
+        (redelivery.rejected("no"), 3, True, True),
+        (redelivery.RELEASED, 0, False, True),
+        (redelivery.CLOSED, 0, False, False),
+        (redelivery.INTERRUPTED, 0, True, False),
+        (redelivery.DISCONNECTED, 1, True, True),
+        (redelivery.SILENT, 3, True, False),
+        (redelivery.LOST, 3, True, False),
+    ],
+)
+def test_the_table(how: Return, failed: int, again: bool, delayed: bool, strict: bool) -> None:
+    bench = Bench({**DELAY, "delivery-count-persistence": "strict" if strict else "on-return"})
+    bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a")
+    assert taker.take() == [b"1", b"2", b"3"]
+    bench.close(taker, how)
+    expected = {b"%d" % n: int(n <= failed) for n in (1, 2, 3)}
+    place = "scheduled" if delayed else "ready"
+    flagged = set(expected) if again else set()
+    assert (counted(bench), redelivered(bench)) == (expected, flagged)
+    assert set(bench.places("a").values()) == {place}
+    bench = bench.restart()
+    assert (counted(bench), redelivered(bench)) == (expected, flagged), "that is on disk before anything else happens"
+    assert bench.broker.restored.redelivered == len(flagged)
+    assert set(bench.places("a").values()) == {place}
+    bench.broker.advance(4999)
+    taker = bench.take("a")
+    assert taker.take() == ([] if delayed else [b"1", b"2", b"3"])
+    bench.broker.advance(1)
+    assert taker.take() == ([b"1", b"2", b"3"] if delayed else [])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_has_left_once_says_so_for_ever(strict: bool) -> None:
+    """Also when the next consumer gives it back in good order, and without a record for each return."""
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict" if strict else "on-return"})
+    bench.sent("a", b"1", b"2")
+    bench.close(bench.take("a"), redelivery.INTERRUPTED)
+    bench.close(bench.take("a"), redelivery.CLOSED)
+    written = [each for each in journal_records(bench.broker) if isinstance(each, decode.Counts)]
+    assert len(written) == (2 if strict else 1), "strict journals the second delivery, and takes it back"
+    bench = bench.restart()
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
+
+
+def test_one_poison_message_does_not_kill_those_sent_ahead_with_it() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 3})
+    bench.sent("a", b"poison", b"1", b"2")
+    for _ in range(3):
+        bench.close(bench.take("a"), redelivery.DISCONNECTED)
+    assert bench.bodies("DLQ") == [b"poison"]
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
+
+
+def test_what_never_left_is_withdrawn() -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a")
+    bench.enter().withdraw(taker.consumer, messages[1:])
+    bench.close(taker, redelivery.LOST)
+    assert (counted(bench), redelivered(bench)) == ({b"1": 1, b"2": 0, b"3": 0}, {b"1"})
+    assert bench.take("a").take() == [b"1", b"2", b"3"]
+
+
+def test_others_flow_while_one_waits_and_it_comes_back_at_the_head() -> None:
+    bench = Bench(DELAY)
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a", window=0)
+    bench.nack(taker, taker.taken[0])
+    bench.ack(taker, taker.taken[1])
+    bench.sent("a", b"3", b"4")
+    bench.broker.advance(5000)
+    bench.ack(taker, taker.taken[2])
+    assert taker.take() == [b"1", b"2", b"3", b"1"]
+
+
+def test_without_delay_they_come_back_in_their_old_order() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", b"2", b"3", b"4")
+    taker = bench.take("a")
+    bench.nack(taker, taker.taken[2], taker.taken[0], taker.taken[1])
+    assert taker.take() == [b"1", b"2", b"3", b"4", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_as_many_attempts_as_the_settings_say(attempts: int) -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": attempts})
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    for made in range(1, attempts + 1):
+        assert taker.take() == [b"1"]
+        assert counted(bench) == {b"1": made - 1}
+        bench.nack(taker, message)
+    assert taker.take() == []
+    assert bench.bodies("DLQ") == [b"1"]
+    assert bench.queue("a").counters.dead_lettered == 1
+
+
+@pytest.mark.parametrize("attempts", [0, -1])
+def test_no_limit(attempts: int) -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": attempts})
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    for _ in range(50):
+        bench.nack(taker, message)
+    assert len(taker.take()) == 51
+    assert counted(bench.restart()) == {b"1": 50}
+
+
+def test_growing_delays_over_restarts() -> None:
+    bench = Bench(
+        {**DELAY, "redelivery-delay-multiplier": 2.0, "max-redelivery-delay": 15_000, "max-delivery-attempts": 5}
+    )
+    bench.sent("a", b"1")
+    for wait in (5000, 10_000, 15_000, 15_000):
+        taker = bench.take("a")
+        assert taker.take() == [b"1"]
+        bench.nack(taker, next(iter(taker.consumer.unacked.values())))
+        bench.broker.advance(wait - 1)
+        bench = bench.restart()
+        assert bench.places("a") == {b"1": "scheduled"}
+        bench.broker.advance(1)
+        assert bench.places("a") == {b"1": "ready"}
+    taker = bench.take("a")
+    bench.nack(taker, taker.taken[0])
+    assert bench.bodies("DLQ") == [b"1"]
+
+
+def test_dead_goes_before_expired() -> None:
+    """ActiveMQ Artemis: count >= max is asked first when a message returns."""
+    bench = Bench({"match": "a", "max-delivery-attempts": 1})
+    (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
+    taker = bench.take("a")
+    bench.broker.advance(2000)
+    bench.nack(taker, message)
+    assert bench.bodies("DLQ") == [b"1"]
+    assert bench.bodies("ExpiryQueue") == []
+
+
+def test_expired_when_it_comes_back_with_attempts_left() -> None:
+    bench = Bench()
+    (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
+    taker = bench.take("a")
+    bench.broker.advance(2000)
+    assert bench.places("a") == {b"1": "delivering"}, "it never expires while with a consumer"
+    bench.nack(taker, message)
+    assert bench.bodies("ExpiryQueue") == [b"1"]
+    assert taker.take() == [b"1"]
+
+
+def test_acknowledged_after_its_deadline() -> None:
+    bench = Bench()
+    (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
+    taker = bench.take("a")
+    bench.broker.advance(2000)
+    bench.ack(taker, message)
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.CONSUMED: 1}
+
+
+def test_cumulative_refusal_refuses_all_before() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
+    bench.nack(taker, taker.taken[1], requeue=False)
+    assert bench.bodies("DLQ") == [b"1", b"2"]
+    assert bench.places("a") == {b"3": "delivering"}
+
+
+def test_nothing_is_written_for_what_is_not_in_the_journal() -> None:
+    bench = Bench(DELAY)
+    (message,) = bench.sent("a", b"1", durable=False)
+    taker = bench.take("a")
+    bench.nack(taker, message)
+    assert counted(bench) == {b"1": 1}
+    bench.broker.advance(5000)
+    assert taker.take() == [b"1", b"1"]
+    assert bench.restart().bodies("a") == []
+    check_counters(bench.broker)
+
+
+def test_strict_counts_what_left_and_takes_back_what_was_not_meant() -> None:
+    """A clean close corrects the count in the journal; a crash does not."""
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a")
+    bench.ack(taker, taker.taken[0])
+    assert counted(bench.restart(crash=True)) == {b"2": 1}
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
+    bench.sent("a", b"1", b"2")
+    bench.close(bench.take("a"), redelivery.CLOSED)
+    assert counted(bench.restart()) == {b"1": 0, b"2": 0}
+
+
+def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "nowhere"})
+    engine = bench.enter()
+    address = engine.declare("nowhere", set())
+    engine.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    bench.nack(taker, message)
+    bench.nack(taker, message)
+    assert bench.places("a") == {b"1": "scheduled"}
+    assert bench.broker.reported("move.no_queue")
+    assert counted(bench.restart()) == {b"1": 2}
+
+
+def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
+    for requeue in (True, False):
+        bench = Bench()
+        (message,) = bench.sent("a", b"1")
+        taker = bench.take("a")
+        tx = bench.enter().begin()
+        bench.nack(taker, message, requeue=requeue, tx=tx)
+        bench.enter().delete_queue(bench.queue("a"))
+        bench.enter().commit(tx)
+        bench.run()
+        assert bench.engine.core.usage.messages == 0
+        assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
+        assert bench.restart().engine.core.usage.messages == 0
+
+
+def test_released_ones_wait_and_do_not_count() -> None:
+    bench = Bench({"match": "a", "redelivery-delay": 1000})
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    assert taker.take() == [b"1"]
+    bench.enter().give_back(taker.consumer, message.id, redelivery.RELEASED)
+    bench.run()
+    assert (taker.take(), bench.queue("a").delivery_count(message.id)) == ([], 0)
+    assert bench.places("a") == {b"1": "scheduled"}
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
+def test_an_excluded_message_goes_to_others_only(selector: str) -> None:
+    bench = Bench()
+    first, second = bench.sent("a", b"1", b"2")
+    taker = bench.take("a", selector=selector)
+    engine = bench.enter()
+    for message in (first, second):
+        engine.exclude(taker.consumer, message.id)
+        engine.give_back(taker.consumer, message.id, redelivery.CLOSED)
+    bench.run()
+    bench.sent("a", b"3")
+    assert taker.take() == [b"1", b"2", b"3"], "each came once"
+    other = bench.take("a")
+    assert other.take() == [b"1", b"2"]
+    bench.close(other, redelivery.CLOSED)
+    assert taker.take() == []
+    bench.close(taker, redelivery.CLOSED)
+    assert bench.take("a", selector=selector).take() == [b"1", b"2", b"3"], "who comes again has no such wish"

@@ -1,0 +1,89 @@
+"""Subscriptions of every kind: which queue they read, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.errors import AlreadyInUse, InvalidSelector
+from broker.engine.model.message import RoutingType
+from tests.broker.engine.bench import Bench, Taker
+
+KINDS: dict[str, dict[str, Any]] = {
+    "durable": {"name": "s", "durable": True},
+    "shared and durable": {"name": "s", "durable": True, "shared": True},
+    "shared and volatile": {"name": "s", "shared": True},
+    "its own": {},
+}
+
+
+def subscribed(bench: Bench, **wishes: Any) -> Taker:
+    return bench.take("news", RoutingType.MULTICAST, **wishes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stays_when_the_subscriber_goes(kind: str) -> None:
+    bench = Bench()
+    taker = subscribed(bench, **KINDS[kind])
+    queue = taker.consumer.queue
+    stays = kind.endswith("durable")
+    assert (queue.durable, queue.temporary) == (stays, not stays)
+    bench.close(taker, CLOSED)
+    assert queue.deleted != stays
+    bench.sent("news", b"1", routing_type=RoutingType.MULTICAST)
+    assert subscribed(bench, **KINDS[kind]).take() == ([b"1"] if stays else [])
+
+
+@pytest.mark.parametrize("kind", ["shared and durable", "shared and volatile"])
+def test_a_shared_one_is_shared_and_goes_with_the_last(kind: str) -> None:
+    bench = Bench()
+    takers = [subscribed(bench, **KINDS[kind]) for _ in range(2)]
+    bench.sent("news", b"1", b"2", routing_type=RoutingType.MULTICAST)
+    assert [taker.take() for taker in takers] == [[b"1"], [b"2"]]
+    bench.close(takers[0], CLOSED)
+    assert takers[1].consumer.queue.consumers == [takers[1].consumer]
+    assert not takers[1].consumer.queue.deleted
+
+
+def test_an_exclusive_one_takes_one_consumer() -> None:
+    bench = Bench()
+    first = subscribed(bench, name="s", durable=True, exclusive=True)
+    with pytest.raises(AlreadyInUse, match="takes one only"):
+        subscribed(bench, name="s", durable=True, exclusive=True)
+    bench.close(first, CLOSED)
+    assert subscribed(bench, name="s", durable=True, exclusive=True).consumer.queue is first.consumer.queue
+
+
+@pytest.mark.parametrize("changed", [{"selector": "a = 1"}, {"no_local": "me"}])
+def test_a_changed_one_is_made_anew_only_if_that_is_wished_and_nobody_consumes(changed: dict[str, str]) -> None:
+    bench = Bench()
+    old = subscribed(bench, name="s", durable=True)
+    bench.sent("news", b"1", routing_type=RoutingType.MULTICAST)
+    with pytest.raises(AlreadyInUse, match="another selector"):
+        subscribed(bench, name="s", durable=True, renewable=True, **changed)
+    bench.close(old, CLOSED)
+    with pytest.raises(AlreadyInUse, match="another selector"):
+        subscribed(bench, name="s", durable=True, **changed)
+    new = subscribed(bench, name="s", durable=True, renewable=True, **changed)
+    assert new.consumer.queue is not old.consumer.queue
+    assert old.consumer.queue.deleted
+    assert new.take() == []
+
+
+def test_one_on_another_address_is_another_one() -> None:
+    bench = Bench()
+    old = subscribed(bench, name="s", durable=True)
+    bench.close(old, CLOSED)
+    with pytest.raises(AlreadyInUse, match="is on news"):
+        bench.take("weather", RoutingType.MULTICAST, name="s", durable=True)
+    new = bench.take("weather", RoutingType.MULTICAST, name="s", durable=True, renewable=True)
+    assert new.consumer.queue.address.name == "weather"
+
+
+def test_a_bad_selector_makes_nothing() -> None:
+    bench = Bench()
+    with pytest.raises(InvalidSelector):
+        subscribed(bench, selector="a =")
+    assert "news" not in bench.engine.router.addresses

@@ -1,0 +1,119 @@
+"""Which entry of the permissions decides, and what a wildcard address needs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.engine.model.names import DEFAULT_SYNTAX
+from broker.engine.model.permissions import InvalidMatch, Permission, PermissionTable
+from broker.engine.model.topics import Topics
+
+CONSUME, SEND = Permission.CONSUME, Permission.SEND
+ROLES = frozenset({"r"})
+YES = {CONSUME: ROLES, SEND: ROLES}
+NO: dict[Permission, frozenset[str]] = {CONSUME: frozenset(), SEND: frozenset({"other"})}
+
+
+def table(**entries: bool) -> PermissionTable:
+    return PermissionTable([(match, YES if granted else NO) for match, granted in entries.items()])
+
+
+def allowed(table: PermissionTable, address: str, queue: str = "", *, user: str = "", client: str = "") -> bool:
+    return table.rights(user, client).grants(ROLES, SEND, address, queue)
+
+
+def test_the_most_specific_entry_decides_alone() -> None:
+    rights = table(**{"#": True, "a.#": False, "a.b": True, "a.b::q": False, "a.*.c": True})
+    assert allowed(rights, "x")
+    assert not allowed(rights, "a")
+    assert not allowed(rights, "a.x")
+    assert allowed(rights, "a.b")
+    assert allowed(rights, "a.b", "other")
+    assert not allowed(rights, "a.b", "q")
+    assert allowed(rights, "a.x.c")
+
+
+def test_what_the_deciding_entry_does_not_give_is_denied() -> None:
+    rights = PermissionTable([("#", {SEND: ROLES}), ("a", {CONSUME: ROLES})]).rights("", "")
+    assert rights.grants(ROLES, CONSUME, "a")
+    assert not rights.grants(ROLES, SEND, "a"), "nothing is merged"
+    assert not PermissionTable([]).rights("", "").grants(ROLES, SEND, "a"), "no entry: denied"
+
+
+def test_user_and_client_are_filled_in_literally() -> None:
+    rights = table(**{"u.%u.#": True, "c.%c": True, "%u.%c": True})
+    assert allowed(rights, "u.alice.x", user="alice")
+    assert not allowed(rights, "u.bob.x", user="alice")
+    assert allowed(rights, "c.7", user="alice", client="7")
+    assert allowed(rights, "alice.7", user="alice", client="7")
+    assert allowed(rights, "u.alice@example.org.x", user="alice@example.org")
+    assert not allowed(rights, "u.%u.x", user="alice")
+    assert not allowed(rights, "u.x.y", user="%c", client="x")
+
+
+@pytest.mark.parametrize("name", ["", "*", "#", "a*", "a.#", "\\*", "a::b"])
+def test_a_name_cannot_widen_a_match(name: str) -> None:
+    """CVE-2026-44838: the client id in a pattern of its own."""
+    rights = table(**{"c.%c": True, "u.%u.#": True})
+    for address in ("c.x", "c.*", "c.#", "c.", f"c.{name}", "c"):
+        assert not allowed(rights, address, client=name)
+        assert not rights.rights("", name).grants_reading(ROLES, CONSUME, address)
+    for address in ("u.x.y", "u.*.y", "u.#", f"u.{name}.y"):
+        assert not allowed(rights, address, user=name)
+
+
+def test_what_is_written_out_comes_before_what_is_filled_in() -> None:
+    rights = table(**{"a.%u": True, "a.alice": False})
+    assert not allowed(rights, "a.alice", user="alice")
+    assert allowed(rights, "a.bob", user="bob")
+
+
+@pytest.mark.parametrize("match", ["a.#.b", "#.%u"])
+def test_matches_that_cannot_be(match: str) -> None:
+    with pytest.raises(InvalidMatch):
+        table(**{match: True})
+
+
+@pytest.mark.parametrize(
+    ("wildcard", "readable"),
+    [
+        ("#", False),  # a.secret is in it
+        ("a.#", False),
+        ("a.*", False),
+        ("a.open.*", True),
+        ("a.open.#", True),
+        ("b.#", True),
+        ("*.secret", False),
+        ("*.open", False),  # x.open is in it, and a.open
+        ("c.*", False),  # nobody said anything of it
+        ("b.*.c", True),
+    ],
+)
+def test_reading_a_wildcard_address_is_reading_all_that_it_matches(wildcard: str, readable: bool) -> None:
+    rights = table(**{"a.#": True, "a.secret": False, "b.#": True, "x.#": False}).rights("", "")
+    assert rights.grants_reading(ROLES, CONSUME, wildcard) is readable
+
+
+_WORDS = st.sampled_from(["a", "b", "ab"])
+_NAMES = st.lists(_WORDS, min_size=1, max_size=4).map(".".join)
+_WILDCARDS = st.lists(st.sampled_from(["a", "b", "ab", "*", "#"]), min_size=1, max_size=4).map(".".join)
+_MATCHES = st.lists(st.sampled_from(["a", "b", "*", "a*", "*b"]), max_size=3).flatmap(
+    lambda words: st.booleans().map(lambda more: ".".join([*words, "#"] if more or not words else words))
+)
+
+
+@given(st.dictionaries(_MATCHES, st.booleans(), max_size=5), _WILDCARDS, st.lists(_NAMES, min_size=1, max_size=8))
+def test_no_wildcard_reads_what_its_reader_may_not(
+    entries: dict[str, bool], wildcard: str, addresses: list[str]
+) -> None:
+    """Against the router's own matching: whoever may read a wildcard may read each address that it matches."""
+    rights = table(**entries).rights("", "")
+    if not DEFAULT_SYNTAX.is_wildcard(wildcard) or not rights.grants_reading(ROLES, CONSUME, wildcard):
+        return
+    topics: Topics[int] = Topics()
+    topics.add(wildcard, 1)
+    for address in addresses:
+        if list(topics.match(address)):
+            assert rights.grants(ROLES, CONSUME, address), f"{wildcard} reads {address} by {entries}"

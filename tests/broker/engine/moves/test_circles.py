@@ -1,0 +1,86 @@
+"""Addresses that lead in a circle: the message comes to an end, and says why."""
+
+from __future__ import annotations
+
+from broker.engine.moves.move import HOPS_MAX
+from broker.engine.moves.transfer import Selection
+from tests.broker.engine.bench import Bench
+
+A = {"match": "a", "expiry-address": "b", "expiry-delay": 0}
+B = {"match": "b", "expiry-address": "a", "expiry-delay": 0}
+
+
+def expired(bench: Bench) -> int:
+    """How often messages expired."""
+    return sum(queue.counters.expired for queue in bench.engine.router.queues.values())
+
+
+def start(*settings: dict[str, object]) -> Bench:
+    """A message that expires on `a`, and what comes of that."""
+    bench = Bench(*settings)
+    bench.sent("b", b"", expiration=bench.broker.now + 1)
+    bench.sent("a", b"x", expiration=bench.broker.now + 1)
+    bench.broker.advance(600_000)
+    return bench
+
+
+def test_expiry_addresses_that_lead_to_each_other() -> None:
+    bench = start(A, B)
+    found = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    assert {message.body for message in found} == {b"", b"x"}
+    for message in found:
+        notes = message.facts.annotations or {}
+        assert notes["_AMQ_DL_REASON"] == "link-hops"
+        assert "lead in a circle" in str(notes["_AMQ_DL_TEXT"])
+        assert notes["_AMQ_DL_HOPS"] == HOPS_MAX + 1
+    assert expired(bench) == 2 * (HOPS_MAX + 1)
+    assert (bench.bodies("a"), bench.bodies("b")) == ([], [])
+
+
+def test_without_a_dead_letter_address_it_is_killed_by_name() -> None:
+    bench = start(A | {"dead-letter-address": ""}, B | {"dead-letter-address": ""})
+    assert [told["reason"] for told in bench.broker.reported("message.killed")] == ["link-hops"] * 2
+    assert (bench.bodies("a"), bench.bodies("b")) == ([], [])
+
+
+def test_a_dead_letter_address_in_the_circle() -> None:
+    bench = start(A | {"dead-letter-address": "b"}, B | {"dead-letter-address": "a"})
+    assert [told["reason"] for told in bench.broker.reported("message.killed")] == ["link-hops"] * 2
+
+
+def test_the_count_survives_a_restart_and_ends_with_an_operator() -> None:
+    slow = {"expiry-delay": 60_000}
+    bench = Bench(A | slow, B | slow)
+    bench.sent("a", b"x", expiration=bench.broker.now + 60_000)
+    for _ in range(10):
+        bench.broker.advance(200_000)
+        bench = bench.restart()
+    (name,) = [name for name in "ab" if name in bench.engine.router.queues and bench.bodies(name)]
+    ((message, _),) = bench.engine.browse(bench.queue(name))
+    hops = (message.facts.annotations or {})["_AMQ_DL_HOPS"]
+    assert isinstance(hops, int)
+    assert hops >= 20
+    assert hops + 1 == (message.facts.annotations or {})["_AMQ_DL_COUNT"]
+    bench.enter().move(bench.queue(name), "elsewhere", Selection())
+    bench.run()
+    ((moved, _),) = bench.engine.browse(bench.queue("elsewhere"))
+    assert "_AMQ_DL_HOPS" not in (moved.facts.annotations or {})
+
+
+def test_dead_letter_addresses_that_lead_to_each_other() -> None:
+    once: dict[str, object] = {"max-delivery-attempts": 1}
+    bench = Bench({"match": "a", "dead-letter-address": "b"} | once, {"match": "b", "dead-letter-address": "a"} | once)
+    bench.sent("b", b"")
+    bench.sent("a", b"x")
+    takers = [bench.take("a"), bench.take("b")]
+    moves = 0
+    for _ in range(3 * HOPS_MAX):
+        for taker in takers:
+            taken, taker.taken = taker.taken, []
+            moves += len(taken)
+            if taken:
+                bench.nack(taker, *taken)
+    assert moves >= 2 * HOPS_MAX
+    deaths = len(bench.broker.reported("message.dead_lettered"))
+    assert deaths <= 2 * (HOPS_MAX + 1)
+    assert len(bench.bodies("a") + bench.bodies("b")) == 2

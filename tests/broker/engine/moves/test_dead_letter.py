@@ -1,0 +1,207 @@
+"""Dead letters and expiry: where they go, what they carry, and that they never go round in circles."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.message import RoutingType
+from store import decode
+from store.record import DeadLetterReason, RemovalReason
+from tests.broker.engine.bench import Bench, Taker
+from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
+
+ONCE = {"match": "a", "max-delivery-attempts": 1}
+
+
+def letter_annotations(bench: Bench, queue: str) -> dict[str, str | int]:
+    (found,) = [message for message, _ in bench.engine.browse(bench.queue(queue))]
+    return found.facts.annotations or {}
+
+
+def die(bench: Bench, address: str = "a", **more: object) -> Taker:
+    (message,) = bench.sent(address, b"1", **more)
+    taker = bench.take(address, client_id="clerk", remote="10.0.0.1:5")
+    bench.nack(taker, message)
+    return taker
+
+
+@pytest.mark.parametrize("text", ["", "torn"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_rejection_says_by_whom_and_why(known: bool, text: str) -> None:
+    bench = Bench(ONCE)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a", client_id="clerk", remote="10.0.0.1:5")
+    core, router = bench.enter().core, bench.engine.router
+    redelivery.reject(core, router, bench.queue("a"), [message], text, taker.consumer if known else None)
+    bench.run()
+    by = "rejected by clerk at 10.0.0.1:5" if known else "rejected"
+    assert letter_annotations(bench, "DLQ")["_AMQ_DL_TEXT"] == (f"{by}: {text}" if text else by)
+
+
+def test_what_a_dead_letter_carries() -> None:
+    bench = Bench(ONCE)
+    expiration = bench.broker.now + 10_000
+    die(bench, user="u", priority=7, expiration=expiration, head=b"colour:red\n")
+    (letter,) = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    found = letter_annotations(bench, "DLQ")
+    text = found.pop("_AMQ_DL_TEXT")
+    assert text == "delivered 1 times without success, last by clerk at 10.0.0.1:5: rejected by the consumer"
+    assert found == {
+        "_AMQ_ORIG_ADDRESS": "a",
+        "_AMQ_ORIG_QUEUE": "a",
+        "_AMQ_ORIG_MESSAGE_ID": found["_AMQ_DL_FIRST_MESSAGE_ID"],
+        "_AMQ_ORIG_ROUTING_TYPE": 1,
+        "_AMQ_DL_REASON": "max-deliveries",
+        "_AMQ_DL_TIME": bench.broker.now,
+        "_AMQ_DL_ATTEMPTS": 1,
+        "_AMQ_DL_COUNT": 1,
+        "_AMQ_DL_CLIENT": "clerk",
+        "_AMQ_DL_CLIENT_ADDRESS": "10.0.0.1:5",
+        "_AMQ_DL_ORIG_EXPIRATION": expiration,
+        "_AMQ_DL_ORIG_TIMESTAMP": bench.broker.now,
+        "_AMQ_DL_ORIG_USER": "u",
+        "_AMQ_DL_FIRST_ADDRESS": "a",
+        "_AMQ_DL_FIRST_QUEUE": "a",
+        "_AMQ_DL_FIRST_MESSAGE_ID": found["_AMQ_ORIG_MESSAGE_ID"],
+        "_AMQ_DL_FIRST_REASON": "max-deliveries",
+        "_AMQ_DL_FIRST_TIME": bench.broker.now,
+    }
+    assert (letter.facts.priority, letter.facts.user, letter.head) == (7, "u", b"colour:red\n")
+    assert (letter.facts.expiration, letter.facts.durable, letter.facts.routing_type) == (0, True, None)
+    assert bench.queue("DLQ").delivery_count(letter.id) == 0
+
+
+def test_what_the_journal_knows_of_a_death() -> None:
+    bench = Bench({**ONCE, "max-delivery-attempts": 2})
+    (message,) = bench.sent("a", b"1", user="u")
+    taker = bench.take("a", client_id="clerk", remote="10.0.0.1:5")
+    first = bench.broker.now
+    bench.nack(taker, message)
+    bench.broker.advance(50)
+    bench.nack(taker, message)
+    (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
+    (letter,) = [m for m, _ in bench.engine.browse(bench.queue("DLQ"))]
+    assert (death.queue_id, death.old_id, death.new_id) == (bench.queue("a").id, message.id, letter.id)
+    assert (death.enqueued, death.first_failure, death.attempts) == (message.facts.timestamp, first, 2)
+    assert (death.reason, death.address, death.user) == (DeadLetterReason.MAX_DELIVERIES, "a", "u")
+    assert (death.client, death.remote) == ("clerk", "10.0.0.1:5")
+
+
+def test_what_the_journal_knows_of_an_expiry() -> None:
+    bench = Bench()
+    expiration = bench.broker.now + 1000
+    (message,) = bench.sent("a", b"1", expiration=expiration, expiry_source=1)
+    bench.broker.advance(1000)
+    (expiry,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Expired)]
+    (copy,) = [m for m, _ in bench.engine.browse(bench.queue("ExpiryQueue"))]
+    assert (expiry.old_id, expiry.new_id, expiry.expiration, expiry.source) == (message.id, copy.id, expiration, 1)
+    assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
+
+
+def test_an_expired_message_says_when_it_was_noticed_and_not_who_had_it() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", expiration=bench.broker.now + 1000)
+    bench.broker.advance(1000)
+    found = letter_annotations(bench, "ExpiryQueue")
+    assert (found["_AMQ_ACTUAL_EXPIRY"], found["_AMQ_DL_REASON"]) == (bench.broker.now, "expired")
+    assert "_AMQ_DL_CLIENT" not in found
+
+
+def test_without_a_dead_letter_address_it_is_killed_by_name() -> None:
+    bench = Bench({**ONCE, "dead-letter-address": ""})
+    die(bench)
+    assert bench.bodies("a") == bench.bodies("DLQ") == []
+    (told,) = bench.broker.reported("message.killed")
+    assert (told["queue"], told["reason"], told["attempts"]) == ("a", "max-deliveries", 1)
+    assert bench.queue("a").counters.killed == 1
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.KILLED: 1}
+    (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
+    assert death.new_id == 0
+
+
+def test_without_an_expiry_address_it_is_removed_by_name() -> None:
+    bench = Bench({"match": "a", "expiry-address": ""})
+    bench.sent("a", b"1", b"2", expiration=bench.broker.now + 10)
+    bench.broker.advance(10)
+    assert bench.bodies("a") == []
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.EXPIRED: 2}
+    assert len(bench.broker.reported("message.expired_unkept")) == 1, "a warning an address, not one a message"
+
+
+def test_a_dead_letter_queue_never_dead_letters_onto_itself() -> None:
+    bench = Bench(ONCE, {"match": "DLQ", "max-delivery-attempts": 2})
+    die(bench)
+    taker = bench.take("DLQ")
+    for _ in range(5):
+        bench.nack(taker, taker.taken[-1])
+    bench.nack(taker, taker.taken[-1], requeue=False)
+    assert taker.take() == [b"1"] * 6, "a consumer that wants no redelivery gets none"
+    assert bench.take("DLQ").take() == [b"1"], "another may take it"
+    found = letter_annotations(bench, "DLQ")
+    assert (found["_AMQ_ORIG_ADDRESS"], found["_AMQ_DL_COUNT"]) == ("a", 1)
+    assert bench.engine.core.usage.messages == 1
+
+
+def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_address() -> None:
+    """A queue on `#` gets the dead letters too; what fails there again stays, instead of dying once more."""
+    bench = Bench(ONCE, {"match": "DLQ", "max-delivery-attempts": 1})
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    taker = bench.take("*::all", None)
+    bench.sent("b", b"1", routing_type=None)
+    for _ in range(6):
+        bench.broker.advance(60_000)
+        for message in list(taker.consumer.unacked.values()):
+            bench.nack(taker, message, requeue=False)
+    assert bench.bodies("DLQ") == [b"1"]
+    assert bench.engine.core.usage.messages <= 2
+    check_counters(bench.broker)
+
+
+@pytest.mark.parametrize("expiry_delay", [None, 1000])
+def test_an_expired_copy_does_not_go_round_in_circles(expiry_delay: int | None) -> None:
+    bench = Bench({"match": "ExpiryQueue", "expiry-delay": -1 if expiry_delay is None else expiry_delay})
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    bench.sent("b", b"1", routing_type=None, expiration=bench.broker.now + 10)
+    bench.broker.advance(1000)
+    assert bench.engine.core.usage.messages == 1
+    bench.broker.advance(100_000)
+    assert bench.engine.core.usage.messages == (1 if expiry_delay is None else 0)
+    check_accounts(bench.broker)
+
+
+def test_the_dead_letter_address_is_the_queue_s_the_expiry_address_the_message_s() -> None:
+    bench = Bench(
+        {"match": "news.#", "dead-letter-address": "D1", "expiry-address": "E1", "max-delivery-attempts": 1},
+        {"match": "news.eu", "dead-letter-address": "D2", "expiry-address": "E2"},
+    )
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    (message,) = bench.sent("news.eu", b"dead", routing_type=None)
+    taker = bench.take("news.*::all", None)
+    bench.nack(taker, message)
+    bench.sent("news.eu", b"late", routing_type=None, expiration=bench.broker.now - 1)
+    assert bench.bodies("D1") == [b"dead"]
+    assert bench.bodies("E2") == [b"late"]
+
+
+def test_at_most_so_many_expire_in_one_tick_and_the_rest_in_the_next() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    for _ in range(5):
+        bench.sent("a", *[b"x"] * 1000, durable=False, expiration=bench.broker.now + 10)
+    bench.broker.advance(10)
+    assert bench.bodies("a") == []
+    assert len(bench.bodies("ExpiryQueue")) == 5000
+    assert bench.queue("a").counters.expired == 5000
+
+
+def test_expired_in_the_middle_of_the_line() -> None:
+    bench = Bench()
+    bench.sent("a", b"1")
+    bench.sent("a", b"2", expiration=bench.broker.now + 10)
+    bench.sent("a", b"3")
+    bench.broker.advance(10)
+    assert bench.take("a").take() == [b"1", b"3"]
+    assert bench.queue("a").expiring == 0

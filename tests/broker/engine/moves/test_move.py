@@ -1,0 +1,181 @@
+"""Moving a message: an independent copy, in one journal entry with the removal, or not at all."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.moves import move
+from broker.sessions.stomp_format import StompFormat
+from store.record import RecordType
+from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
+from store.segment_directory import raw_records
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.queues.test_queue import queue
+from tests.simulation.world import journal_directory, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+def annotated(message: Message, **more: object) -> dict[str, str | int]:
+    values = {"reason": "rejected", "text": "t", "now": 9, "attempts": 2, "client": "", "remote": ""} | more
+    return move.annotate(message, queue(), **values)  # type: ignore[arg-type]
+
+
+def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
+    first = Message(Facts("a", StompFormat(), expiration=77, routing_type=ANYCAST), b"", b"")
+    first.id = 5
+    once = annotated(first, client="c", remote="r")
+    second = Message(Facts("b", StompFormat(), annotations={**once, "_AMQ_ACTUAL_EXPIRY": 3}), b"", b"")
+    second.id = 6
+    twice = annotated(second, reason="expired", now=10)
+    assert once["_AMQ_DL_COUNT"] == 1
+    assert twice["_AMQ_DL_COUNT"] == 2
+    assert (twice["_AMQ_ORIG_ADDRESS"], twice["_AMQ_ORIG_MESSAGE_ID"], twice["_AMQ_DL_REASON"]) == ("b", 6, "expired")
+    assert (twice["_AMQ_DL_FIRST_ADDRESS"], twice["_AMQ_DL_FIRST_MESSAGE_ID"]) == ("a", 5)
+    assert (twice["_AMQ_DL_FIRST_REASON"], twice["_AMQ_DL_FIRST_TIME"]) == ("rejected", 9)
+    for stale in ("_AMQ_DL_CLIENT", "_AMQ_DL_CLIENT_ADDRESS", "_AMQ_DL_ORIG_EXPIRATION", "_AMQ_ACTUAL_EXPIRY"):
+        assert stale not in twice
+    assert once["_AMQ_DL_ORIG_EXPIRATION"] == 77
+    assert second.facts.annotations is not None
+    assert "_AMQ_ACTUAL_EXPIRY" in second.facts.annotations, "the original is not touched"
+
+
+@given(st.text(max_size=3000))
+def test_a_text_is_printable_and_short(text: str) -> None:
+    cleaned = move.clean_text(text)
+    assert len(cleaned.encode()) <= move.TEXT_BYTES_MAX
+    assert cleaned.isprintable()
+    if text.isprintable() and len(text.encode()) <= move.TEXT_BYTES_MAX:
+        assert cleaned == text
+
+
+def entries_with(bench: Bench, *types: str) -> list[list[str]]:
+    """The record types of each journal entry that has one of these."""
+    files, directory = bench.broker.files, journal_directory(bench.broker.config)
+    found = []
+    for name in files.list_dir(directory):
+        if not name.endswith(".journal"):
+            continue
+        data = files.read(f"{directory}/{name}")
+        result = scan(data, decode_header(data))
+        records = [(RecordType(raw[3]).name, raw[2], raw[5]) for raw in raw_records(name, 1, data, result)]
+        starts = sorted({at for at in _entry_starts(data, result.end)})
+        for start, end in zip(starts, [*starts[1:], result.end], strict=True):
+            inside = [type for type, _, offset in records if start <= offset < end]
+            if any(type in inside for type in types):
+                found.append(inside)
+    return found
+
+
+def _entry_starts(data: bytes, end: int) -> list[int]:
+    starts, at = [], SEGMENT_HEADER_BYTES
+    while at < end:
+        starts.append(at)
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += -(-length // 8) * 8
+    return starts
+
+
+def test_a_dead_letter_and_an_expiry_are_one_entry_each() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    bench.nack(taker, message, requeue=False)
+    bench.sent("b", b"2", expiration=bench.broker.now + 1)
+    bench.broker.advance(1)
+    moves = entries_with(bench, "DEAD_LETTERED", "EXPIRED")
+    assert len(moves) == 2
+    for inside in moves:
+        assert "MESSAGE" in inside
+        assert "REMOVED" in inside
+
+
+def test_several_queues_on_the_target_take_turns() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    engine = bench.enter()
+    address = engine.declare("dead", set())
+    for name in ("d1", "d2"):
+        engine.declare_queue(address, name, ANYCAST, durable=True, selector="")
+    messages = bench.sent("a", b"1", b"2", b"3", b"4")
+    bench.nack(bench.take("a"), *messages)
+    assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"3"], [b"2", b"4"])
+
+
+def test_of_several_queues_on_the_target_those_that_would_forget_a_message_get_none() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    engine = bench.enter()
+    address = engine.declare("dead", set())
+    for name in ("d1", "d2"):
+        engine.declare_queue(address, name, ANYCAST, durable=name == "d1", selector="")
+    messages = bench.sent("a", b"1", b"2", b"3")
+    bench.nack(bench.take("a"), *messages)
+    assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"2", b"3"], [])
+
+
+def test_a_topic_queue_of_the_targets_name_gets_a_message_once() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("dead", set()), "dead", MULTICAST, durable=False, selector="")
+    messages = bench.sent("a", b"1")
+    bench.nack(bench.take("a"), *messages)
+    assert bench.bodies("dead") == [b"1"]
+
+
+def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
+    watcher = bench.take("dead", MULTICAST)
+    (message,) = bench.sent("a", b"1", durable=False)
+    bench.nack(bench.take("a"), message)
+    assert watcher.take() == [b"1"]
+    assert "dead" not in bench.engine.router.queues
+
+
+def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None:
+    bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
+    count = 12
+    for n in range(count):
+        bench.sent("a", b"%d" % n * 500, expiration=bench.broker.now + 1000)
+    ballast = fill(bench, "b")
+    bench.broker.advance(1000)
+    assert bench.broker.failure is None
+    assert bench.broker.reported("move.disk_full")
+    moved = len(bench.bodies("ExpiryQueue"))
+    assert 0 < moved < count
+    assert moved + len(bench.bodies("a")) == count
+    taker = bench.take("b")
+    bench.ack(taker, *ballast)
+    bench.broker.advance(20_000)
+    assert (len(bench.bodies("ExpiryQueue")), bench.bodies("a")) == (count, [])
+    again = bench.restart()
+    assert (len(again.bodies("ExpiryQueue")), again.bodies("a")) == (count, [])
+
+
+def test_without_room_on_the_disk_a_dead_letter_stays() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1})
+    running = SimBroker(bench.broker.config, files=SimFiles(capacity=100 << 10))
+    bench = Bench(running=running)
+    messages = [bench.sent("a", b"%d" % n * 500)[0] for n in range(12)]
+    fill(bench, "b")
+    bench.nack(bench.take("a"), *messages)
+    moved = len(bench.bodies("DLQ"))
+    assert 0 < moved < 12
+    assert moved + len(bench.bodies("a")) == 12
+    again = bench.restart()
+    assert (len(again.bodies("DLQ")), len(again.bodies("a"))) == (moved, 12 - moved)
+
+
+def fill(bench: Bench, queue: str) -> list[Message]:
+    """Send until the disk is full."""
+    sent: list[Message] = []
+    for _ in range(1000):
+        try:
+            sent += bench.sent(queue, b"x" * 1000)
+        except DiskFull:
+            bench.run()
+            return sent
+    raise AssertionError("the disk is never full")

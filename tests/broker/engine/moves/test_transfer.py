@@ -1,0 +1,472 @@
+"""An operator's moves: back to where a message died, or to another address; one journal entry each, in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.filter import compile_filter
+from broker.engine.model.errors import (
+    AlreadyInUse,
+    EngineError,
+    InvalidName,
+    NotFound,
+    OntoItself,
+    RoutingTypeMismatch,
+)
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.moves import transfer
+from broker.engine.moves.transfer import Selection, Step
+from broker.engine.publish.send import Send
+from broker.sessions.stomp_format import encode_head
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.moves.test_move import entries_with, fill
+from tests.simulation.world import check_accounts, check_counters, reasons, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+EVERYTHING = Selection()
+
+
+def retry(bench: Bench, name: str = "DLQ", selection: Selection = EVERYTHING) -> Step:
+    """One step, and everything that follows from it."""
+    step = bench.enter().retry(bench.queue(name), selection)
+    bench.run()
+    return step
+
+
+def moved(bench: Bench, name: str, target: str, selection: Selection = EVERYTHING) -> Step:
+    """One step, and everything that follows from it."""
+    step = bench.enter().move(bench.queue(name), target, selection)
+    bench.run()
+    return step
+
+
+def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> list[Message]:
+    """Messages that are sent and rejected for good: the dead letters."""
+    messages = bench.sent(name, *bodies, **more)
+    taker = bench.take(name)
+    bench.nack(taker, *messages, requeue=False)
+    bench.close(taker, redelivery.CLOSED)
+    return [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+
+
+def only(bench: Bench, name: str) -> Message:
+    """The one message of a queue."""
+    ((message, _),) = bench.engine.browse(bench.queue(name))
+    return message
+
+
+def notes(message: Message) -> dict[str, str | int]:
+    """What the broker wrote on a message."""
+    return message.facts.annotations or {}
+
+
+# -- back to where they came from --------------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 2})
+    (message,) = bench.sent("a", b"1", priority=7, expiration=bench.broker.now + 60_000, user="u", origin="o")
+    taker = bench.take("a")
+    bench.nack(taker, message)
+    bench.nack(taker, message)
+    bench.close(taker, redelivery.CLOSED)
+    dead = only(bench, "DLQ")
+    step = retry(bench)
+    assert (step.moved, step.refused, step.complete) == (1, {}, True)
+    back = only(bench, "a")
+    assert bench.bodies("DLQ") == []
+    assert back.id > dead.id
+    assert bench.queue("a").delivery_count(back.id) == 0
+    facts = back.facts
+    assert (facts.address, facts.durable, facts.priority, facts.routing_type) == ("a", True, 7, ANYCAST)
+    assert (facts.timestamp, facts.user, facts.origin) == (message.facts.timestamp, "u", "o")
+    assert facts.expiration == 0, "its time to live was measured from the first sending"
+    check_counters(bench.broker)
+    assert bench.queue("DLQ").counters.moved == 1
+    assert reasons(check_accounts(bench.broker)["DLQ"]) == {RemovalReason.MOVED: 1}
+
+
+def test_what_goes_back_carries_its_last_origin_and_its_whole_history() -> None:
+    bench = Bench()
+    (dead,) = die(bench, "a", b"1")
+    died = notes(dead)
+    retry(bench)
+    back = only(bench, "a")
+    assert notes(back)["_AMQ_ORIG_MESSAGE_ID"] == dead.id
+    assert (notes(back)["_AMQ_ORIG_ADDRESS"], notes(back)["_AMQ_ORIG_QUEUE"]) == ("DLQ", "DLQ")
+    assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(back), "it has the type itself"
+    history = {name: value for name, value in died.items() if name.startswith("_AMQ_DL_")}
+    assert len(history) >= 10
+    assert history.items() <= notes(back).items()
+    bench.nack(bench.take("a"), back, requeue=False)
+    again = notes(only(bench, "DLQ"))
+    assert (again["_AMQ_DL_COUNT"], again["_AMQ_ORIG_QUEUE"], again["_AMQ_ORIG_MESSAGE_ID"]) == (2, "a", back.id)
+    assert again["_AMQ_ORIG_ROUTING_TYPE"] == ANYCAST
+    assert again["_AMQ_DL_FIRST_MESSAGE_ID"] == died["_AMQ_DL_FIRST_MESSAGE_ID"]
+
+
+def test_the_move_is_one_entry() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    die(bench, "a", b"1")
+    before = len(entries_with(bench, "REMOVED"))
+    retry(bench)
+    entry = entries_with(bench, "REMOVED")[before:]
+    assert entry == [["MESSAGE", "REMOVED"]]
+
+
+def test_an_expired_message_goes_back_without_its_expiration() -> None:
+    bench = Bench({"match": "fresh", "expiry-delay": 5000})
+    for name in ("a", "fresh"):
+        bench.sent(name, b"1", expiration=bench.broker.now + 10)
+    bench.broker.advance(10)
+    assert retry(bench, "ExpiryQueue").moved == 2
+    assert (only(bench, "a").facts.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(only(bench, "a"))) == (0, False)
+    assert only(bench, "fresh").facts.expiration == bench.broker.now + 5000, "what the address imposes"
+    bench.broker.advance(5000)
+    assert (bench.bodies("fresh"), bench.bodies("ExpiryQueue")) == ([], [b"1"])
+
+
+def test_only_the_subscription_where_it_died_gets_it_again() -> None:
+    bench = Bench()
+    for name in ("s1", "s2"):
+        bench.close(bench.take("t", MULTICAST, durable_name=name), redelivery.CLOSED)
+    (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
+    first = bench.take("t", MULTICAST, durable_name="s1")
+    bench.nack(first, message, requeue=False)
+    retry(bench)
+    assert (bench.bodies("s1"), bench.bodies("s2")) == ([b"1"], [b"1"])
+    assert only(bench, "s1").facts.routing_type is MULTICAST
+
+
+def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there() -> None:
+    bench = Bench()
+    bench.close(bench.take("news.#", MULTICAST, durable_name="s"), redelivery.CLOSED)
+    (message,) = bench.sent("news.eu", b"1", routing_type=MULTICAST)
+    taker = bench.take("news.#", MULTICAST, durable_name="s")
+    bench.nack(taker, message, requeue=False)
+    retry(bench)
+    assert (only(bench, "s").facts.address, bench.bodies("DLQ")) == ("news.eu", [])
+    assert bench.engine.router.addresses["news.eu"].size_messages == 1
+
+
+def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
+    bench = Bench({"match": "fixed", "auto-create-queues": False})
+    die(bench, "a", b"1")
+    bench.enter()
+    address = bench.engine.declare("fixed", {ANYCAST})
+    bench.engine.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
+    bench.run()
+    die(bench, "fixed", b"2")
+    for name in ("a", "fixed"):
+        bench.enter().delete_queue(bench.queue(name))
+        bench.run()
+    step = retry(bench)
+    assert (step.moved, step.refused) == (1, {"no-queue": 1})
+    assert (bench.bodies("a"), bench.bodies("DLQ")) == ([b"1"], [b"2"])
+    assert bench.queue("a").durable
+
+
+def test_a_subscription_that_is_gone_is_not_made_again() -> None:
+    bench = Bench()
+    taker = bench.take("t", MULTICAST, durable_name="s")
+    (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
+    bench.nack(taker, message, requeue=False)
+    bench.close(taker, redelivery.CLOSED)
+    bench.enter().delete_subscription("s")
+    bench.run()
+    assert retry(bench).refused == {"no-queue": 1}
+    assert (bench.bodies("DLQ"), "s" in bench.engine.router.queues) == ([b"1"], False)
+
+
+def test_without_a_routing_type_the_name_tells() -> None:
+    """Its sender did not say; a queue that bears its address's name is no subscription."""
+    bench = Bench()
+    bench.sent("a", b"0")
+    die(bench, "a", b"1", routing_type=None)
+    assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(only(bench, "DLQ"))
+    bench.enter().delete_queue(bench.queue("a"))
+    bench.run()
+    assert retry(bench).moved == 1
+    assert only(bench, "a").facts.routing_type is None
+
+
+def test_another_queue_that_took_the_name_does_not_get_it() -> None:
+    bench = Bench()
+    die(bench, "a", b"1")
+    bench.enter().delete_queue(bench.queue("a"))
+    bench.engine.declare_queue(bench.engine.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector="")
+    bench.run()
+    assert retry(bench).refused == {"no-queue": 1}
+    assert bench.bodies("a") == []
+
+
+def test_a_queue_that_would_forget_it_does_not_get_it() -> None:
+    bench = Bench()
+    taker = bench.take("t", MULTICAST)
+    (lasting,) = bench.sent("t", b"1", routing_type=MULTICAST)
+    (passing,) = bench.sent("t", b"2", routing_type=MULTICAST, durable=False)
+    bench.nack(taker, lasting, passing, requeue=False)
+    step = retry(bench)
+    assert (step.moved, step.refused) == (1, {"no-queue": 1})
+    assert (bench.bodies("DLQ"), taker.take()) == ([b"1"], [b"1", b"2", b"2"])
+
+
+def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> None:
+    bench = Bench({"match": "a", "dead-letter-address": "a.dead"})
+    bench.sent("DLQ", b"sent")
+    die(bench, "b", b"dead")
+    assert retry(bench).refused == {"no-origin": 1}
+    assert bench.bodies("DLQ") == [b"sent"]
+    assert moved(bench, "DLQ", "b").moved == 1
+    assert moved(bench, "b", "DLQ", Selection(filter=compile_filter("_AMQ_DL_COUNT = 1"))).moved == 1
+    assert bench.bodies("b") == [b"sent"]
+    assert retry(bench, "b").moved == 1, "back to where an operator took it from"
+    assert sorted(bench.bodies("DLQ")) == [b"dead", b"sent"]
+    check_accounts(bench.broker)
+
+
+def test_a_message_that_came_from_the_same_queue_stays() -> None:
+    bench = Bench()
+    die(bench, "a", b"1")
+    bench.enter()
+    address = bench.engine.router.addresses["DLQ"]
+    annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
+    message = Message(bench.facts("DLQ", annotations=annotations), encode_head([]), b"2")
+    bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
+    bench.run()
+    assert retry(bench).refused == {"onto-itself": 1}
+    assert bench.bodies("DLQ") == [b"2"]
+
+
+# -- to another address ------------------------------------------------------------------------------------------------
+
+
+def test_move_to_an_address_that_is_made() -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2", expiration=bench.broker.now + 1000)
+    step = moved(bench, "a", "b")
+    assert (step.moved, step.refused, step.complete) == (2, {}, True)
+    assert (bench.bodies("a"), bench.bodies("b")) == ([], [b"1", b"2"])
+    first = next(bench.engine.browse(bench.queue("b")))[0]
+    assert notes(first) == {
+        "_AMQ_ORIG_ADDRESS": "a",
+        "_AMQ_ORIG_QUEUE": "a",
+        "_AMQ_ORIG_MESSAGE_ID": messages[0].id,
+        "_AMQ_ORIG_ROUTING_TYPE": ANYCAST,
+    }
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.MOVED: 2}
+    bench.broker.advance(2000)
+    assert bench.bodies("b") == [b"1", b"2"], "the old deadline is gone"
+    assert bench.restart().bodies("b") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("target", ["t", "t::s1", "s1"])
+def test_move_to_a_topic_or_one_of_its_queues(target: str) -> None:
+    bench = Bench()
+    for name in ("s1", "s2"):
+        bench.close(bench.take("t", MULTICAST, durable_name=name), redelivery.CLOSED)
+    bench.sent("a", b"1")
+    assert moved(bench, "a", target).moved == 1
+    assert (bench.bodies("s1"), bench.bodies("s2")) == ([b"1"], [b"1"] if target == "t" else [])
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ("a", OntoItself),
+        ("a::a", OntoItself),
+        ("w.x", OntoItself),
+        ("topic", NotFound),
+        ("closed.b", NotFound),
+        ("topic::q", RoutingTypeMismatch),
+        ("b.#", InvalidName),
+        ("a::b::c", InvalidName),
+        ("", InvalidName),
+        ("wild", InvalidName),
+    ],
+)
+def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
+    fixed: list[dict[str, object]] = [{"match": name, "auto-create-addresses": False} for name in ("closed.#", "topic")]
+    bench = Bench(*fixed)
+    engine = bench.enter()
+    engine.declare("topic", {MULTICAST})
+    engine.declare_queue(engine.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector="")
+    bench.sent("w.y", b"1", routing_type=MULTICAST)
+    bench.sent("a", b"1")
+    source = "wild" if target == "w.x" else "a"
+    before = set(bench.engine.router.queues), set(bench.engine.router.addresses)
+    with pytest.raises(error):
+        bench.enter().move(bench.queue(source), target, EVERYTHING)
+    bench.run()
+    assert bench.bodies(source) == [b"1"]
+    assert (set(bench.engine.router.queues), set(bench.engine.router.addresses)) == before
+
+
+def test_a_message_that_no_queue_takes_stays() -> None:
+    bench = Bench()
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'")
+    for colour in (b"red", b"blue"):
+        bench.sent("a", colour, head=encode_head([(b"colour", colour)]))
+    step = moved(bench, "a", "b")
+    assert (step.moved, step.refused) == (1, {"no-queue": 1})
+    assert (bench.bodies("a"), bench.bodies("red")) == ([b"blue"], [b"red"])
+
+
+def test_a_producers_schedule_stays_and_a_redelivery_delay_does_not() -> None:
+    bench = Bench({"match": "a", "redelivery-delay": 60_000})
+    bench.sent("a", b"later", scheduled=bench.broker.now + 5000)
+    (failed,) = bench.sent("a", b"failed")
+    taker = bench.take("a")
+    bench.nack(taker, failed)
+    bench.close(taker, redelivery.CLOSED)
+    assert bench.places("a") == {b"later": "scheduled", b"failed": "scheduled"}
+    assert moved(bench, "a", "b").moved == 2
+    assert bench.places("b") == {b"later": "scheduled", b"failed": "ready"}
+    bench = bench.restart()
+    assert bench.places("b") == {b"later": "scheduled", b"failed": "ready"}
+    bench.broker.advance(5000)
+    assert bench.places("b") == {b"later": "ready", b"failed": "ready"}
+    bench.broker.advance(100_000)
+    assert bench.places("a") == {}
+
+
+def test_messages_that_are_not_durable_move_too() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", durable=False)
+    assert moved(bench, "a", "b").moved == 1
+    check_counters(bench.broker)
+    assert bench.engine.core.usage.messages == 1
+    assert (bench.bodies("b"), bench.queue("b").stored) == ([b"1"], 0)
+
+
+# -- which ones --------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_chooses_by_what_the_broker_noted() -> None:
+    bench = Bench()
+    die(bench, "a", b"1")
+    die(bench, "b", b"2")
+    step = retry(bench, selection=Selection(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
+    assert (step.moved, step.complete, bench.bodies("DLQ")) == (1, True, [b"1"])
+
+
+def test_one_id() -> None:
+    bench = Bench()
+    die(bench, "a", b"1", b"2")
+    dead = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    assert retry(bench, selection=Selection(id=dead[1].id)).moved == 1
+    assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
+    with pytest.raises(NotFound):
+        retry(bench, selection=Selection(id=dead[1].id))
+    bench.take("DLQ")
+    with pytest.raises(AlreadyInUse):
+        retry(bench, selection=Selection(id=dead[0].id))
+
+
+def test_what_consumers_hold_is_left_to_them() -> None:
+    bench = Bench()
+    die(bench, "a", b"1", b"2")
+    taker = bench.take("DLQ", window=1)
+    assert retry(bench).moved == 1
+    assert bench.places("DLQ") == {b"1": "delivering"}
+    bench.ack(taker, *taker.taken)
+    assert bench.bodies("a") == [b"2"]
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("selector", ["", "colour = 'red'"])
+def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a consumer has a selector, and the queue keeps a line for each."""
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 4)
+    bench = Bench()
+    for n in range(10):
+        priority = (4, 9, 0)[n % 3]
+        bench.sent("a", b"%d" % n, head=encode_head([(b"odd", b"%d" % (n % 2))]), priority=priority)
+    if selector:
+        bench.take("a", selector=selector)
+    odd = compile_filter("odd = '1'")
+    step = moved(bench, "a", "b", Selection(filter=odd))
+    assert (step.moved, step.complete) == (2, False)
+    bench.sent("a", b"11", head=encode_head([(b"odd", b"1")]))
+    counts = []
+    while not step.complete:
+        step = moved(bench, "a", "b", Selection(filter=odd, after=step.last, below=step.below))
+        counts.append(step.moved)
+    assert counts == [2, 1]
+    assert set(bench.bodies("b")) == {b"1", b"3", b"5", b"7", b"9"}
+    assert set(bench.bodies("a")) == {b"0", b"2", b"4", b"6", b"8", b"11"}
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+@pytest.mark.parametrize(("count", "complete"), [(3, True), (4, False), (5, False)])
+def test_a_step_at_its_limit(count: int, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 4)
+    bench = Bench()
+    bench.sent("a", *[b"x"] * count)
+    step = moved(bench, "a", "b")
+    assert (step.moved, step.complete) == (min(count, 4), complete)
+
+
+def test_what_dies_again_meanwhile_does_not_go_round() -> None:
+    bench = Bench()
+    die(bench, "a", b"1")
+    first = retry(bench)
+    taker = bench.take("a")
+    bench.nack(taker, *taker.taken, requeue=False)
+    assert bench.bodies("DLQ") == [b"1"]
+    assert retry(bench, selection=Selection(after=first.last, below=first.below)).moved == 0
+
+
+# -- when it cannot be -------------------------------------------------------------------------------------------------
+
+
+def test_without_room_on_the_disk_messages_stay() -> None:
+    count = 30
+    bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
+    for n in range(count):
+        bench.sent("a", b"%03d" % n * 200)
+    ballast = fill(bench, "c")
+    step = moved(bench, "a", "b")
+    assert bench.broker.failure is None
+    assert step.moved + step.refused["disk-full"] == count
+    assert len(bench.bodies("b")) == step.moved > 0
+    assert len(bench.bodies("a")) == count - step.moved
+    check_counters(bench.broker)
+    bench.ack(bench.take("c"), *ballast)
+    assert moved(bench, "a", "b").moved == count - step.moved
+    again = bench.restart()
+    assert (len(again.bodies("b")), again.bodies("a")) == (count, [])
+
+
+def test_a_full_address_takes_what_comes_back() -> None:
+    bench = Bench({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
+    die(bench, "a", b"1")
+    bench.sent("a", b"2")
+    assert retry(bench).moved == 1
+    assert sorted(bench.bodies("a")) == [b"1", b"2"]
+
+
+# -- away --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_removed_leaves_by_name_and_stays_away() -> None:
+    bench = Bench()
+    first, *_ = bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a", window=1)
+    bench.sent("a", b"4", scheduled=bench.broker.now + 60_000)
+    step = bench.enter().discard(bench.queue("a"), EVERYTHING)
+    bench.run()
+    assert (step.moved, step.complete) == (3, True)
+    assert taker.taken == [first], "what a consumer holds is not looked at"
+    counters = bench.queue("a").counters
+    assert (counters.added, counters.purged) == (4, 3)
+    assert bench.restart().bodies("a") == [b"1"]

@@ -1,0 +1,272 @@
+"""A durable message that is meant for a queue and finds none is refused, or a dead letter where its address says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config.diverts import DivertSection
+from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.errors import AddressFull, NoQueue
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.routing.alter import change
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.queues.test_diverts import section
+from tests.support.bodies import body_of
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+def disable(bench: Bench, *names: str) -> None:
+    """Queues take nothing from now on."""
+    for name in names:
+        change(bench.enter().router, bench.queue(name), {"enabled": False})
+        bench.run()
+
+
+def filtered(bench: Bench, address: str, selector: str) -> None:
+    """An anycast queue on an address of its own name, with a filter."""
+    home = bench.enter().declare(address, {ANYCAST})
+    bench.engine.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
+    bench.run()
+
+
+def closed(*settings: dict[str, object]) -> Bench:
+    """A broker whose queue `a` is disabled."""
+    bench = Bench(*settings)
+    bench.sent("a", b"0")
+    disable(bench, "a")
+    return bench
+
+
+def dead(bench: Bench, name: str = "DLQ") -> list[tuple[bytes, object]]:
+    """What is on a dead-letter queue: the bodies, and why."""
+    return [
+        (body_of(message), (message.facts.annotations or {})["_AMQ_DL_REASON"])
+        for message, _ in bench.engine.browse(bench.queue(name))
+    ]
+
+
+@pytest.mark.parametrize("routing_type", [ANYCAST, None])
+@pytest.mark.parametrize("destination", ["a", "a::a"])
+def test_a_disabled_queue_refuses_and_nothing_changes(destination: str, routing_type: RoutingType | None) -> None:
+    bench = closed()
+    with pytest.raises(NoQueue, match="queue a of address a is disabled"):
+        bench.send(destination, b"1", routing_type=routing_type)
+    bench.run()
+    assert bench.bodies("a") == [b"0"]
+    assert bench.engine.router.addresses["a"].unrouted == 0
+
+
+def test_what_is_not_durable_may_be_lost() -> None:
+    bench = closed()
+    bench.sent("a", b"1", durable=False)
+    assert bench.engine.router.addresses["a"].unrouted == 1
+
+
+def test_a_multicast_message_without_subscribers_is_unroutable() -> None:
+    bench = Bench()
+    bench.take("t", MULTICAST, selector="k = 'v'")
+    bench.sent("t", b"1", routing_type=MULTICAST)
+    assert bench.engine.router.addresses["t"].unrouted == 1
+
+
+def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
+    bench = Bench({"match": "a", "default-purge-on-no-consumers": True})
+    bench.sent("a", b"1")
+    assert bench.engine.router.addresses["a"].unrouted == 1
+
+
+def test_a_filter_that_fits_nothing_refuses_those_alone() -> None:
+    bench = Bench()
+    filtered(bench, "a", "AMQSize > 1000")
+    engine = bench.enter()
+    address, queue = engine.router.destination("a", ANYCAST)
+    bodies = [b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000]
+    run = [Message(bench.facts("a"), b"", body) for body in bodies]
+    result = engine.publish([Send(address, queue, ANYCAST, run)])
+    assert [refusal.messages for refusal in result.refusals] == [[run[1], run[3]]]
+    with pytest.raises(NoQueue, match="no queue of address a has a filter that lets it in"):
+        result.check()
+    bench.run()
+    assert bench.bodies("a") == [b"x" * 2_000, b"y" * 2_000, b"z" * 2_000]
+
+
+def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there() -> None:
+    bench = Bench()
+    filtered(bench, "a", "AMQSize > 1000")
+    engine = bench.enter()
+    address, queue = engine.router.destination("a", ANYCAST)
+    run = [Message(bench.facts("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
+    result = engine.publish([Send(address, queue, ANYCAST, run)], stop=True)
+    assert [refusal.messages for refusal in result.refusals] == [run[1:]]
+    bench.run()
+    assert bench.bodies("a") == [b"x" * 2_000]
+
+
+def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
+    bench = Bench({"match": "a", "max-size-messages": 3, "address-full-policy": "FAIL"})
+    filtered(bench, "a", "AMQSize > 1000")
+    engine = bench.enter()
+    address, queue = engine.router.destination("a", ANYCAST)
+    run = [Message(bench.facts("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
+    result = engine.publish([Send(address, queue, ANYCAST, run)])
+    assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
+        (NoQueue, [run[1]]),
+        (AddressFull, [run[4]]),
+    ]
+    bench.run()
+    assert [body[:1] for body in bench.bodies("a")] == [b"0", b"2", b"3"]
+
+
+def test_duplicates_do_not_shift_the_places() -> None:
+    bench = Bench()
+    filtered(bench, "a", "AMQSize > 1000")
+    bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
+    engine = bench.enter()
+    address, queue = engine.router.destination("a", ANYCAST)
+    run = [Message(bench.facts("a"), head, body) for head, body in ((b"_AMQ_DUPL_ID:1\n", b"x"), (b"", b"small"))]
+    result = engine.publish([Send(address, queue, ANYCAST, run)])
+    assert [refusal.messages for refusal in result.refusals] == [run[1:]]
+    bench.run()
+    assert engine.core.duplicates.refused == 1
+
+
+@pytest.mark.parametrize("name", ["a", "a::a"])
+def test_where_the_address_says_so_they_are_dead_letters(name: str) -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True})
+    bench.sent(name, b"1", b"2")
+    assert dead(bench) == [(b"1", "no-route"), (b"2", "no-route")]
+    assert dead(bench.restart()) == [(b"1", "no-route"), (b"2", "no-route")]
+
+
+def test_dead_letters_on_a_queue_made_for_them() -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True, "auto-create-dead-letter-resources": True})
+    bench.sent("a", b"1")
+    assert dead(bench, "DLQ.a") == [(b"1", "no-route")]
+
+
+def test_a_dead_letter_queue_that_is_disabled_too_refuses() -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True})
+    bench.sent("a", b"1")
+    disable(bench, "DLQ")
+    with pytest.raises(NoQueue):
+        bench.send("a", b"2")
+    bench.run()
+    assert dead(bench) == [(b"1", "no-route")]
+
+
+def test_without_a_dead_letter_address_they_are_refused() -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True, "dead-letter-address": ""})
+    with pytest.raises(NoQueue):
+        bench.send("a", b"1")
+
+
+def test_a_commit_is_refused_as_a_whole() -> None:
+    bench = closed()
+    bench.sent("b", b"0")
+    tx = bench.enter().begin()
+    bench.send("b", b"1", tx=tx)
+    bench.send("a", b"2", tx=tx)
+    with pytest.raises(NoQueue):
+        bench.engine.commit(tx)
+    bench.engine.rollback(tx)
+    bench.run()
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"0"], [b"0"])
+
+
+def test_mixed_messages_do_not_take_each_other_with_them() -> None:
+    bench = closed()
+    for name in ("b", "c"):
+        filtered(bench, name, "")
+    address = bench.enter().declare("#", {MULTICAST})
+    bench.engine.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
+    bench.run()
+    engine = bench.enter()
+    sends = []
+    for name in ("b", "a", "c"):
+        home, queue = engine.router.destination(name, None)
+        messages = [Message(bench.facts(name), b"", name.encode() + bytes([n])) for n in b"12"]
+        sends.append(Send(home, queue, None, messages))  # they could meet on the wildcard queue
+    arrived = [send.messages[n] for n in (0, 1) for send in sends]
+    result = engine.publish(sends, arrived)
+    assert [refusal.messages for refusal in result.refusals] == [[message] for message in sends[1].messages]
+    bench.run()
+    assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"0"], [b"b1", b"b2"], [b"c1", b"c2"])
+
+
+def test_a_deleted_queue_refuses() -> None:
+    bench = Bench()
+    bench.sent("a", b"0")
+    engine = bench.enter()
+    address, queue = engine.router.destination("a::a", ANYCAST)
+    engine.delete_queue(bench.queue("a"))
+    with pytest.raises(NoQueue, match="address a has no queue for it"):
+        engine.publish([Send(address, queue, ANYCAST, [Message(bench.facts("a"), b"", b"1")])]).check()
+
+
+def test_what_cannot_be_made_refuses() -> None:
+    bench = Bench({"match": "a", "auto-create-queues": False})
+    with pytest.raises(NoQueue, match="auto-create-queues is off"):
+        bench.send("a", b"1")
+
+
+def diverted(*settings: dict[str, object], **sections: DivertSection) -> Bench:
+    bench = Bench(*settings, diverts=sections)
+    for name in ("a", "b", "c"):
+        filtered(bench, name, "")
+    return bench
+
+
+def test_an_exclusive_divert_to_a_disabled_queue_leaves_the_message_to_its_own_queue() -> None:
+    bench = diverted(d=section("a", "b", exclusive=True))
+    disable(bench, "b")
+    bench.sent("a", b"1")
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
+    disable(bench, "a")
+    with pytest.raises(NoQueue):
+        bench.send("a", b"2")
+
+
+def test_an_exclusive_divert_that_takes_needs_no_other_queue() -> None:
+    bench = diverted(d=section("a", "b", exclusive=True))
+    disable(bench, "a")
+    bench.sent("a", b"1", b"2")
+    assert (bench.bodies("a"), bench.bodies("b")) == ([], [b"1", b"2"])
+
+
+def test_a_chain_of_diverts_to_nowhere_takes_nothing() -> None:
+    bench = diverted(d=section("a", "b", exclusive=True), e=section("b", "c", exclusive=True))
+    disable(bench, "b", "c")
+    bench.sent("a", b"1")
+    assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"1"], [], [])
+
+
+def test_a_copy_of_a_divert_that_finds_no_queue_takes_nothing_with_it() -> None:
+    bench = diverted(d=section("a", "b"))
+    disable(bench, "b")
+    bench.sent("a", b"1")
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
+    assert bench.engine.router.addresses["b"].unrouted == 1
+
+
+def test_dead_and_expired_messages_wait_for_a_disabled_target() -> None:
+    bench = Bench({"match": "a", "max-delivery-attempts": 1}, {"match": "e", "expiry-address": "DLQ"})
+    bench.sent("a", b"first")
+    bench.sent("e", b"late", expiration=bench.broker.now + 5_000)
+    taker = bench.take("a")
+    bench.nack(taker, *taker.taken)
+    bench.close(taker, CLOSED)
+    bench.sent("a", b"1")
+    disable(bench, "DLQ")
+    taker = bench.take("a")
+    bench.nack(taker, *taker.taken)
+    bench.close(taker, CLOSED)
+    bench.broker.advance(60_000)
+    assert (bench.bodies("a"), bench.bodies("e")) == ([b"1"], [b"late"])
+    change(bench.enter().router, bench.queue("DLQ"), {"enabled": True})
+    bench.run()
+    bench.broker.advance(60_000)
+    taker = bench.take("a")
+    bench.nack(taker, *taker.taken)
+    assert sorted(bench.bodies("DLQ")) == [b"1", b"first", b"late"]

@@ -1,0 +1,220 @@
+"""What no queue takes and its address keeps (`send-to-dla-on-no-route`) dies in the journal like everything else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.notes import NOTIFICATIONS
+from broker.engine.moves.transfer import Selection, Step
+from broker.engine.recovery.cleaning import PERIOD_MS
+from broker.engine.routing.alter import change
+from store import decode
+from store.record import DeadLetterReason
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.queues.test_diverts import section
+from tests.simulation.world import check_accounts, journal_directory, journal_records
+from tests.support.sim_files import Crash, Fault
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+KEPT: dict[str, object] = {"match": "t.#", "send-to-dla-on-no-route": True}
+
+
+def deaths(bench: Bench) -> list[decode.DeadLettered]:
+    """The records of deaths, oldest first."""
+    return [record for record in journal_records(bench.broker) if isinstance(record, decode.DeadLettered)]
+
+
+def letters(bench: Bench, name: str = "DLQ") -> list[Message]:
+    """What is on a dead-letter queue, oldest first."""
+    return [message for message, _ in bench.engine.browse(bench.queue(name))]
+
+
+def retry(bench: Bench, name: str = "DLQ") -> Step:
+    """Bring back all of a queue."""
+    step = bench.enter().retry(bench.queue(name), Selection())
+    bench.run()
+    return step
+
+
+def disable(bench: Bench, name: str, *, enabled: bool = False) -> None:
+    """A queue takes nothing from now on, or again."""
+    change(bench.enter().router, bench.queue(name), {"enabled": enabled})
+    bench.run()
+
+
+def test_it_has_a_record_of_its_death() -> None:
+    bench = Bench(KEPT)
+    (message,) = bench.sent("t.x", b"1", routing_type=MULTICAST, user="u", origin="c")
+    (copy,) = letters(bench)
+    (death,) = deaths(bench)
+    assert death == decode.DeadLettered(
+        queue_id=0,
+        old_id=message.id,
+        new_id=copy.id,
+        enqueued=message.facts.timestamp,
+        first_failure=0,
+        attempts=0,
+        reason=DeadLetterReason.NO_ROUTE,
+        address="t.x",
+        text="no queue of address t.x took it",
+        client="",
+        remote="",
+        user="u",
+    )
+    assert (copy.facts.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] == death.old_id
+    check_accounts(bench.broker)
+    check_accounts(bench.restart().broker)
+
+
+def test_each_of_a_run_has_one_and_what_was_routed_has_none() -> None:
+    bench = Bench(KEPT)
+    bench.take("t.x", MULTICAST, durable_name="s", selector="k = 'v'")
+    bench.sent("t.x", b"1", b"2", routing_type=MULTICAST)
+    bench.sent("t.x", b"3", head=b"k:v\n", routing_type=MULTICAST)
+    assert [death.new_id for death in deaths(bench)] == [letter.id for letter in letters(bench)]
+    assert len(deaths(bench)) == 2
+    check_accounts(bench.broker)
+
+
+def test_what_is_not_durable_leaves_no_record() -> None:
+    bench = Bench(KEPT)
+    bench.sent("t.x", b"1", routing_type=MULTICAST, durable=False)
+    assert bench.bodies("DLQ") == [b"1"]
+    assert deaths(bench) == []
+
+
+def test_without_a_dead_letter_address_it_is_unroutable_and_no_death() -> None:
+    bench = Bench(KEPT | {"dead-letter-address": ""})
+    bench.sent("t.x", b"1", routing_type=MULTICAST)
+    assert deaths(bench) == []
+    assert bench.engine.router.addresses["t.x"].unrouted == 1
+
+
+def test_in_a_transaction_and_by_a_divert() -> None:
+    bench = Bench(KEPT, diverts={"d": section("a", "t.y", routing_type="MULTICAST")})
+    tx = bench.enter().begin()
+    bench.send("t.x", b"1", routing_type=MULTICAST, tx=tx)
+    bench.send("a", b"2", tx=tx)
+    bench.engine.commit(tx)
+    bench.run()
+    assert bench.bodies("a") == [b"2"]
+    assert [(death.address, death.queue_id) for death in deaths(bench)] == [("t.x", 0), ("t.y", 0)]
+    assert bench.bodies("DLQ") == [b"1", b"2"]
+    check_accounts(bench.restart().broker)
+
+
+def test_listeners_are_told_of_the_death() -> None:
+    bench = Bench(KEPT)
+    taker = bench.take(NOTIFICATIONS, MULTICAST, selector="_AMQ_NotifType = 'MESSAGE_DEAD_LETTERED'")
+    (message,) = bench.sent("t.x", b"1", routing_type=MULTICAST)
+    (note,) = [dict(PropertyView(found)) for found in taker.taken]
+    assert (note["_AMQ_Address"], note["_AMQ_Message_ID"], note["_AMQ_DL_ADDRESS"]) == ("t.x", message.id, "DLQ")
+    assert (note["_AMQ_DL_REASON"], note["_AMQ_DL_TEXT"]) == ("no-route", "no queue of address t.x took it")
+    assert "_AMQ_RoutingName" not in note
+
+
+def test_it_goes_back_to_its_address() -> None:
+    bench = Bench(KEPT)
+    bench.sent("t.x", b"1", routing_type=MULTICAST)
+    assert retry(bench).refused == {"no-queue": 1}
+    first, second = (bench.take("t.x", MULTICAST, durable_name=name) for name in "ab")
+    assert retry(bench).moved == 1
+    assert (first.take(), second.take(), bench.bodies("DLQ")) == ([b"1"], [b"1"], [])
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_anycast_queue_is_made_for_it(crash: bool) -> None:
+    bench = Bench(KEPT)
+    bench.sent("t.x", b"0")
+    disable(bench, "t.x")
+    bench.sent("t.x", b"1")
+    bench.enter().delete_queue(bench.queue("t.x"))
+    bench.run()
+    bench = bench.restart() if crash else bench
+    assert retry(bench).moved == 1
+    assert bench.bodies("t.x") == [b"1"]
+    check_accounts(bench.broker)
+
+
+def test_what_was_sent_to_one_queue_goes_back_to_that_one() -> None:
+    bench = Bench(KEPT)
+    one, other = (bench.take("t.x", MULTICAST, name=name, durable_name=name) for name in ("one", "other"))
+    queue = one.consumer.queue.name
+    disable(bench, queue)
+    bench.sent(f"t.x::{queue}", b"1", routing_type=MULTICAST)
+    (letter,) = letters(bench)
+    assert (letter.facts.annotations or {})["_AMQ_ORIG_QUEUE"] == queue
+    assert deaths(bench)[0].queue_id == 0, "it was never on it"
+    disable(bench, queue, enabled=True)
+    assert retry(bench).moved == 1
+    assert (one.take(), other.take()) == ([b"1"], [])
+    check_accounts(bench.broker)
+
+
+def test_a_queue_that_would_get_it_again_keeps_it() -> None:
+    bench = Bench(KEPT | {"dead-letter-address": "t.dead"})
+    taker = bench.take("t.#", MULTICAST, durable_name="dead", selector="_AMQ_DL_REASON = 'no-route'")
+    name = taker.consumer.queue.name
+    bench.close(taker, CLOSED)
+    bench.sent("t.x", b"1", routing_type=MULTICAST)
+    assert bench.bodies(name) == [b"1"]
+    assert retry(bench, name).refused == {"onto-itself": 1}
+
+
+def test_it_dies_again() -> None:
+    bench = Bench(KEPT)
+    bench.sent("t.x", b"1", routing_type=MULTICAST)
+    taker = bench.take("t.x", MULTICAST, durable_name="s")
+    retry(bench)
+    bench.nack(taker, *taker.taken, requeue=False)
+    (letter,) = letters(bench)
+    notes = letter.facts.annotations or {}
+    assert (notes["_AMQ_DL_COUNT"], notes["_AMQ_DL_REASON"]) == (2, "rejected")
+    assert notes["_AMQ_DL_FIRST_REASON"] == "no-route"
+    assert [death.reason for death in deaths(bench)] == [DeadLetterReason.NO_ROUTE, DeadLetterReason.REJECTED]
+    check_accounts(bench.broker)
+
+
+def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
+    bench = Bench(KEPT, segment_bytes=8 << 10)
+    for n in range(200):
+        bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
+        if n % 40:
+            bench.enter().discard(bench.queue("DLQ"), Selection(id=letters(bench)[-1].id))
+        bench.broker.advance(PERIOD_MS)
+    assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
+    bench.run()
+    left = bench.bodies("DLQ")
+    assert len(left) == 5
+    bench = bench.restart()
+    assert bench.bodies("DLQ") == left
+    assert len(deaths(bench)) == 200, "retention has them"
+    check_accounts(bench.broker)
+    assert retry(bench).refused == {"no-queue": len(left)}
+
+
+def test_a_crash_at_each_operation_of_the_disk_leaves_both_or_none() -> None:
+    found = set()
+    at, done = 0, False
+    while not done:
+        at += 1
+        bench = Bench(KEPT)
+        files = bench.broker.files
+        begun = files.operations
+        files.plan(at, Fault.CRASH)
+        with suppress(Crash):
+            bench.sent("t.x", b"1", routing_type=MULTICAST)
+        done = files.operations - begun < at
+        files.heal()
+        bench = bench.restart()
+        copies = [letter.id for letter in letters(bench)] if "DLQ" in bench.engine.router.queues else []
+        assert [death.new_id for death in deaths(bench)] == copies
+        found.add(len(copies))
+        check_accounts(bench.broker)
+    assert found == {0, 1}

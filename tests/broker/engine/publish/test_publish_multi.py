@@ -1,0 +1,167 @@
+"""Messages for several addresses at once: in order on every queue, in the journal, after a restart; never half."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.publish import publish_multi
+from broker.engine.publish.send import Send
+from broker.engine.queues.consumer import AckMode
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench
+from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.interpreted import interpreted
+
+MULTICAST = RoutingType.MULTICAST
+
+
+def subscription(bench: Bench, name: str, pattern: str) -> None:
+    """A durable subscription whose client is away."""
+    taker = bench.take(pattern, MULTICAST, durable_name=name, client_id="c", ack_mode=AckMode.INDIVIDUAL)
+    bench.close(taker, redelivery.CLOSED)
+
+
+def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) -> tuple[list[Message], list[Send]]:
+    """Messages that say where they stand, with their runs."""
+    engine = bench.enter()
+    runs: dict[str, Send] = {}
+    messages = []
+    for at, topic in enumerate(topics):
+        if topic not in runs:
+            address, _ = engine.router.destination(topic, MULTICAST)
+            runs[topic] = Send(address, None, None, [])
+        run = runs[topic].messages
+        facts = run[0].facts if run else bench.facts(topic, durable=durable, **more)
+        message = Message(facts, b"", b"%d" % at)
+        run.append(message)
+        messages.append(message)
+    return messages, list(runs.values())
+
+
+def publish(bench: Bench, topics: list[str], **more: Any) -> list[int]:
+    messages, runs = made(bench, topics, **more)
+    assert publish_multi.publish(bench.engine.core, bench.engine.router, messages, runs)
+    bench.run()
+    return [run.routed for run in runs]
+
+
+def possible(bench: Bench, topics: list[str], head: bytes = b"") -> bool:
+    """Whether such messages go together; if not, nothing is done."""
+    messages, runs = made(bench, topics)
+    for message in messages:
+        message.head = head
+    went = publish_multi.publish(bench.engine.core, bench.engine.router, messages, runs)
+    assert went or {message.id for message in messages} == {0}
+    bench.run()
+    return went
+
+
+TOPICS = ["t.a", "t.b", "u", "t.a", "t.b", "t.a", "nobody", "u", "t.b"]
+OF_T = [b"0", b"1", b"3", b"4", b"5", b"8"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_each_queue_has_what_it_wants_in_order(durable: bool) -> None:
+    bench = Bench()
+    for name, pattern in (("all", "t.#"), ("one", "t.b"), ("other", "u")):
+        subscription(bench, name, pattern)
+    assert publish(bench, TOPICS, durable=durable) == [3, 3, 2, 0]
+    wanted = {"all": OF_T, "one": [b"1", b"4", b"8"], "other": [b"2", b"7"]}
+    assert {name: bench.bodies(name) for name in wanted} == wanted
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+    bench = bench.restart()
+    assert {name: bench.bodies(name) for name in wanted} == (wanted if durable else {name: [] for name in wanted})
+    check_accounts(bench.broker)
+
+
+def test_identities_rise_with_arrival_and_records_with_identities() -> None:
+    bench = Bench()
+    subscription(bench, "all", "#")
+    publish(bench, TOPICS)
+    ids = [message.id for message, _ in bench.engine.browse(bench.queue("all"))]
+    assert ids == list(range(ids[0], ids[0] + len(TOPICS)))
+    taker = bench.take("t", MULTICAST, durable_name="all2", client_id="c")
+    assert taker.take() == []
+    bench = bench.restart()
+    assert [message.id for message, _ in bench.engine.browse(bench.queue("all"))] == ids
+
+
+def test_what_finds_no_queue_is_gone_by_name() -> None:
+    bench = Bench()
+    subscription(bench, "all", "t.#")
+    publish(bench, TOPICS)
+    assert bench.engine.core.unrouted == 3
+    assert not {"nobody", "u"} & set(bench.engine.core.addresses)
+
+
+def test_one_entry() -> None:
+    """A crash leaves all or nothing: an entry cannot be torn within."""
+    bench = Bench()
+    subscription(bench, "all", "t.#")
+    ticket = bench.engine.core.journal.ticket
+    messages, runs = made(bench, TOPICS)
+    assert publish_multi.publish(bench.engine.core, bench.engine.router, messages, runs)
+    assert bench.engine.core.journal.ticket == ticket
+    bench.run()
+    assert bench.bodies("all") == OF_T
+
+
+@pytest.mark.parametrize("limit", ["max-size-messages", "max-size-bytes"])
+def test_what_could_fill_an_address_goes_another_way(limit: str) -> None:
+    most = 4 if limit == "max-size-messages" else 4 * 289
+    bench = Bench({"match": "t.a", limit: most})
+    subscription(bench, "all", "#")
+    assert not possible(bench, ["t.a"] * 4 + ["u"])
+    assert possible(bench, ["t.a"] * 3 + ["u"] * 9)
+    assert not possible(bench, ["u", "t.a"])
+    assert possible(bench, ["u"])
+
+
+def test_duplicate_ids_diverts_and_a_full_memory_go_another_way() -> None:
+    bench = Bench({"match": "noted", "enable-ingress-timestamp": True})
+    assert not possible(bench, ["a", "b"], b"_AMQ_DUPL_ID:1")
+    assert not possible(bench, ["a", "noted"])
+    bench.engine.core.usage.bytes_max = 3 * 289
+    assert possible(bench, ["a", "b"])
+    assert not possible(bench, ["a", "b", "c"])
+
+
+def test_expirations_of_some_addresses_only() -> None:
+    bench = Bench({"match": "t.b", "expiry-delay": 5_000})
+    subscription(bench, "all", "t.#")
+    messages, runs = made(bench, TOPICS)
+    for run in runs:
+        facts = run.messages[0].facts
+        facts.expiration, facts.expiry_source = run.address.settings.expiration(0, facts.timestamp)
+    assert publish_multi.publish(bench.engine.core, bench.engine.router, messages, runs)
+    bench.run()
+    assert bench.bodies("all") == OF_T
+    bench.broker.advance(100_000)
+    assert bench.bodies("all") == [b"0", b"3", b"5"]
+    assert reasons(check_accounts(bench.broker)["all"]) == {RemovalReason.EXPIRED: 3}
+
+
+@interpreted
+def test_no_room_refuses_before_anything_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    subscription(bench, "all", "#")
+    messages, runs = made(bench, TOPICS)
+
+    def full(core: object, need: int, *, essential: bool) -> None:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr("broker.engine.queues.arrival.reserve_bytes", full)
+    result = bench.engine.publish(runs, messages)
+    assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
+        (DiskFull, run.messages) for run in runs
+    ]
+    assert {message.id for message in messages} == {0}
+    bench.run()
+    assert bench.bodies("all") == []
+    check_accounts(bench.broker)

@@ -1,0 +1,88 @@
+"""Reads of paged messages that the system refuses for a while: nothing is damaged, all is tried again, in its order."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from broker.engine.model.errors import NotReadable
+from broker.engine.moves.transfer import Selection
+from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.routing import alter
+from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
+from tests.simulation.world import check_accounts
+from tests.support.sim_files import refusing
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOMEM])
+@pytest.mark.parametrize("selector", ["", "TRUE = TRUE"])
+def test_deliveries_wait_and_go_on_in_their_order(number: int, selector: str) -> None:
+    bench = paging()
+    filled(bench, 12)
+    with refusing(bench.broker.files, number):
+        taker = bench.take("q", selector=selector)
+        first = taker.take()
+        assert first == bodies(0, 1)
+        [failed] = bench.broker.reported("paging.failed")
+        assert os.strerror(number) in str(failed["error"])
+        other = bench.take("other")
+        bench.sent("other", b"x")
+        assert other.take() == [b"x"], "nobody else waits"
+        bench.broker.advance(3 * RETRY_MS)
+        assert len(bench.broker.reported("paging.failed")) == 4
+        assert bench.queue("q").paged == 10
+    bench.broker.advance(RETRY_MS)
+    assert taker.take() == bodies(*range(2, 12))
+    assert bench.broker.reported("paging.unreadable") == []
+    assert bench.queue("q").paged == 0
+    check_accounts(bench.broker)
+
+
+def test_what_is_due_expires_later() -> None:
+    bench = paging()
+    filled(bench, 8, expiration=bench.broker.now + 100)
+    with refusing(bench.broker.files, errno.EMFILE):
+        bench.broker.advance(100)
+        assert bench.queue("q").paged == 6
+    bench.broker.advance(RETRY_MS)
+    assert bench.queue("q").message_count == 0
+    assert sorted(bench.bodies("ExpiryQueue")) == bodies(*range(8))
+
+
+def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
+    bench = paging()
+    filled(bench, 8)
+    queue = bench.queue("q")
+    with refusing(bench.broker.files, errno.EMFILE):
+        with pytest.raises(NotReadable, match="Too many open files"):
+            list(bench.enter().browse(queue))
+        with pytest.raises(NotReadable):
+            bench.enter().move(queue, "elsewhere", Selection())
+        with pytest.raises(NotReadable):
+            alter.change(bench.engine.router, queue, {"ring_size": 100})
+        bench.run()
+    assert queue.paged == 6
+    bench.enter().move(queue, "elsewhere", Selection())
+    bench.run()
+    assert bench.bodies("elsewhere") == bodies(*range(8))
+    check_accounts(bench.broker)
+
+
+def test_cleaning_comes_again() -> None:
+    bench = paging()
+    filled(bench, 3)
+    with refusing(bench.broker.files, errno.EMFILE):
+        for _ in range(600):
+            bench.sent("load", b"x" * 300)
+            bench.enter().purge(bench.queue("load"))
+            bench.run()
+        bench.broker.advance(5_000)
+        assert bench.queue("q").paged == 1
+    bench.broker.advance(60_000)
+    assert bench.bodies("q") == bodies(0, 1, 2)
+    assert not bench.broker.reported("paging.unreadable")
+    bench.enter().purge(bench.queue("q"))
+    bench.run()
+    settled(bench)

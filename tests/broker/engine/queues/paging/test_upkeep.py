@@ -1,0 +1,394 @@
+"""Messages on disk only: they expire, are looked at, moved, purged, copied forward, and may be unreadable."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from broker.engine.filter import compile_filter
+from broker.engine.model.errors import AddressFull, AlreadyInUse, NotFound
+from broker.engine.model.message import RoutingType
+from broker.engine.moves.transfer import Selection
+from broker.engine.queues.paging import upkeep
+from broker.engine.routing import alter
+from store.record import RemovalReason
+from store.segment import segment_name
+from tests.broker.engine.bench import Bench, Producing
+from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
+from tests.broker.engine.queues.types.queues import declared, put
+from tests.simulation.world import check_accounts, check_counters, journal_directory, reasons
+from tests.support.sim_files import Fault, refusing
+
+MULTICAST = RoutingType.MULTICAST
+
+
+def blocks(bench: Bench, producer: Producing) -> bool:
+    """Whether a producer to `q` has to wait."""
+    producer.blocked = bench.enter().block_if_full(bench.queue("q").address, producer)
+    return producer.blocked
+
+
+def is_blocked(producer: Producing) -> bool:
+    return producer.blocked
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
+    bench = paging(**{"max-read-page-messages": 24})
+    now = bench.broker.now
+    for n in range(10):
+        bench.sent("q", b"%d" % n, expiration=now + 100 * (n % 3 + 1), durable=durable)
+    bench.broker.advance(200)
+    assert bench.bodies("q") == bodies(2, 5, 8)
+    assert sorted(bench.bodies("ExpiryQueue")) == bodies(0, 1, 3, 4, 6, 7, 9)
+    bench.broker.advance(100)
+    assert bench.queue("q").counters.expired == 10
+    assert len(bench.engine.core.paged_expiries) == 0
+    bench.enter().purge(bench.queue("ExpiryQueue"))
+    bench.run()
+    settled(bench)
+
+
+def test_expirations_outlive_a_restart() -> None:
+    bench = paging()
+    for n in range(6):
+        bench.sent("q", b"%d" % n, expiration=bench.broker.now + 100 * (n + 1))
+    bench = bench.restart()
+    bench.broker.advance(300)
+    assert bench.bodies("q") == bodies(3, 4, 5)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_purging_takes_what_is_paged_too_and_reads_nothing(durable: bool) -> None:
+    bench = paging()
+    filled(bench, 10, durable=durable, expiration=bench.broker.now + 1000)
+    reads = sum("read_range" in step for step in bench.broker.files.history)
+    assert bench.enter().purge(bench.queue("q")) == 10
+    bench.run()
+    assert sum("read_range" in step for step in bench.broker.files.history) == reads
+    if durable:
+        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.PURGED: 10}
+    settled(bench)
+
+
+def test_deleting_a_queue_takes_its_tail() -> None:
+    bench = paging()
+    filled(bench, 6)
+    core = bench.engine.core
+    bench.enter().delete_queue(bench.queue("q"))
+    bench.run()
+    assert (core.paged, core.usage.messages) == ({}, 0)
+    assert "q" not in bench.restart().engine.router.queues
+    check_accounts(bench.broker)
+
+
+def test_an_operator_moves_paged_messages_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.engine.moves.transfer.LOOKED_AT_MAX", 3)
+    bench = paging({"match": "other"})
+    for n in range(10):
+        bench.sent("q", b"%d" % n, priority=9 * (n % 2))
+    selection, moved, steps = Selection(filter=compile_filter("AMQPriority = 9")), 0, 0
+    while True:
+        step = bench.enter().move(bench.queue("q"), "other", selection)
+        bench.run()
+        moved, steps = moved + step.moved, steps + 1
+        assert not step.refused
+        if step.complete:
+            break
+        selection = Selection(filter=selection.filter, after=step.last, below=step.below)
+    assert (moved, steps) == (5, 4)
+    assert bench.bodies("q") == bodies(0, 2, 4, 6, 8)
+    assert sorted(bench.bodies("other")) == bodies(1, 3, 5, 7, 9)
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+    check_accounts(bench.restart().broker)
+
+
+def test_an_operator_removes_chosen_ones() -> None:
+    bench = paging()
+    for n in range(8):
+        bench.sent("q", b"%d" % n, priority=9 * (n % 2))
+    step = bench.enter().discard(bench.queue("q"), Selection(filter=compile_filter("AMQPriority = 9")))
+    bench.run()
+    assert (step.moved, step.complete) == (4, True)
+    assert bench.bodies("q") == bodies(0, 2, 4, 6)
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+def test_one_message_is_found_by_its_id() -> None:
+    bench = paging({"match": "other"})
+    filled(bench, 6)
+    taker = bench.take("q", window=1)
+    ids = [message.id for message, _ in bench.engine.browse(bench.queue("q"))]
+    queue = bench.queue("q")
+    paged = next(message for message in upkeep.waiting(bench.engine.core, queue) if message.body == b"4")
+    step = bench.enter().move(queue, "other", Selection(id=paged.id))
+    assert step.moved == 1
+    with pytest.raises(NotFound):
+        bench.engine.move(queue, "other", Selection(id=paged.id))
+    with pytest.raises(AlreadyInUse):
+        bench.engine.move(queue, "other", Selection(id=taker.taken[0].id))
+    bench.run()
+    assert paged.id in ids
+    assert bench.bodies("other") == [b"4"]
+    assert sorted(bench.bodies("q")) == bodies(0, 1, 2, 3, 5)
+
+
+@pytest.mark.parametrize("durable_queue", [True, False])
+def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
+    bench = paging({"match": "noise"}, {"match": "a"})
+    engine = bench.enter()
+    address = engine.declare("q", {MULTICAST})
+    engine.declare_queue(address, "kept", MULTICAST, durable=True, selector="")
+    engine.declare_queue(address, "q", MULTICAST, durable=durable_queue, selector="")
+    bench.run()
+    for n in range(12):
+        bench.sent("q", b"%d" % n, routing_type=MULTICAST, expiration=bench.broker.now + 3_600_000)
+    drain = bench.take("q::kept", MULTICAST)
+    bench.ack(drain, *drain.taken)
+    segment = bench.engine.core.journal.segment
+    noise = bench.take("noise")
+    while not bench.broker.reported("journal.cleaned"):
+        bench.sent("noise", b"x" * 2000)
+        bench.ack(noise, *noise.taken)
+        noise.taken.clear()
+        bench.broker.advance(20)
+    for _ in range(20):
+        bench.broker.advance(20)
+    assert bench.bodies("q") == bodies(*range(12))
+    bench.sent("noise", b"last")
+    assert segment not in bench.engine.core.journal.space.segments
+    check_accounts(bench.broker)
+    if durable_queue:
+        bench = bench.restart()
+        assert bench.queue("q").paged == 12
+        assert bench.bodies("q") == bodies(*range(12))
+        check_accounts(bench.broker)
+    taker = bench.take("q::q", MULTICAST)
+    assert taker.take() == bodies(*range(12))
+
+
+def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk() -> None:
+    bench = paging()
+    filled(bench, 6)
+    space, core = bench.engine.core.journal.space, bench.engine.core
+    bench = bench.restart()
+    core, space = bench.engine.core, bench.engine.core.journal.space
+    first = space.segments[0]
+    bench.enter()
+    assert bench.engine.cleaner.whole(first) == 6
+    chunks = list((bench.queue("q").tail or pytest.fail("it has a tail")).chunks())
+    assert all(chunk.kept for chunk in chunks)
+    bench.engine.end_tick()
+    assert bench.bodies("q") == bodies(*range(6)), "not yet durable"
+    bench.run()
+    assert not any(chunk.kept for chunk in chunks)
+    assert space.live(first) == 0
+    assert bench.bodies("q") == bodies(*range(6))
+    assert core.usage.messages == 0
+    assert bench.take("q").take() == bodies(*range(6))
+    assert bench.restart().bodies("q") == bodies(*range(6))
+
+
+def test_what_is_not_the_message_stays_and_the_rest_flows() -> None:
+    bench = paging(**{"max-read-page-messages": 24})
+    filled(bench, 8)
+    queue = bench.queue("q")
+    chunk = next((queue.tail or pytest.fail("it has a tail")).chunks())
+    path = f"{journal_directory(bench.broker.config)}/{segment_name(chunk.segments[0])}"
+    for row in (0, 2):
+        bench.broker.files.flip(path, chunk.offsets[row] + 8, 1)  # its id
+    taker = bench.take("q")
+    assert taker.take() == bodies(0, 1, 3, 5, 6, 7)
+    assert bench.broker.reported("paging.unreadable") == [
+        {"queue": "q", "messages": 2, "segment": chunk.segments[0], "first": chunk.ids[0]}
+    ]
+    assert (queue.paged, queue.message_count) == (2, 8)
+    filled(bench, 2)
+    assert taker.take() == bodies(0, 1)
+    for row in (0, 2):
+        bench.broker.files.flip(path, chunk.offsets[row] + 8, 1)
+    bench = bench.restart()
+    assert set(bodies(2, 4)) <= set(bench.bodies("q")), "the next run tries again"
+    check_accounts(bench.broker)
+
+
+def test_damaged_messages_are_purged_with_the_rest() -> None:
+    bench = paging()
+    filled(bench, 4)
+    with refusing(bench.broker.files, errno.ENOENT):
+        assert bench.bodies("q") == bodies(0, 1)
+    assert bench.broker.reported("paging.unreadable")
+    assert bench.enter().purge(bench.queue("q")) == 4
+    bench.run()
+    settled(bench)
+
+
+def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait() -> None:
+    bench = paging()
+    filled(bench, 3, durable=False)
+    bench.broker.files.plan(1, Fault.ENOSPC, sticky=True)
+    bench.sent("q", b"3", durable=False)
+    queue, producer = bench.queue("q"), Producing()
+    assert bench.broker.reported("paging.scratch_failed") == [{"address": "q"}]
+    assert (queue.paged, bench.engine.core.usage.messages) == (2, 3)
+    bench.enter()
+    assert blocks(bench, producer)
+    bench.run()
+    bench.broker.files.heal()
+    taker = bench.take("q")
+    assert taker.take() == bodies(0, 1, 2, 3)
+    bench.ack(taker, *list(taker.consumer.unacked.values()))
+    assert not is_blocked(producer)
+    settled(bench)
+
+
+def test_a_queue_that_must_know_its_messages_makes_its_senders_wait() -> None:
+    bench = paging()
+    queue = declared(bench, "q", last_value=True)
+    for n in range(4):
+        put(bench, "q", b"%d" % n, key=str(n))
+    assert (queue.ready, queue.paged) == (4, 0)
+    producer = Producing()
+    assert blocks(bench, producer)
+    assert bench.broker.reported("address.full.unpageable") == [{"address": "q", "queue": "q"}]
+    taker = bench.take("q")
+    bench.ack(taker, *taker.taken)
+    assert not is_blocked(producer)
+    assert bench.restart().queue("q").ready == 0
+
+
+def test_a_ring_has_its_own_bound() -> None:
+    bench = paging()
+    queue = declared(bench, "q", ring_size=3)
+    filled(bench, 6)
+    assert (queue.ready, queue.paged) == (3, 0)
+    assert not bench.enter().block_if_full(queue.address, Producing())
+    assert bench.restart().bodies("q") == bodies(3, 4, 5)
+
+
+def test_a_queue_that_becomes_a_ring_has_all_in_memory() -> None:
+    bench = paging()
+    filled(bench, 6)
+    queue = bench.queue("q")
+    alter.change(bench.enter().router, queue, {"ring_size": 4})
+    bench.run()
+    assert (queue.ready, queue.paged) == (6, 0)
+    bench.sent("q", b"6")
+    assert bench.bodies("q") == bodies(1, 2, 3, 4, 5, 6)
+    assert bench.restart().bodies("q") == bodies(3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("limit", [{"page-limit-messages": 2}, {"page-limit-bytes": 150}])
+def test_page_limits_drop(limit: dict[str, object]) -> None:
+    bench = paging(**limit, **{"page-full-policy": "DROP"})
+    filled(bench, 6)
+    address = bench.queue("q").address
+    assert (bench.bodies("q"), address.dropped) == (bodies(0, 1, 2, 3), 2)
+    assert bench.broker.reported("address.full.dropping")
+    taker = bench.take("q")
+    bench.ack(taker, *taker.taken)
+    bench.sent("q", b"again")
+    assert bench.bodies("q") == [b"again"]
+
+
+def test_page_limits_fail() -> None:
+    bench = paging(**{"page-limit-messages": 2, "page-full-policy": "FAIL"})
+    filled(bench, 4)
+    with pytest.raises(AddressFull, match=r"2 messages of .* wait on disk"):
+        bench.send("q", b"4")
+    bench.run()
+    tx = bench.enter().begin()
+    bench.send("q", b"4", tx=tx)
+    with pytest.raises(AddressFull):
+        bench.engine.commit(tx)
+    bench.run()
+    assert bench.bodies("q") == bodies(0, 1, 2, 3)
+
+
+def test_page_limits_without_a_policy_are_none() -> None:
+    bench = paging(**{"page-limit-messages": 2})
+    filled(bench, 6)
+    assert bench.queue("q").message_count == 6
+
+
+def test_the_next_run_removes_scratch_files() -> None:
+    bench = paging()
+    filled(bench, 4, durable=False)
+    assert any(path.endswith(".scratch") for path in bench.broker.files.paths())
+    bench.broker.files.sync_dir(f"{bench.broker.config.broker.data_directory}/journal")
+    bench = bench.restart()
+    assert not any(path.endswith(".scratch") for path in bench.broker.files.paths())
+
+
+def test_the_global_limit_pages_too() -> None:
+    bench = Bench({"match": "q", "address-full-policy": "PAGE"})
+    bench.engine.core.usage.bytes_max = 500
+    filled(bench, 5)
+    assert bench.queue("q").paged == 3
+    assert bench.take("q").take() == bodies(*range(5))
+
+
+def test_a_browser_goes_on_while_messages_come_and_go() -> None:
+    bench = paging()
+    filled(bench, 20)
+    browsed = bench.engine.browse(bench.queue("q"))
+    seen = [next(browsed)[0].body for _ in range(3)]
+    bench.sent("q", b"new")
+    taker = bench.take("q", window=1)
+    for _ in range(8):
+        bench.ack(taker, taker.taken[-1])
+    seen += [message.body for message, _ in browsed]
+    assert seen == bodies(0, 1, 2, *range(8, 20)), "what is with a consumer too; what is gone, and what is new, not"
+    browsed = bench.engine.browse(bench.queue("q"))
+    next(browsed)
+    bench.enter().delete_queue(bench.queue("q"))
+    bench.run()
+    assert len(list(browsed)) <= 4, "what was in memory"
+
+
+def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
+    """Else a later run would find the message again."""
+    bench = paging()
+    filled(bench, 8)
+    bench.sent("other", b"keeps the segment")
+    bench = bench.restart()
+    purged_in = bench.engine.core.journal.segment
+    bench.enter().purge(bench.queue("q"))
+    bench.run()
+    bench = bench.restart()
+    space = bench.engine.core.journal.space
+    assert space.live(1) == 1
+    assert purged_in in space.segments
+
+
+def test_a_purge_notes_of_which_segments_it_speaks() -> None:
+    bench = paging()
+    filled(bench, 8)
+    bench.sent("other", b"keeps the segment")
+    bench = bench.restart()
+    purged_in = bench.engine.core.journal.segment
+    bench.enter().purge(bench.queue("q"))
+    bench.run()
+    assert purged_in not in bench.engine.core.journal.space.take_dead(purged_in + 1)
+
+
+def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge() -> None:
+    bench = paging()
+    filled(bench, 4)
+    taker = bench.take("q", window=1)
+    bench.nack(taker, taker.taken[-1])
+    bench = bench.restart()
+    first = bench.engine.core.journal.space.segments[0]
+    bench.enter()
+    assert bench.engine.cleaner.whole(first) == 4
+    bench.run()
+    bench = bench.restart()
+    queue = bench.queue("q")
+    assert queue.paged == 4
+    assert [queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)] == [1, 0, 0, 0]
+    bench.enter().purge(queue)
+    bench.run()
+    assert queue.states == {}

@@ -1,0 +1,318 @@
+"""How messages find their queues, what they cost, and what happens when there is no room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.wiring import settings_table
+from store import decode
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench, Producing
+from tests.simulation.world import check_accounts, check_counters, journal_records, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+def declare(bench: Bench, address: str, **queues: tuple[RoutingType, str]) -> None:
+    engine = bench.enter()
+    made = engine.declare(address, {routing_type for routing_type, _ in queues.values()})
+    for name, (routing_type, selector) in queues.items():
+        engine.declare_queue(made, name, routing_type, durable=True, selector=selector)
+    bench.run()
+
+
+def test_anycast_goes_to_one_queue_in_turn() -> None:
+    bench = Bench()
+    declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), q3=(ANYCAST, ""))
+    bench.sent("a", b"1", b"2", b"3", b"4")
+    bench.sent("a", b"5", b"6")
+    assert [bench.bodies(q) for q in ("q1", "q2", "q3")] == [[b"1", b"4"], [b"2", b"5"], [b"3", b"6"]]
+
+
+def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches() -> None:
+    """ActiveMQ Artemis: anycast queues q1, q2 on A, consumer only on q2: all to q2 while it matches."""
+    bench = Bench()
+    declare(bench, "A", q1=(ANYCAST, ""), q2=(ANYCAST, "colour = 'red'"))
+    taker = bench.take("A::q2")
+    bench.sent("A", b"1", b"2", head=b"colour:red\n")
+    bench.sent("A", b"3", head=b"colour:blue\n")
+    assert taker.take() == [b"1", b"2"]
+    assert bench.bodies("q1") == [b"3"]
+
+
+def test_anycast_queues_with_consumers_take_turns() -> None:
+    bench = Bench()
+    declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), q3=(ANYCAST, ""))
+    one, three = bench.take("a::q1"), bench.take("a::q3")
+    for n in range(4):
+        bench.sent("a", b"%d" % n)
+    assert (one.take(), three.take(), bench.bodies("q2")) == ([b"0", b"2"], [b"1", b"3"], [])
+
+
+def test_multicast_goes_to_every_queue_whose_filter_accepts_and_is_stored_once() -> None:
+    bench = Bench()
+    declare(bench, "a", q1=(MULTICAST, ""), q2=(MULTICAST, "colour = 'red'"), q3=(MULTICAST, ""))
+    (message,) = bench.sent("a", b"1", routing_type=None, head=b"colour:blue\n")
+    assert message.refs == 2
+    assert [bench.bodies(q) for q in ("q1", "q2", "q3")] == [[b"1"], [], [b"1"]]
+    assert bench.engine.core.usage.messages == 1
+    bench.ack(bench.take("a::q1", None), message)
+    assert bench.engine.core.usage.messages == 1
+    bench.ack(bench.take("a::q3", None), message)
+    assert bench.engine.core.usage.messages == 0
+    check_accounts(bench.broker)
+
+
+def test_without_a_preference_both_kinds_get_it_each_by_its_own_rule() -> None:
+    bench = Bench()
+    declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), s1=(MULTICAST, ""), s2=(MULTICAST, ""))
+    bench.sent("a", b"1", routing_type=None)
+    bench.sent("a", b"2", routing_type=ANYCAST)
+    bench.sent("a", b"3", routing_type=MULTICAST)
+    assert bench.bodies("q1") + bench.bodies("q2") == [b"1", b"2"]
+    assert bench.bodies("s1") == bench.bodies("s2") == [b"1", b"3"]
+
+
+def test_wildcard_addresses_get_copies_that_keep_their_address() -> None:
+    bench = Bench()
+    declare(bench, "news.#", all=(MULTICAST, ""))
+    declare(bench, "news.*.sport", sport=(MULTICAST, ""))
+    declare(bench, "news.eu", eu=(MULTICAST, ""))
+    bench.sent("news.eu", b"1", routing_type=None)
+    bench.sent("news.eu.sport", b"2", routing_type=MULTICAST)
+    bench.sent("other", b"3", routing_type=MULTICAST)
+    assert (bench.bodies("all"), bench.bodies("sport"), bench.bodies("eu")) == ([b"1", b"2"], [b"2"], [b"1"])
+    assert [m.facts.address for m, _ in bench.engine.browse(bench.queue("all"))] == ["news.eu", "news.eu.sport"]
+
+
+def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> None:
+    bench = Bench()
+    declare(bench, "a", q1=(ANYCAST, ""), s1=(MULTICAST, "colour = 'red'"), s2=(MULTICAST, ""))
+    bench.sent("a::s1", b"1", routing_type=None, head=b"colour:red\n")
+    with pytest.raises(NoQueue):
+        bench.send("a::s1", b"2", routing_type=None, head=b"colour:blue\n")
+    bench.sent("a::s1", b"3", routing_type=None, head=b"colour:blue\n", durable=False)
+    assert [bench.bodies(q) for q in ("q1", "s1", "s2")] == [[], [b"1"], []]
+    assert bench.engine.router.addresses["a"].unrouted == 1
+
+
+def test_what_no_queue_takes_is_counted_and_recorded() -> None:
+    bench = Bench()
+    bench.sent("a", b"1", b"2", routing_type=MULTICAST)
+    bench.sent("a", b"3", routing_type=MULTICAST, durable=False)
+    assert "a" not in bench.engine.router.addresses
+    assert bench.engine.core.unrouted == 3
+    (told,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
+    assert (told.reason, told.count, told.size, told.address) == (RemovalReason.UNROUTABLE, 2, 2, "a")
+    assert bench.engine.core.usage.messages == 0
+
+
+def test_a_queue_that_is_gone_before_the_send_takes_nothing() -> None:
+    bench = Bench()
+    declare(bench, "a", s1=(MULTICAST, ""))
+    engine = bench.enter()
+    address, queue = engine.router.destination("a::s1", None)
+    engine.delete_queue(bench.queue("s1"))
+    facts = bench.facts("a")
+    with pytest.raises(NoQueue):
+        engine.publish([Send(address, queue, None, [Message(facts, b"", b"1")])]).check()
+    bench.run()
+    assert address.unrouted == 0
+    bench.restart()
+
+
+# -- durability --------------------------------------------------------------------------------------------------------
+
+
+def test_durable_messages_are_ready_once_they_are_on_disk_others_at_once() -> None:
+    bench = Bench(lazy_disk=True)
+    bench.take("a")
+    bench.broker.step()
+    taker = bench.take("a")
+    bench.sent("a", b"durable")
+    bench.sent("a", b"not", durable=False)
+    first = bench.queue("a").consumers[0].sink
+    assert bench.queue("a").message_count == 2
+    assert first.take() + taker.take() == [b"not"]  # type: ignore[attr-defined]
+    bench.broker.step()
+    assert first.take() + taker.take() == [b"durable"]  # type: ignore[attr-defined]
+
+
+def test_only_durable_messages_on_durable_queues_are_in_the_journal() -> None:
+    bench = Bench()
+    declare(bench, "a", kept=(MULTICAST, ""))
+    engine = bench.enter()
+    engine.declare_queue(engine.router.addresses["a"], "passing", MULTICAST, durable=False, selector="")
+    bench.sent("a", b"1", routing_type=None)
+    bench.sent("a", b"2", routing_type=None, durable=False)
+    assert bench.bodies("kept") == bench.bodies("passing") == [b"1", b"2"]
+    again = bench.restart()
+    assert again.bodies("kept") == [b"1"]
+    assert "passing" not in again.engine.router.queues
+
+
+# -- full addresses ----------------------------------------------------------------------------------------------------
+
+
+def stopped(producer: Producing) -> bool:
+    return producer.blocked
+
+
+def limited(policy: str, **more: Any) -> Bench:
+    return Bench({"match": "a", "max-size-messages": 2, "address-full-policy": policy, **more})
+
+
+def test_fail_refuses_and_nothing_changes() -> None:
+    bench = limited("FAIL")
+    bench.sent("a", b"1", b"2")
+    with pytest.raises(AddressFull, match="address a is full"):
+        bench.send("a", b"3")
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2"]
+    check_counters(bench.broker)
+
+
+def test_drop_counts_and_says_so_once() -> None:
+    bench = limited("DROP")
+    for body in (b"1", b"2", b"3", b"4"):
+        bench.sent("a", body)
+    assert bench.bodies("a") == [b"1", b"2"]
+    assert bench.engine.router.addresses["a"].dropped == 2
+    assert len(bench.broker.reported("address.full.dropping")) == 1
+    dropped = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
+    assert [(d.reason, d.count, d.address) for d in dropped] == [(RemovalReason.DROPPED, 1, "a")] * 2
+
+
+def test_a_run_that_fills_the_address_is_taken_up_to_the_limit() -> None:
+    bench = limited("FAIL")
+    with pytest.raises(AddressFull, match="address a is full"):
+        bench.send("a", b"1", b"2", b"3", b"4")
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2"]
+    with pytest.raises(AddressFull):
+        bench.send("a", b"5", b"6")
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2"]
+    check_counters(bench.broker)
+
+
+def test_a_run_as_long_as_the_limit_is_taken() -> None:
+    bench = limited("FAIL")
+    bench.sent("a", b"1", b"2")
+    assert bench.bodies("a") == [b"1", b"2"]
+
+
+def test_of_a_run_what_is_beyond_the_limit_is_dropped() -> None:
+    bench = limited("DROP")
+    bench.sent("a", b"1", b"2", b"3", b"4")
+    assert bench.bodies("a") == [b"1", b"2"]
+    assert bench.engine.router.addresses["a"].dropped == 2
+    dropped = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
+    assert sum(d.count for d in dropped) == 2
+
+
+def test_bytes_are_a_limit_within_a_run_too() -> None:
+    bench = Bench({"match": "a", "max-size-bytes": 700, "address-full-policy": "FAIL"})
+    with pytest.raises(AddressFull):
+        bench.send("a", *[b"x" * 100] * 10)
+    bench.run()
+    taken = len(bench.bodies("a"))
+    address = bench.engine.router.addresses["a"]
+    assert address.size_bytes - address.size_bytes // taken < 700 <= address.size_bytes
+
+
+def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> None:
+    bench = limited("BLOCK")
+    (first, _) = bench.sent("a", b"1", b"2")
+    producer = Producing()
+    address = bench.engine.router.addresses["a"]
+    producer.blocked = bench.enter().block_if_full(address, producer)
+    assert stopped(producer)
+    bench.sent("a", b"3")
+    assert bench.bodies("a") == [b"1", b"2", b"3"]
+    taker = bench.take("a")
+    bench.ack(taker, first)
+    assert stopped(producer), "two are still as many as the address may hold"
+    bench.ack(taker, taker.taken[1])
+    assert not stopped(producer)
+    assert not bench.enter().block_if_full(address, producer)
+
+
+def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_makes_room() -> None:
+    shipped = small().broker
+    blocking: dict[str, object] = {"match": "*", "address-full-policy": "BLOCK"}
+    bench = Bench(blocking, broker=shipped.model_copy(update={"global_max_size": 1000}))
+    (message, *_) = bench.sent("crowded", bytes(900))
+    bench.sent("empty", b"")
+    bench.ack(bench.take("empty"), *[m for m, _ in bench.engine.browse(bench.queue("empty"))])
+    producer = Producing()
+    producer.blocked = bench.enter().block_if_full(bench.engine.router.addresses["empty"], producer)
+    assert stopped(producer)
+    bench.ack(bench.take("crowded"), message)
+    assert not stopped(producer)
+
+
+def test_other_settings_let_stopped_producers_go_on() -> None:
+    bench = limited("BLOCK")
+    bench.sent("a", b"1", b"2")
+    producer = Producing()
+    producer.blocked = bench.enter().block_if_full(bench.engine.router.addresses["a"], producer)
+    assert stopped(producer)
+    bench.enter().router.change_settings(settings_table(small()))
+    bench.run()
+    assert not stopped(producer)
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+
+def until_full(bench: Bench) -> int:
+    for sent in range(1000):
+        try:
+            bench.sent("a", bytes(1000))
+        except DiskFull:
+            bench.run()
+            return sent
+    raise AssertionError("the disk is never full")
+
+
+def test_a_full_disk_refuses_durable_messages_and_nothing_changes() -> None:
+    bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
+    sent = until_full(bench)
+    assert sent > 20
+    assert len(bench.bodies("a")) == sent
+    bench.sent("a", b"not durable", durable=False)
+    taker = bench.take("a")
+    assert len(taker.taken) == sent + 1
+    bench.ack(taker, *taker.taken)
+    bench.broker.advance(10_000)
+    bench.sent("a", b"there is room again")
+    assert bench.restart().bodies("a") == [b"there is room again"]
+
+
+# -- scheduled ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_scheduled_messages_wait_also_over_a_restart(crash: bool) -> None:
+    bench = Bench()
+    due = bench.broker.now + 5000
+    bench.sent("a", b"later", scheduled=due)
+    bench.sent("a", b"now")
+    assert bench.places("a") == {b"now": "ready", b"later": "scheduled"}
+    bench.broker.advance(1000)
+    bench = bench.restart(crash=crash)
+    assert bench.places("a") == {b"now": "ready", b"later": "scheduled"}
+    taker = bench.take("a")
+    assert taker.take() == [b"now"]
+    bench.broker.advance(3999)
+    assert taker.take() == []
+    bench.broker.advance(1)
+    assert taker.take() == [b"later"]

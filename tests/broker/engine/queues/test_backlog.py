@@ -1,0 +1,190 @@
+"""Messages in line: by priority, then by arrival, whatever comes back or is taken out."""
+
+from __future__ import annotations
+
+import weakref
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.engine.model.message import Facts, Message
+from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
+from broker.sessions.stomp_format import StompFormat
+from tests.support.interpreted import interpreted
+
+FORMAT = StompFormat()
+
+
+def message(id: int, priority: int = 4, body: bytes = b"") -> Message:
+    made = Message(Facts("a", FORMAT, priority=priority), b"", body)
+    made.id = id
+    return made
+
+
+def ids(messages: list[Message]) -> list[int]:
+    return [m.id for m in messages]
+
+
+class Watched(Message):
+    """One whose end can be seen."""
+
+    __slots__ = ("__weakref__",)
+
+
+@interpreted
+def test_what_was_taken_out_is_not_kept_for_ever() -> None:
+    """Bodies, or the files of them: a few large ones, in a line of which nothing else leaves."""
+    backlog = Backlog()
+    body = bytes(DISCARDED_BYTES_MAX // 4)
+    watched = []
+    for id in range(1, 12):
+        made = Watched(Facts("a", FORMAT), b"", body)
+        made.id = id
+        watched.append(weakref.ref(made))
+        backlog.append([made], 4)
+    del made
+    for one in list(backlog)[1:]:
+        backlog.discard(one)
+    del one
+    assert sum(found() is not None for found in watched) <= 1 + 4
+    assert ids(list(backlog)) == [1]
+
+
+def test_empty() -> None:
+    backlog = Backlog()
+    assert len(backlog) == 0
+    assert backlog.pop() is None
+    assert backlog.pop_run(10, 1000) == []
+    assert backlog.clear() == []
+
+
+def test_priorities_then_arrival() -> None:
+    backlog = Backlog()
+    for id, priority in [(1, 0), (2, 9), (3, 4), (4, 9), (5, 0)]:
+        backlog.append([message(id, priority)], priority)
+    assert ids(list(backlog)) == [2, 4, 3, 1, 5]
+    assert ids(backlog.pop_run(10, 1 << 30)) == [2, 4, 3, 1, 5]
+
+
+def test_a_run_ends_at_its_count_or_its_bytes_and_always_has_one() -> None:
+    backlog = Backlog()
+    backlog.append([message(n, body=bytes(1000)) for n in range(1, 8)], 4)
+    assert ids(backlog.pop_run(2, 1 << 30)) == [1, 2]
+    assert ids(backlog.pop_run(10, 1)) == [3]
+    assert ids(backlog.pop_run(10, 1300)) == [4, 5]
+    assert len(backlog) == 2
+
+
+def test_what_comes_back_goes_before_everything_younger() -> None:
+    backlog = Backlog()
+    messages = [message(n) for n in range(1, 7)]
+    backlog.append(messages, 4)
+    taken = backlog.pop_run(4, 1 << 30)
+    backlog.put_back([taken[3], taken[0]])
+    assert ids(list(backlog)) == [1, 4, 5, 6]
+    backlog.put_back([taken[2], taken[1]])
+    assert ids(list(backlog)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_discarded_message_that_comes_back_is_there() -> None:
+    """It expired, could not be moved, and returns while its old place has not been passed yet."""
+    backlog = Backlog()
+    messages = [message(n) for n in range(1, 4)]
+    backlog.append(messages, 4)
+    backlog.discard(messages[1])
+    backlog.put_back([messages[1]])
+    assert len(backlog) == 3
+    assert ids(list(backlog)) == [1, 2, 3]
+    backlog.discard(messages[1])
+    backlog.put_back([messages[1]])
+    assert ids(backlog.clear()) == [1, 2, 3]
+
+
+def test_many_discarded_messages_do_not_stay_in_memory() -> None:
+    backlog = Backlog()
+    messages = [message(n) for n in range(1, 3 * DISCARDED_MAX)]
+    backlog.append(messages, 4)
+    for each in messages[1:]:
+        backlog.discard(each)
+    assert len(backlog) == 1
+    assert sum(map(len, backlog._levels)) <= DISCARDED_MAX + 2
+    assert ids(backlog.pop_run(10, 1 << 30)) == [1]
+
+
+class Model:
+    """The same, as a sorted list."""
+
+    def __init__(self) -> None:
+        self.ready: list[Message] = []
+
+    def sort(self) -> None:
+        self.ready.sort(key=lambda m: (-m.facts.priority, m.id))
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 9), st.integers(1, 4)),
+        st.tuples(st.just("pop"), st.integers(1, 5), st.integers(1, 1200)),
+        st.tuples(st.just("back"), st.integers(1, 5), st.just(0)),
+        st.tuples(st.just("discard"), st.integers(0, 30), st.just(0)),
+        st.tuples(st.just("one"), st.just(0), st.just(0)),
+        st.tuples(st.just("clear"), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_steps)
+def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> None:
+    backlog, model = Backlog(), Model()
+    out: list[Message] = []
+    next_id = 1
+    for step, a, b in steps:
+        if step == "append":
+            run = [message(next_id + n, a) for n in range(b)]
+            next_id += b
+            backlog.append(run, a)
+            model.ready += run
+        elif step == "pop":
+            run = backlog.pop_run(a, b)
+            assert run == model.ready[: len(run)]
+            assert bool(run) == bool(model.ready)
+            del model.ready[: len(run)]
+            out += run
+        elif step == "one":
+            expected = model.ready.pop(0) if model.ready else None
+            assert backlog.pop() is expected
+            out += [expected] if expected else []
+        elif step == "back":
+            run, out = out[-a:][::-1], out[:-a]
+            backlog.put_back(run)
+            model.ready += run
+        elif step == "discard" and model.ready:
+            taken = model.ready.pop(a % len(model.ready))
+            backlog.discard(taken)
+            out.append(taken)
+        elif step == "clear" and a == 0 and len(model.ready) > 3:
+            assert backlog.clear() == model.ready
+            out += model.ready
+            model.ready = []
+        model.sort()
+        assert len(backlog) == len(model.ready)
+        assert list(backlog) == model.ready
+        low, high = sorted((a * 7 % max(next_id, 1), b * 11 % (next_id + 2)))
+        wanted = sorted([m for m in model.ready if low < m.id < high], key=lambda m: m.id)
+        assert backlog.between(low, high, 3) == wanted[:3]
+
+
+def test_messages_between_two_are_found_whatever_came_behind_them() -> None:
+    """A scheduled message that is due goes before paged ones that are older, and are read back behind it."""
+    backlog = Backlog()
+    backlog.append([message(1), message(2)], 4)
+    backlog.put_back([message(9)])
+    backlog.append([message(5), message(6)], 4)
+    assert [m.id for m in backlog.between(1, 9, 10)] == [2, 5, 6]
+    assert [m.id for m in backlog.between(1, 9, 2)] == [2, 5]
+    assert sorted(m.id for m in backlog.older(6)) == [1, 2, 5]
+    while backlog.pop() is not None:
+        continue
+    backlog.append([message(10), message(11), message(12)], 4)
+    assert [m.id for m in backlog.between(10, 12, 5)] == [11]

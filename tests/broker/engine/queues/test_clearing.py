@@ -1,0 +1,127 @@
+"""Purging and deleting queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.errors import AlreadyInUse, NotFound
+from broker.engine.queues import clearing
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.queues.paging.backlogs import paging, settled
+from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons
+
+
+def scene() -> Bench:
+    """A queue with a message in every place."""
+    bench = Bench({"match": "a", "redelivery-delay": 60_000})
+    bench.sent("a", b"held", b"failed")
+    taker = bench.take("a", window=1)
+    bench.nack(taker, taker.taken[0])
+    bench.sent("a", b"ready", expiration=bench.broker.now + 50_000)
+    bench.sent("a", b"scheduled", scheduled=bench.broker.now + 60_000)
+    assert bench.places("a") == {
+        b"held": "scheduled",
+        b"failed": "delivering",
+        b"ready": "ready",
+        b"scheduled": "scheduled",
+    }
+    return bench
+
+
+def test_purge_takes_what_waits() -> None:
+    bench = scene()
+    assert bench.enter().purge(bench.queue("a")) == 3
+    bench.run()
+    assert bench.places("a") == {b"failed": "delivering"}
+    check_counters(bench.broker)
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
+    bench = bench.restart()
+    bench.broker.advance(200_000)
+    assert bench.bodies("a") == [b"failed"]
+    assert bench.bodies("ExpiryQueue") == []
+
+
+def test_purge_of_more_than_one_record() -> None:
+    bench = Bench(segment_bytes=4 << 20)
+    count = 2 * clearing.REMOVE_RUN_MAX + 1
+    bench.sent("a", *[b"x"] * count)
+    assert bench.enter().purge(bench.queue("a")) == count
+    bench.run()
+    assert bench.restart().bodies("a") == []
+
+
+def test_delete_takes_everything_by_name_and_tells_consumers() -> None:
+    bench = scene()
+    taker = bench.take("a", window=1)
+    id = bench.queue("a").id
+    bench.enter().delete_queue(bench.queue("a"))
+    bench.run()
+    assert taker.closed == ["queue a was deleted"]
+    account = accounts(bench.broker.files, journal_directory(bench.broker.config))[id]
+    assert account.deleted
+    assert reasons(account) == {RemovalReason.DELETED: 4}
+    bench.broker.advance(200_000)
+    assert bench.engine.core.usage.messages == 0
+    with pytest.raises(NotFound):
+        bench.queue("a")
+    bench.close(taker, redelivery.CLOSED)
+    assert "a" not in bench.restart().engine.router.queues
+
+
+def test_delete_before_what_was_sent_is_on_disk() -> None:
+    bench = Bench(lazy_disk=True)
+    bench.sent("a", b"1")
+    queue = bench.queue("a")
+    assert queue.message_count == 1
+    bench.enter().delete_queue(queue)
+    bench.run()
+    assert queue.message_count == 0
+    bench.broker.step()
+    assert queue.message_count == 0
+    assert bench.engine.core.usage.messages == 0
+    bench.sent("a", b"2")
+    bench.broker.step()
+    assert bench.restart().bodies("a") == [b"2"], "the same name, another queue"
+
+
+def test_a_subscription_in_use_is_not_deleted() -> None:
+    bench = Bench()
+    taker = bench.take("a")
+    with pytest.raises(AlreadyInUse):
+        bench.enter().delete_subscription("a")
+    bench.close(taker, redelivery.CLOSED)
+    bench.enter().delete_subscription("a")
+    bench.run()
+    with pytest.raises(NotFound):
+        bench.engine.delete_subscription("a")
+
+
+def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 2)
+    bench = scene()
+    steps: list[int] = []
+    while not steps or steps[-1]:
+        steps.append(bench.enter().purge_some(bench.queue("a")))
+        bench.run()
+        check_counters(bench.broker)
+    assert steps == [2, 1, 0]
+    assert bench.places("a") == {b"failed": "delivering"}
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
+    assert len(bench.engine.core.expiries) == 0
+
+
+def test_a_paged_queue_is_purged_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 3)
+    bench = paging()
+    for n in range(9):
+        bench.sent("q", b"%d" % n, priority=n % 3)
+    assert bench.queue("q").paged == 7
+    left = []
+    while bench.enter().purge_some(bench.queue("q")):
+        bench.run()
+        left.append(bench.queue("q").message_count)
+    bench.run()
+    assert left == [6, 3, 0]
+    settled(bench)

@@ -1,0 +1,265 @@
+"""Diverts: who gets what, chains and circles, limits, atomicity, restarts, and the configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import ConfigError
+from broker.config.diverts import DivertSection
+from broker.engine.filter import compile_filter
+from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
+from broker.engine.routing.configured import add_divert, declare_divert, remove_divert
+from tests.broker.engine.bench import Bench
+
+MULTICAST = RoutingType.MULTICAST
+
+
+def section(address: str, forwarding: str, **more: Any) -> DivertSection:
+    """A section of the configuration."""
+    values = {"address": address, "forwarding-address": forwarding} | {k.replace("_", "-"): v for k, v in more.items()}
+    return DivertSection.model_validate(values)
+
+
+def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:
+    """A broker with diverts, and anycast queues of the names a, b and c."""
+    bench = Bench(*settings, diverts=diverts)
+    for name in ("a", "b", "c"):
+        bench.enter().declare(name, {RoutingType.ANYCAST})
+        bench.engine.router.destination(name, RoutingType.ANYCAST)
+        bench.run()
+    return bench
+
+
+def test_a_divert_copies() -> None:
+    bench = bench_with(d=section("a", "b"))
+    (message,) = bench.sent("a", b"1", head=b"k:v\n", priority=7)
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
+    ((copy, _),) = bench.engine.browse(bench.queue("b"))
+    assert copy.id != message.id
+    assert (copy.facts.address, copy.facts.priority, copy.head) == ("b", 7, b"k:v\n")
+    assert copy.facts.annotations == {
+        "_AMQ_ORIG_ADDRESS": "a",
+        "_AMQ_ORIG_QUEUE": "d",
+        "_AMQ_ORIG_MESSAGE_ID": message.id,
+        "_AMQ_ORIG_ROUTING_TYPE": 1,
+    }
+
+
+def test_an_exclusive_divert_takes() -> None:
+    bench = bench_with(d=section("a", "b", exclusive=True, filter="k = 'v'"))
+    bench.sent("a", b"1", head=b"k:v\n")
+    bench.sent("a", b"2")
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"2"], [b"1"])
+
+
+def test_the_first_exclusive_divert_by_name_takes() -> None:
+    bench = bench_with(
+        z=section("a", "b", exclusive=True), y=section("a", "c", exclusive=True), x=section("a", "b", filter="k = 'v'")
+    )
+    bench.sent("a", b"1", head=b"k:v\n")
+    assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([], [], [b"1"])
+
+
+def test_an_exclusive_divert_to_nowhere_takes_nothing() -> None:
+    bench = bench_with(d=section("a", "nobody", exclusive=True))
+    bench.sent("a", b"1")
+    assert bench.bodies("a") == [b"1"]
+
+
+def test_several_forwarding_addresses() -> None:
+    bench = bench_with(d=section("a", "b, c"))
+    bench.sent("a", b"1")
+    assert (bench.bodies("b"), bench.bodies("c")) == ([b"1"], [b"1"])
+
+
+def test_a_pattern_watches_several_addresses() -> None:
+    bench = bench_with(d=section("orders.#", "b"))
+    bench.sent("orders.eu", b"1")
+    bench.sent("orders", b"2")
+    bench.sent("c", b"3")
+    assert bench.bodies("b") == [b"1", b"2"]
+
+
+def test_chains_end_where_they_began() -> None:
+    bench = bench_with(ab=section("a", "b"), bc=section("b", "c"), ca=section("c", "a"))
+    bench.sent("a", b"1")
+    assert [bench.bodies(name) for name in "abc"] == [[b"1", b"1"], [b"1"], [b"1"]]
+
+
+@pytest.mark.parametrize(
+    ("routing", "asked", "queues"),
+    [
+        ("STRIP", RoutingType.ANYCAST, {"any", "multi"}),
+        ("STRIP", None, {"any", "multi"}),
+        ("PASS", RoutingType.ANYCAST, {"any"}),
+        ("PASS", RoutingType.MULTICAST, {"multi"}),
+        ("PASS", None, {"any", "multi"}),
+        ("ANYCAST", RoutingType.MULTICAST, {"any"}),
+        ("MULTICAST", RoutingType.ANYCAST, {"multi"}),
+    ],
+)
+def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]) -> None:
+    bench = Bench(diverts={"d": section("a", "both", routing_type=routing)})
+    engine = bench.enter()
+    both = engine.declare("both", set(RoutingType))
+    for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
+        engine.router.create_queue(both, name, kind, durable=True)
+    bench.run()
+    bench.sent("a", b"1", routing_type=asked)
+    assert {name for name in ("any", "multi") if bench.bodies(name)} == queues
+
+
+def test_a_transformer_changes_the_copy_only() -> None:
+    bench = bench_with(d=section("a", "b", add_headers=["source: divert", "k: new"], remove_headers=["gone"]))
+    bench.sent("a", b"1", head=b"k:old\ngone:1\nstays:2\n")
+    heads = [message.head for name in "ab" for message, _ in bench.engine.browse(bench.queue(name))]
+    assert heads == [b"k:old\ngone:1\nstays:2\n", b"stays:2\nsource:divert\nk:new\n"]
+
+
+def test_expiration_and_schedule_are_kept() -> None:
+    bench = bench_with(d=section("a", "b"))
+    now = bench.broker.now
+    bench.sent("a", b"1", expiration=now + 9_000, scheduled=now + 5_000)
+    ((copy, place),) = bench.engine.browse(bench.queue("b"))
+    assert (copy.facts.expiration, copy.facts.scheduled, place) == (now + 9_000, now + 5_000, "scheduled")
+
+
+def test_a_named_queue_is_not_diverted_and_neither_is_a_dead_letter() -> None:
+    bench = bench_with(d=section("a", "b", exclusive=True), dlq=section("DLQ", "b", exclusive=True))
+    bench.sent("a::a", b"1")
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
+    taker = bench.take("a")
+    bench.nack(taker, *taker.taken, requeue=False)
+    assert (bench.bodies("DLQ"), bench.bodies("b")) == ([b"1"], [])
+
+
+def test_a_full_forwarding_address_refuses_the_send() -> None:
+    bench = bench_with({"match": "b", "max-size-messages": 1, "address-full-policy": "FAIL"}, d=section("a", "b"))
+    bench.sent("a", b"1")
+    with pytest.raises(AddressFull, match="address b is full"):
+        bench.send("a", b"2")
+    bench.run()
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
+
+
+def test_transactions_divert_at_their_commit() -> None:
+    bench = bench_with(d=section("a", "b"))
+    engine = bench.enter()
+    tx = engine.begin()
+    bench.send("a", b"1", tx=tx)
+    bench.run()
+    assert bench.bodies("b") == []
+    bench.enter().commit(tx)
+    bench.run()
+    assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
+
+
+def test_message_and_copies_are_one_entry() -> None:
+    """Whatever byte a crash leaves the journal at: all of them are there, or none."""
+    bench = Bench(diverts={"d": section("a", "b,c")}, lazy_disk=True)
+    for name in ("a", "b", "c"):
+        bench.enter().router.destination(name, RoutingType.ANYCAST)
+    bench.run()
+    bench.broker.step()
+    ticket = bench.enter().core.journal.ticket
+    bench.send("a", b"1")
+    bench.run()
+    assert bench.engine.core.journal.ticket == ticket + 1
+
+
+def test_diverts_survive_a_restart() -> None:
+    bench = Bench()
+    for name in ("a", "b"):
+        bench.enter().router.destination(name, RoutingType.ANYCAST)
+    add_divert(bench.engine.router, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
+    bench.run()
+    bench = bench.restart()
+    bench.sent("a", b"1", head=b"k:v\n")
+    assert bench.bodies("b") == [b"1"]
+    remove_divert(bench.enter().router, "d")
+    bench.run()
+    bench = bench.restart()
+    assert not bench.engine.router.diverts.by_name
+    bench.sent("a", b"2", head=b"k:v\n")
+    assert bench.bodies("b") == [b"1"]
+
+
+@pytest.mark.parametrize(("policy", "left"), [("OFF", True), ("FORCE", False)])
+def test_a_divert_that_left_the_configuration(policy: str, left: bool) -> None:
+    settings: dict[str, object] = {"match": "a", "config-delete-diverts": policy}
+    bench = Bench(settings, diverts={"d": section("a", "b")})
+    bench.run()
+    bench.broker.config = bench.broker.config.model_copy(update={"diverts": {}})
+    assert ("d" in bench.restart().engine.router.diverts.by_name) is left
+
+
+def test_the_configuration_changes_its_diverts() -> None:
+    bench = bench_with(d=section("a", "b"))
+    router = bench.enter().router
+    before = router.diverts.get("d")
+    declare_divert(router, section("a", "b").divert("d"))
+    assert router.diverts.get("d") is before
+    declare_divert(router, section("a", "c").divert("d"))
+    bench.run()
+    bench.sent("a", b"1")
+    assert (bench.bodies("b"), bench.bodies("c")) == ([], [b"1"])
+
+
+def test_errors_say_what_is_wrong() -> None:
+    bench = bench_with(d=section("a", "b"))
+    router = bench.enter().router
+    with pytest.raises(AlreadyInUse, match="divert d exists already, on address a"):
+        add_divert(router, Divert("d", "b", ("c",)))
+    with pytest.raises(NotFound, match="divert e does not exist"):
+        remove_divert(router, "e")
+    with pytest.raises(InvalidName, match="forwards to the address that it watches"):
+        add_divert(router, Divert("e", "a", ("a",)))
+    add_divert(router, Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
+    with pytest.raises(InvalidName, match="1 to 64 forwarding"):
+        add_divert(router, Divert("g", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX + 1))))
+    add_divert(router, Divert("h", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX)]))
+    with pytest.raises(InvalidName, match="64 headers"):
+        add_divert(router, Divert("i", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX + 1)]))
+    bench.run()
+
+
+def test_a_forwarding_address_that_may_not_be_made_is_told() -> None:
+    bench = bench_with({"match": "none", "auto-create-addresses": False}, d=section("a", "none"))
+    bench.sent("a", b"1")
+    assert bench.bodies("a") == [b"1"]
+    (told,) = bench.broker.reported("divert.no_address")
+    assert (told["divert"], told["address"]) == ("d", "none")
+
+
+def test_definitions_come_back() -> None:
+    divert = section(
+        "a.#", "b,c", exclusive=True, filter="k = 1", routing_type="PASS", add_headers=["a:b"], remove_headers=["c"]
+    ).divert("d")
+    again = read_divert(7, divert.definition())
+    assert again.same(divert)
+    assert (again.id, again.routing) == (7, DivertRouting.PASS)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('address = "a"\nforwarding-address = "a"', "forwards to the address that it watches"),
+        ('address = "a"\nforwarding-address = "b.#"', "has a wildcard"),
+        ('address = "a"\nforwarding-address = "b"\nfilter = "k ="', "correct the selector"),
+        ('address = "a"\nforwarding-address = "b"\nadd-headers = ["x"]', "is not a header"),
+        ('address = "a"\nforwarding-address = "b"\nrouting-type = "ANY"', 'give one of "STRIP", "PASS"'),
+        ('address = "a"\nforwarding-address = "b"\ntransformer-class-name = "x.Y"', "there is no such setting"),
+    ],
+)
+def test_the_configuration_is_checked(tmp_path: Any, text: str, problem: str) -> None:
+    from broker.config import load
+
+    path = tmp_path / "broker.toml"
+    path.write_text(f"[diverts.d]\n{text}\n")
+    with pytest.raises(ConfigError) as refused:
+        load(path)
+    assert problem in str(refused.value)

@@ -1,0 +1,102 @@
+"""A queue: what it lets in, what it counts, and its two kinds of backlog."""
+
+from __future__ import annotations
+
+from broker.engine.filter import compile_filter
+from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.settings import AddressSettings
+from broker.engine.queues.address import Address
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import COUNTED, Counters, DeliveryState, Queue
+from broker.sessions.stomp_format import StompFormat
+from tests.broker.engine.bench import Taker
+from tests.broker.engine.queues.test_backlog import ids, message
+
+
+def queue(**more: object) -> Queue:
+    address = Address(1, "a", {RoutingType.ANYCAST}, AddressSettings())
+    return Queue(2, "q", address, RoutingType.ANYCAST, **more)  # type: ignore[arg-type]
+
+
+def consumer(on: Queue, id: int, *, even: bool = False) -> Consumer:
+    predicate = (lambda m: m.id % 2 == 0) if even else None
+    return Consumer(id, on, Taker(), ack_mode=AckMode.INDIVIDUAL, window=-1, predicate=predicate)
+
+
+def is_selective(made: Queue) -> bool:
+    return made.selective is not None
+
+
+def test_what_it_lets_in() -> None:
+    red = Message(Facts("a", StompFormat(), origin="c1"), b"colour:red\n", b"")
+    blue = Message(Facts("a", StompFormat(), origin="c2"), b"colour:blue\n", b"")
+    everybody = queue()
+    assert everybody.accepts_all
+    assert everybody.accepts(red)
+    reds = queue(filter=compile_filter("colour = 'red'"))
+    assert not reds.accepts_all
+    assert (reds.accepts(red), reds.accepts(blue)) == (True, False)
+    others = queue(no_local="c1")
+    assert not others.accepts_all
+    assert (others.accepts(red), others.accepts(blue)) == (False, True)
+
+
+def test_every_place_counts() -> None:
+    made = queue()
+    made.append([message(1), message(2)], 4)
+    made.landing = 1
+    made.scheduled[4] = (99, message(4))
+    made.delivering = 2
+    assert (made.ready, made.message_count) == (2, 6)
+
+
+def test_the_backlog_changes_its_kind_with_the_first_selector_and_back_with_the_last() -> None:
+    made = queue()
+    made.append([message(n) for n in range(1, 5)], 4)
+    plain, choosy = consumer(made, 1), consumer(made, 2, even=True)
+    made.attach(plain)
+    assert not is_selective(made)
+    made.attach(choosy)
+    assert made.selective is not None
+    assert made.ready == 4
+    taken = made.selective.pop_for(choosy.id)
+    assert taken is not None
+    assert taken.id == 2
+    third = consumer(made, 3)
+    made.attach(third)
+    made.detach(choosy, 77)
+    assert not is_selective(made)
+    made.put_back([taken])
+    assert ids(list(made.waiting())) == [1, 2, 3, 4]
+    made.detach(plain, 78)
+    made.detach(third, 79)
+    assert made.unused_since == 79
+    assert made.used
+
+
+def test_discard_and_clear_on_both_kinds() -> None:
+    for choosy in (False, True):
+        made = queue()
+        messages = [message(n) for n in range(1, 5)]
+        made.append(messages, 4)
+        if choosy:
+            made.attach(consumer(made, 1, even=True))
+        made.discard(messages[1])
+        made.expiring = 3
+        assert ids(made.clear()) == [1, 3, 4]
+        assert (made.ready, made.expiring) == (0, 0)
+
+
+def test_delivery_counts() -> None:
+    made = queue()
+    made.states[5] = DeliveryState(3)
+    assert (made.delivery_count(5), made.delivery_count(6)) == (3, 0)
+
+
+def test_counters_add_up() -> None:
+    one, other = Counters(), Counters()
+    for at, name in enumerate(COUNTED):
+        setattr(one, name, at)
+        setattr(other, name, 100)
+    one.add(other)
+    assert [getattr(one, name) for name in COUNTED] == [100 + at for at in range(len(COUNTED))]

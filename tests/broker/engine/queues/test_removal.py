@@ -1,0 +1,138 @@
+"""How a message leaves: by name, once; its segment, its memory and its producers are given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.removal import remove
+from store.record import RemovalReason
+from tests.broker.engine.bench import Bench
+from tests.simulation.world import check_accounts, reasons
+
+
+def test_everything_is_given_back_with_the_last_queue() -> None:
+    bench = Bench()
+    engine = bench.enter()
+    address = engine.declare("a", {RoutingType.MULTICAST})
+    queues = [
+        engine.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="") for name in ("q1", "q2")
+    ]
+    messages = bench.sent("a", b"1", b"2", routing_type=None)
+    space, segment = engine.core.journal.space, messages[0].segment
+    assert (space.live(segment), address.size_messages, engine.core.usage.messages) == (2, 2, 2)
+    for queue, left in zip(queues, (2, 0), strict=True):
+        bench.enter()
+        queue.clear()
+        remove(engine.core, queue, messages, RemovalReason.EVICTED)
+        bench.run()
+        assert (space.live(segment), address.size_messages, engine.core.usage.messages) == (left, left, left)
+    assert (address.size_bytes, engine.core.usage.bytes) == (0, 0)
+    found = check_accounts(bench.broker)
+    assert reasons(found["q1"]) == reasons(found["q2"]) == {RemovalReason.EVICTED: 2}
+
+
+def test_delivery_counts_go_with_the_message() -> None:
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a")
+    one, two = taker.taken
+    bench.nack(taker, one)
+    bench.ack(taker, one, two)
+    queue = bench.queue("a")
+    assert (queue.states, queue.journalled) == ({}, set())
+
+
+def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
+    bench = Bench()
+    engine = bench.enter()
+    engine.declare_queue(engine.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    messages = bench.sent("n.eu", b"1", routing_type=None)
+    bench.enter().router.delete_address(engine.router.addresses["n.eu"])
+    taker = bench.take("n.*::all", None)
+    bench.ack(taker, *messages)
+    assert engine.core.usage.messages == 0
+    assert bench.restart().bodies("all") == []
+
+
+def test_segments_go_when_all_in_them_is_gone() -> None:
+    bench = Bench()
+    space = bench.engine.core.journal.space
+    for n in range(40):
+        bench.sent("a", b"%d" % n * 2000)
+        taker = bench.take("a")
+        bench.ack(taker, *taker.taken)
+        bench.close(taker, redelivery.CLOSED)
+    assert len(space.segments) <= 3
+
+
+def traffic(bench: Bench) -> None:
+    """Enough that comes and goes to fill several segments."""
+    for n in range(20):
+        bench.sent("other", b"%d" % n * 2000)
+        taker = bench.take("other")
+        bench.ack(taker, *taker.taken)
+        bench.close(taker, redelivery.CLOSED)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("what", ["consumed", "moved", "failed", "delayed", "held", "tx"])
+def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, strict: bool) -> None:
+    """The record that says so lies in a segment of its own, in which nothing else lives any more."""
+    mode = "strict" if strict else "on-return"
+    settings: dict[str, object] = {"match": "a", "delivery-count-persistence": mode}
+    delayed: dict[str, object] = {**settings, "redelivery-delay": 3_600_000}
+    bench = Bench(delayed if what == "delayed" else settings, retained=False)
+    keep, subject = bench.sent("a", b"keep", b"subject")
+    traffic(bench)
+    taker = bench.take("a")
+    traffic(bench)
+    if what == "consumed":
+        bench.ack(taker, subject)
+    elif what == "moved":
+        bench.nack(taker, subject, requeue=False)
+    elif what in ("failed", "delayed"):
+        bench.nack(taker, subject)
+    elif what == "tx":
+        tx = bench.enter().begin()
+        bench.ack(taker, subject, tx=tx)
+        bench.enter().commit(tx)
+        bench.run()
+    traffic(bench)
+    if what != "held":
+        bench.close(taker, redelivery.CLOSED)
+    traffic(bench)
+    assert len(bench.engine.core.journal.space.segments) <= 8
+    bench = bench.restart()
+    traffic(bench)
+    bench = bench.restart()
+    queue = bench.queue("a")
+    counts = {m.body: queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)}
+    unharmed = {b"keep": int(what == "held" and strict)}
+    expected = {"failed": 1, "delayed": 1, "held": int(strict)}
+    assert counts == (unharmed | {b"subject": expected[what]} if what in expected else unharmed)
+    assert bench.places("a").get(b"subject") == {"delayed": "scheduled", "failed": "ready", "held": "ready"}.get(what)
+    if what == "moved":
+        assert bench.bodies("DLQ") == [b"subject"]
+    assert keep.segment
+
+
+def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
+    for commit in (True, False):
+        bench = Bench()
+        messages = bench.sent("a", b"1", b"2")
+        taker = bench.take("a")
+        engine = bench.enter()
+        tx = engine.begin()
+        engine.acknowledge(taker.consumer, messages[0].id, tx)
+        engine.delete_queue(bench.queue("a"))
+        bench.run()
+        assert taker.closed == ["queue a was deleted"]
+        if commit:
+            bench.enter().commit(tx)
+        else:
+            bench.enter().rollback(tx)
+        bench.run()
+        assert engine.core.usage.messages == 0
+        assert "a" not in bench.restart().engine.router.queues

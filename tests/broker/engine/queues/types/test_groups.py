@@ -1,0 +1,320 @@
+"""Message groups: one consumer each, in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
+from broker.engine.routing import alter
+from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.queues.types.queues import declared, grouped, put
+from tests.simulation.world import check_accounts, check_counters
+
+
+def properties(message: Message) -> dict[str, object]:
+    """What its head says."""
+    return dict(message.facts.format.properties(message.head))
+
+
+def test_a_group_stays_with_its_consumer_and_others_flow() -> None:
+    bench = Bench()
+    declared(bench)
+    first, second = bench.take("q"), bench.take("q")
+    for n in range(6):
+        grouped(bench, "q", "AB"[n % 2], b"%s%d" % (b"AB"[n % 2 : n % 2 + 1], n))
+    assert (first.take(), second.take()) == ([b"A0", b"A2", b"A4"], [b"B1", b"B3", b"B5"])
+    put(bench, "q", b"x", b"y")
+    assert sorted(first.take() + second.take()) == [b"x", b"y"]
+
+
+def test_a_consumer_without_credit_holds_up_its_groups_only() -> None:
+    bench = Bench()
+    declared(bench)
+    narrow, wide = bench.take("q", window=0), bench.take("q")
+    grouped(bench, "q", "A", b"A0", b"A1", b"A2")
+    grouped(bench, "q", "B", b"B0", b"B1")
+    assert (narrow.take(), wide.take()) == ([b"A0"], [b"B0", b"B1"])
+    bench.ack(narrow, next(iter(narrow.consumer.unacked.values())))
+    assert (narrow.take(), wide.take()) == ([b"A1"], [])
+
+
+@pytest.mark.parametrize("count", [3, ENTERED_MAX + 5])
+def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(count: int) -> None:
+    bench = Bench()
+    declared(bench)
+    first, second = bench.take("q", window=0), bench.take("q")
+    grouped(bench, "q", "A", *[b"%d" % n for n in range(count)])
+    assert (first.take(), second.take()) == ([b"0"], [])
+    bench.close(first, CLOSED)
+    assert second.take() == [b"%d" % n for n in range(count)]
+
+
+def test_a_group_is_closed_by_its_last_message() -> None:
+    bench = Bench()
+    declared(bench)
+    first, second = bench.take("q", window=0), bench.take("q", window=0)
+    grouped(bench, "q", "A", b"A0")
+    grouped(bench, "q", "A", b"A1", closes=True)
+    grouped(bench, "q", "A", b"A2")
+    assert (first.take(), second.take()) == ([b"A0"], [])
+    bench.ack(first, next(iter(first.consumer.unacked.values())))
+    assert (first.take(), second.take()) == ([b"A1"], [b"A2"]), "anybody may have it now"
+
+
+def test_the_first_of_a_group_says_so() -> None:
+    bench = Bench()
+    declared(bench, group_first_key="JMSXFirst")
+    first = bench.take("q")
+    grouped(bench, "q", "A", b"A0", b"A1")
+    grouped(bench, "q", "B", b"B0")
+    shown = {m.body: properties(m).get("JMSXFirst") for m in first.taken}
+    assert shown == {b"A0": "true", b"A1": None, b"B0": "true"}
+    message = first.consumer.unacked[first.taken[0].id]
+    assert "JMSXFirst" not in properties(message), "only what is shown is marked"
+    bench.ack(first, *first.taken)
+    second = bench.take("q")
+    bench.close(first, CLOSED)
+    grouped(bench, "q", "A", b"A2", b"A3")
+    assert [properties(m).get("JMSXFirst") for m in second.taken] == ["true", None]
+    check_accounts(bench.broker)
+
+
+def test_the_first_of_a_group_with_counted_deliveries() -> None:
+    bench = Bench({"match": "q", "delivery-count-persistence": "strict"})
+    declared(bench, group_first_key="first")
+    taker = bench.take("q")
+    grouped(bench, "q", "A", b"A0", b"A1")
+    assert [properties(m).get("first") for m in taker.taken] == ["true", None]
+
+
+def test_buckets() -> None:
+    bench = Bench()
+    declared(bench, group_buckets=1)
+    first, second = bench.take("q"), bench.take("q")
+    grouped(bench, "q", "A", b"A0")
+    grouped(bench, "q", "B", b"B0")
+    assert (first.take(), second.take()) == ([b"A0", b"B0"], []), "there is one group only"
+
+
+def test_no_buckets_no_groups() -> None:
+    bench = Bench()
+    queue = declared(bench, group_buckets=0)
+    first, second = bench.take("q"), bench.take("q")
+    grouped(bench, "q", "A", b"A0", b"A1")
+    assert (first.take(), second.take()) == ([b"A0"], [b"A1"])
+    assert not queue.grouped
+
+
+def test_a_bucket_is_the_same_in_every_run() -> None:
+    assert [bucket("orders", 1024), bucket("Ärger", 7)] == [bucket("orders", 1024), bucket("Ärger", 7)]
+    assert {bucket(f"g{n}", 8) for n in range(100)} == set(range(8))
+
+
+def test_a_new_consumer_gets_nothing_of_known_groups_unless_they_are_dealt_out_anew() -> None:
+    for rebalance in (False, True):
+        bench = Bench()
+        declared(bench, group_rebalance=rebalance)
+        first = bench.take("q")
+        for group in ("A", "B"):
+            grouped(bench, "q", group, group.encode())
+        second = bench.take("q")
+        assert first.take() == [b"A", b"B"]
+        for group in ("A", "B"):
+            grouped(bench, "q", group, group.encode())
+        assert bool(second.take()) is rebalance
+
+
+def test_rebalance_waits_for_what_is_in_delivery() -> None:
+    bench = Bench()
+    declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
+    first = bench.take("q")
+    grouped(bench, "q", "A", b"A0")
+    second = bench.take("q")
+    grouped(bench, "q", "A", b"A1")
+    assert (first.take(), second.take()) == ([b"A0"], []), "dispatch stands still"
+    bench.ack(first, next(iter(first.consumer.unacked.values())))
+    assert first.take() + second.take() == [b"A1"]
+    grouped(bench, "q", "B", b"B0")
+    assert first.take() + second.take() == [b"B0"]
+
+
+def test_rebalance_waits_for_a_transaction() -> None:
+    bench = Bench()
+    declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
+    first = bench.take("q")
+    grouped(bench, "q", "A", b"A0")
+    tx = bench.enter().begin()
+    bench.ack(first, first.taken[0], tx=tx)
+    second = bench.take("q")
+    grouped(bench, "q", "A", b"A1")
+    assert first.take() + second.take() == [b"A0"]
+    bench.enter().commit(tx)
+    bench.run()
+    assert first.take() + second.take() == [b"A1"]
+
+
+def test_messages_that_the_owner_of_a_group_does_not_take() -> None:
+    bench = Bench()
+    declared(bench)
+    low = bench.take("q", selector="AMQPriority < 5")
+    anything = bench.take("q", window=0)
+    grouped(bench, "q", "A", b"low", priority=1)
+    assert low.take() == [b"low"]
+    grouped(bench, "q", "A", b"high", priority=9)
+    assert anything.take() == [b"high"], "nobody else could ever take it"
+    grouped(bench, "q", "A", b"low again", priority=1)
+    assert low.take() == [b"low again"]
+
+
+def test_a_consumer_that_must_not_get_a_message_again() -> None:
+    bench = Bench()
+    declared(bench)
+    first, second = bench.take("q"), bench.take("q")
+    (message,) = grouped(bench, "q", "A", b"A0")
+    bench.enter().exclude(first.consumer, message.id)
+    bench.nack(first, message)
+    assert (first.take(), second.take()) == ([b"A0"], [b"A0"])
+    grouped(bench, "q", "A", b"A1")
+    assert (first.take(), second.take()) == ([b"A1"], []), "the group is still the first one's"
+
+
+def test_redelivery_keeps_the_order() -> None:
+    bench = Bench()
+    declared(bench)
+    taker, idle = bench.take("q"), bench.take("q")
+    messages = grouped(bench, "q", "A", b"A0", b"A1", b"A2")
+    taker.take()
+    bench.nack(taker, messages[1])
+    bench.nack(taker, messages[0])
+    assert (taker.take(), idle.take()) == ([b"A1", b"A0"], [])
+    bench.close(taker, CLOSED)
+    assert idle.take() == [b"A0", b"A1", b"A2"]
+
+
+def test_groups_survive_a_restart() -> None:
+    bench = Bench()
+    declared(bench)
+    for n in range(6):
+        grouped(bench, "q", f"g{n % 3}", b"%d" % n)
+    grouped(bench, "q", "later", b"later", scheduled=bench.broker.now + 1000)
+    bench = bench.restart()
+    takers: list[Taker] = [bench.take("q"), bench.take("q")]
+    bench.broker.advance(1000)
+    owners: dict[str, int] = {}
+    for at, taker in enumerate(takers):
+        for message in taker.taken:
+            assert owners.setdefault(message.facts.group, at) == at
+    assert set(owners) == {"g0", "g1", "g2", "later"}
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+def test_groups_that_close_survive_a_restart() -> None:
+    bench = Bench()
+    declared(bench)
+    grouped(bench, "q", "A", b"A0", closes=True)
+    bench = bench.restart()
+    taker = bench.take("q")
+    assert taker.taken[0].facts.closes_group
+
+
+def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
+    bench = Bench({"match": "q", "enable-ingress-timestamp": True})
+    engine = bench.enter()
+    address, queue = engine.router.destination("q", RoutingType.ANYCAST)
+    base = bench.facts("q", routing_type=RoutingType.ANYCAST)
+    messages = [
+        Message(base.in_group(group, closes=False), b"JMSXGroupID:%b\n" % group.encode(), b"") for group in "ab"
+    ]
+    engine.publish([Send(address, queue, None, messages)]).check()
+    bench.run()
+    bench = bench.restart()
+    found = [m.facts for m, _ in bench.engine.browse(bench.queue("q"))]
+    assert [(facts.group, INGRESS_TIMESTAMP in (facts.annotations or {})) for facts in found] == [
+        ("a", True),
+        ("b", True),
+    ]
+
+
+def test_an_exclusive_queue_knows_no_groups() -> None:
+    bench = Bench()
+    queue = declared(bench, exclusive=True)
+    first, second = bench.take("q"), bench.take("q")
+    grouped(bench, "q", "A", b"A0")
+    grouped(bench, "q", "B", b"B0")
+    assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
+    assert not queue.grouped
+
+
+def test_buckets_may_change_while_messages_wait() -> None:
+    bench = Bench()
+    queue = declared(bench)
+    grouped(bench, "q", "A", b"A0")
+    grouped(bench, "q", "B", b"B0")
+    alter.change(bench.enter().router, queue, {"group_buckets": 1})
+    first, second = bench.take("q"), bench.take("q")
+    assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
+    alter.change(bench.enter().router, queue, {"group_buckets": 0})
+    grouped(bench, "q", "A", b"A1", b"A2")
+    assert [len(taker.take()) for taker in (first, second)] == [1, 1]
+
+
+def test_groups_beyond_the_limit_choose_anew() -> None:
+    bench = Bench()
+    queue = declared(bench)
+    first, second = bench.take("q"), bench.take("q")
+    grouped(bench, "q", "A", b"A0")
+    assert isinstance(queue.selective, GroupedBacklog)
+    queue.selective.groups_max = 2
+    for group in ("B", "C", "D"):
+        grouped(bench, "q", group, group.encode())
+    assert queue.selective.groups == 2
+    assert sorted(first.take() + second.take()) == [b"A0", b"B", b"C", b"D"]
+    grouped(bench, "q", "D", b"D1")
+    assert b"D1" in first.take() + second.take()
+
+
+def test_priorities_within_groups() -> None:
+    bench = Bench()
+    declared(bench)
+    grouped(bench, "q", "A", b"low", priority=1)
+    grouped(bench, "q", "A", b"high", priority=9)
+    put(bench, "q", b"middle", priority=5)
+    taker = bench.take("q")
+    assert taker.take() == [b"high", b"middle", b"low"]
+
+
+def test_purging_and_expiry() -> None:
+    bench = Bench()
+    queue = declared(bench)
+    grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
+    grouped(bench, "q", "A", b"A1")
+    bench.broker.advance(60_000)
+    assert bench.bodies("q") == [b"A1"]
+    bench.enter().purge(queue)
+    bench.run()
+    grouped(bench, "q", "A", b"A2")
+    assert bench.take("q").take() == [b"A2"]
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+def test_sharded_queues_keep_a_group_on_one_of_them() -> None:
+    """The seeds' 4.8: an anycast address on several queues, messages tied to one by their group."""
+    bench = Bench()
+    for name in ("q1", "q2", "q3"):
+        declared(bench, name, "sharded")
+    for n in range(60):
+        grouped(bench, "sharded", f"g{n % 10}", b"%d" % (n % 10))
+    found = {name: set(bench.bodies(name)) for name in ("q1", "q2", "q3")}
+    assert sum(map(len, found.values())) == 10, "each group is on one queue"
+    assert all(found.values())
+    bench.take("sharded::q1")
+    before = len(bench.bodies("q2"))
+    grouped(bench, "sharded", "g0", b"0")
+    grouped(bench, "sharded", "g1", b"1")
+    assert {name: set(bench.bodies(name)) for name in ("q1", "q2", "q3")} == found
+    assert len(bench.bodies("q2")) >= before

@@ -1,0 +1,199 @@
+"""Non-destructive queues: everybody gets everything, and it stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.errors import AlreadyInUse
+from broker.engine.moves.transfer import Selection
+from broker.engine.queues.consumer import AckMode
+from broker.engine.routing import alter
+from tests.broker.engine.bench import Bench
+from tests.broker.engine.queues.types.queues import declared, grouped, left, put
+
+
+def test_everybody_gets_everything_once_and_it_stays() -> None:
+    bench = Bench()
+    queue = declared(bench, non_destructive=True)
+    put(bench, "q", b"1", b"2")
+    first = bench.take("q")
+    assert first.take() == [b"1", b"2"]
+    second = bench.take("q", selector="AMQPriority > 4")
+    put(bench, "q", b"3")
+    put(bench, "q", b"4", priority=9)
+    assert (first.take(), second.take()) == ([b"3", b"4"], [b"4"])
+    assert bench.places("q") == {b"1": "ready", b"2": "ready", b"3": "ready", b"4": "ready"}
+    assert queue.delivering == 0
+    assert left(bench, "q") == {}
+    assert bench.take("q").take() == [b"4", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("ack_mode", list(AckMode))
+def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
+    bench = Bench({"match": "q", "max-delivery-attempts": 1})
+    queue = declared(bench, non_destructive=True)
+    taker = bench.take("q", ack_mode=ack_mode)
+    messages = put(bench, "q", *[b"%d" % n for n in range(6)])
+    engine = bench.enter()
+    if ack_mode is AckMode.CUMULATIVE:
+        engine.acknowledge(taker.consumer, messages[2].id)
+    else:
+        engine.acknowledge(taker.consumer, messages[0].id)
+        bench.nack(taker, messages[1])
+        bench.nack(taker, messages[2], requeue=False)
+    tx = engine.begin()
+    bench.ack(taker, messages[3], tx=tx)
+    bench.enter().commit(tx)
+    tx = bench.enter().begin()
+    bench.ack(taker, messages[4], tx=tx)
+    bench.enter().rollback(tx)
+    bench.run()
+    bench.close(taker, redelivery.LOST)
+    assert len(bench.bodies("q")) == 6
+    assert queue.counters.acknowledged == 0
+    assert left(bench, "q") == {}
+
+
+def test_the_window_opens_with_acknowledgements() -> None:
+    bench = Bench()
+    declared(bench, non_destructive=True)
+    taker = bench.take("q", window=0)
+    put(bench, "q", b"1", b"2")
+    assert taker.take() == [b"1"]
+    bench.enter().acknowledge_all(taker.consumer)
+    bench.run()
+    assert taker.take() == [b"2"]
+
+
+def test_messages_leave_by_expiry_and_by_an_operator() -> None:
+    bench = Bench()
+    queue = declared(bench, non_destructive=True)
+    taker = bench.take("q")
+    put(bench, "q", b"brief", expiration=bench.broker.now + 10)
+    (kept,) = put(bench, "q", b"kept")
+    put(bench, "q", b"purged")
+    assert taker.take() == [b"brief", b"kept", b"purged"]
+    bench.broker.advance(60_000)
+    assert bench.bodies("q") == [b"kept", b"purged"]
+    assert bench.bodies("ExpiryQueue") == [b"brief"]
+    bench.ack(taker, kept)
+    bench.enter().purge(queue)
+    bench.run()
+    assert bench.bodies("q") == []
+    assert left(bench, "q") == {"expired": 1, "purged": 2}
+
+
+def test_a_message_that_has_expired_is_not_shown() -> None:
+    section = Bench().broker.config.broker
+    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    declared(bench, non_destructive=True)
+    put(bench, "q", b"brief", expiration=bench.broker.now + 10)
+    put(bench, "q", b"kept")
+    bench.broker.now += 20
+    assert bench.take("q").take() == [b"kept"]
+    assert bench.take("q").take() == [b"kept"]
+    assert left(bench, "q") == {"expired": 1}
+
+
+def test_last_values_that_stay() -> None:
+    """The seeds' 4.9.6: everybody always finds the newest value of every key."""
+    bench = Bench()
+    declared(bench, non_destructive=True, last_value=True)
+    taker = bench.take("q")
+    for n in range(3):
+        put(bench, "q", b"a%d" % n, key="a")
+        put(bench, "q", b"b%d" % n, key="b")
+    assert taker.take() == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
+    assert bench.take("q").take() == [b"a2", b"b2"]
+    bench = bench.restart()
+    assert bench.take("q").take() == [b"a2", b"b2"]
+    assert left(bench, "q") == {"replaced": 4}
+
+
+def test_a_ring_that_stays() -> None:
+    bench = Bench()
+    declared(bench, non_destructive=True, ring_size=2)
+    first = bench.take("q", window=0)
+    for n in range(4):
+        put(bench, "q", b"%d" % n)
+    assert (first.take(), bench.take("q").take()) == ([b"0"], [b"2", b"3"])
+    bench.ack(first, first.consumer.unacked[min(first.consumer.unacked)])
+    assert first.take() == [b"2"]
+    assert left(bench, "q") == {"evicted": 2}
+
+
+def test_exclusive_and_groups() -> None:
+    bench = Bench()
+    declared(bench, non_destructive=True)
+    takers = [bench.take("q"), bench.take("q")]
+    grouped(bench, "q", "A", b"A0")
+    assert [taker.take() for taker in takers] == [[b"A0"], [b"A0"]], "everybody gets everything, groups or not"
+    declared(bench, "x", non_destructive=True, exclusive=True)
+    takers = [bench.take("x"), bench.take("x")]
+    put(bench, "x", b"1")
+    assert [taker.take() for taker in takers] == [[b"1"], []]
+    bench.close(takers[0], redelivery.CLOSED)
+    assert takers[1].take() == [b"1"]
+
+
+def test_many_messages_in_runs() -> None:
+    bench = Bench(segment_bytes=4 << 20)
+    declared(bench, non_destructive=True)
+    takers = [bench.take("q", priority=n) for n in range(3)]
+    bodies = [b"%d" % n for n in range(5000)]
+    put(bench, "q", *bodies, durable=False)
+    assert [taker.take() for taker in takers] == [bodies] * 3
+
+
+def test_no_counts_in_the_strict_mode() -> None:
+    bench = Bench({"match": "q", "delivery-count-persistence": "strict"})
+    declared(bench, non_destructive=True)
+    put(bench, "q", b"1")
+    assert bench.take("q").take() == [b"1"]
+    bench = bench.restart()
+    assert bench.queue("q").states == {}
+
+
+def test_deleting_it_with_consumers() -> None:
+    bench = Bench()
+    queue = declared(bench, non_destructive=True)
+    taker = bench.take("q")
+    put(bench, "q", b"1", b"2")
+    bench.enter().delete_queue(queue)
+    bench.run()
+    assert taker.closed
+    assert bench.engine.core.usage.messages == 0
+
+
+def test_moving_messages_away() -> None:
+    bench = Bench()
+    declared(bench, non_destructive=True)
+    declared(bench, "other")
+    taker = bench.take("q")
+    put(bench, "q", b"1", b"2")
+    assert bench.enter().move(bench.queue("q"), "other", Selection()).moved == 2
+    bench.run()
+    bench.ack(taker, *taker.taken)
+    assert bench.bodies("other") == [b"1", b"2"]
+    assert left(bench, "q") == {"moved": 2}
+
+
+def test_it_changes_only_while_nobody_consumes() -> None:
+    bench = Bench()
+    queue = declared(bench)
+    put(bench, "q", b"1")
+    taker = bench.take("q")
+    with pytest.raises(AlreadyInUse, match="being consumed"):
+        alter.change(bench.enter().router, queue, {"non_destructive": True})
+    bench.close(taker, redelivery.CLOSED)
+    assert alter.change(bench.enter().router, queue, {"non_destructive": True})
+    takers = [bench.take("q"), bench.take("q")]
+    assert [taker.take() for taker in takers] == [[b"1"], [b"1"]]
+    for taker in takers:
+        bench.close(taker, redelivery.CLOSED)
+    assert alter.change(bench.enter().router, queue, {"non_destructive": False})
+    bench.run()
+    taker = bench.take("q")
+    bench.ack(taker, *taker.taken)
+    assert left(bench, "q") == {"consumed": 1}
