@@ -391,7 +391,7 @@ class Daemon:
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             self._log("start.listen", **opening, error=cannot_listen(opening.get("acceptor", ""), error))
             return False
         return True

@@ -29,8 +29,10 @@ _JOURNAL: Final = {
 _NO_ROOM: Final = "free some of the disk of {directory}, or name a directory on another with --data"
 
 
-def cannot_listen(name: str, error: OSError) -> str:
+def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
     """Why the acceptor cannot listen."""
+    if isinstance(error, UnicodeError):  # of RFC 3490, which Python applies to names
+        return f"this is no name of a host: correct acceptors.{name}.host"
     if error.filename is not None:  # the command line's key, which is made at the same time
         return f"{error.filename}: {error.strerror}: the broker's user must be able to write it"
     what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))

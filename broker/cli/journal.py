@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from broker.cli.output import (
 )
 from broker.cli.repair import repair
 from broker.cli.replay import replay
+from broker.cli.settings import journal_in
 from broker.log import cut
 from store import inspect
 from store.errors import Corrupt
@@ -41,12 +43,6 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 def _directory(command: Command) -> Command:
     return click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))(command)
-
-
-def _journal_in(directory: Path) -> str:
-    """The journal in a directory: itself, or, if it is a broker's data directory, the `journal` in it."""
-    within = directory / "journal"
-    return str(within if within.is_dir() else directory)
 
 
 @contextmanager
@@ -78,7 +74,7 @@ def journal() -> None:
 def verify(directory: Path, output: OutputFormat) -> None:
     """Check every segment; exit status 1 if a broker would not start on it."""
     with _told():
-        report = inspect.verify(OsFiles(), _journal_in(directory))
+        report = inspect.verify(OsFiles(), str(journal_in(directory)))
     if output == "json":
         segments = [_fields(segment) | {"status": segment.status.value} for segment in report.segments]
         bodies = asdict(report.bodies)
@@ -124,7 +120,7 @@ def _print_report(report: inspect.Report) -> None:
 @_directory
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only records of this type; repeatable.")
 @click.option("--from", "start", type=int, default=0, metavar="POSITION", help="Only records from this position on.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many records at most.")
+@click.option("--limit", type=click.IntRange(min=1, max=sys.maxsize), metavar="N", help="So many records at most.")
 @click.option("--bodies", is_flag=True, help="Also headers and bodies of messages.")
 @output_option
 def print_records(
@@ -137,7 +133,7 @@ def print_records(
         known = ", ".join(RecordType.__members__)
         raise Failure(USAGE, f"no such type: {', '.join(sorted(unknown))}; there are {known}")
     with _told():
-        lines = inspect.iter_records(OsFiles(), _journal_in(directory), bodies=bodies)
+        lines = inspect.iter_records(OsFiles(), str(journal_in(directory)), bodies=bodies)
         chosen = (line for line in lines if line.position >= start and (not wanted or line.type in wanted))
         for line in islice(chosen, limit):
             click.echo(json.dumps(_fields(line)) if output == "json" else _readable(line))
@@ -162,7 +158,7 @@ def _value(value: object) -> str:
 def stat(directory: Path, output: OutputFormat) -> None:
     """Show sizes and counts of a whole journal."""
     with _told():
-        found = inspect.stat(OsFiles(), _journal_in(directory))
+        found = inspect.stat(OsFiles(), str(journal_in(directory)))
     if output == "json":
         print_json(_fields(found))
         return

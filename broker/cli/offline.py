@@ -13,7 +13,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
 from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
-from broker.cli.settings import broker_options, load_config
+from broker.cli.settings import broker_options, journal_in, load_config
 from broker.log import printable
 
 
@@ -62,8 +62,7 @@ def export_(directory: Path, output: IO[str]) -> None:
     from broker.offline.exporting import export_directory
     from broker.offline.parts import Unusable
 
-    within = directory / "journal"
-    journal = str(within if within.is_dir() else directory)
+    journal = str(journal_in(directory))
     if not Path(journal).is_dir():
         raise Failure(USAGE, f"{journal}: there is no such directory")
     count = 0

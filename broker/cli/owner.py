@@ -14,7 +14,7 @@ def left_to_owner(directory: Path) -> Iterator[None]:
 
     Not by acting as he does: he may be nobody outside of his unit (DynamicUser), nor get through to the directory.
     """
-    owner = directory.stat() if directory.is_dir() else None
+    owner = directory.stat() if os.path.isdir(directory) else None  # False also for what cannot be looked at
     try:
         yield
     finally:

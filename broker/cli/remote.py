@@ -87,7 +87,16 @@ def path_of(what: str, name: str) -> str:
     """The path of a queue, address, divert and so on, whatever its name holds.  Raises Failure without one."""
     if not name:
         raise Failure(USAGE, "the name is empty")
-    return f"/api/v1/{what}/{quote(name, safe='')}"
+    return f"/api/v1/{what}/{quote(_text(name), safe='')}"
+
+
+def _text(value: str) -> str:
+    """What a URL has room for.  Raises Failure for bytes of the command line that are no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Failure(USAGE, f"{value}: it is not UTF-8") from None
+    return value
 
 
 class Remote:
@@ -146,6 +155,7 @@ class Remote:
                 raise self._refused(error.code, error.read(ANSWER_BYTES_MAX)) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
+            reason = getattr(reason, "verify_message", None) or getattr(reason, "strerror", None) or reason
             raise Failure(UNREACHABLE, f"{self._url} cannot be reached: {reason}", *self._hints()) from None
         except ValueError:
             raise Failure(UNREACHABLE, f"{self._url} does not answer like a broker") from None
@@ -176,6 +186,9 @@ def _account() -> str:
 def _with_query(path: str, parameters: Mapping[str, Parameter]) -> str:
     """The path with those parameters that are given; `_` stands for `-` in their names."""
     given = {name.replace("_", "-"): value for name, value in parameters.items() if value != ""}
+    for value in given.values():
+        for each in [value] if isinstance(value, str | int) else value:
+            _text(str(each))
     query = urlencode(given, doseq=True)
     return f"{path}?{query}" if query else path
 
@@ -199,10 +212,18 @@ def connect(
         url, certificate = runtime.management
         if not runtime.alive:
             hint = f"process {runtime.pid}, which served {directory}, is gone: the broker seems to have been killed"
-    elif urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    elif not _is_url(url):
         raise Failure(USAGE, f"--url {url}: give https://HOST:PORT or http://HOST:PORT")
     authorization = _login(url, user) if user else f"Bearer {_token(directory, token_file)}"
     return Remote(url, authorization, _context(ca_file, certificate), hint=hint)
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(_text(url))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port beyond 65,535
+        return False
 
 
 def _login(url: str, user: str) -> str:
@@ -210,7 +231,7 @@ def _login(url: str, user: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
         raise Failure(USAGE, f"--user: the password could be read on its way to {url}: give an https:// URL")
-    if ":" in user:
+    if ":" in _text(user):
         raise Failure(USAGE, f"--user {user}: a user whose name has a colon cannot log in by HTTP (RFC 7617)")
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is None:

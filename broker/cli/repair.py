@@ -10,6 +10,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, USAGE, Failure
 from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
+from broker.cli.settings import journal_in
 from broker.clock import wall_ms
 from store import repair as repairing
 from store.errors import Corrupt, DirectoryLocked
@@ -32,8 +33,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     All that is valid stays as it is.  Records that are lost are counted and marked: a message that is lost is gone, one
     whose removal is lost is back.  The broker must not run.  DIR is the journal or the broker's data directory.
     """
-    within = directory / "journal"
-    journal = within if within.is_dir() else directory
+    journal = journal_in(directory)
     target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
     files = OsFiles()
     try:

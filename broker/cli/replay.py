@@ -15,7 +15,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, connect, remote_options
-from broker.cli.settings import data_directory
+from broker.cli.settings import data_directory, journal_in
 from broker.clock import wall_ms
 from store.errors import Corrupt
 from store.files import OsFiles
@@ -111,8 +111,7 @@ def _reading(directory: Path, progress: Callable[[int, int], None], options: dic
     # Imported here: the other commands do without the engine, and start faster.
     from broker.offline.replaying import Replaying, wanted
 
-    within = directory / "journal"
-    return Replaying(OsFiles(), str(within if within.is_dir() else directory), wanted(**options), progress)
+    return Replaying(OsFiles(), str(journal_in(directory)), wanted(**options), progress)
 
 
 @contextmanager

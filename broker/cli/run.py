@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from broker.cli.failure import USAGE, Failure
-from broker.cli.settings import load_config, read_config
+from broker.cli.settings import DIRECTORY, load_config, read_config
 from broker.clock import wall_ms
 from broker.config.load import AS_SHIPPED
 from broker.log import printable
@@ -24,7 +24,7 @@ _CONFIG = click.option(
 
 @click.command()
 @_CONFIG
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where journal, lock and token are.")
+@click.option("--data", type=DIRECTORY, help="Where journal, lock and token are.")
 @click.option(
     "--listen",
     multiple=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -17,13 +17,23 @@ if TYPE_CHECKING:  # its models take a while to make, and commands that are told
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+class _Directory(click.Path):
+    """A directory that is named: nothing at all, of a variable that is not set say, is not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: Whether it can be read is told by what reads it, with what to do about it.
-_DIRECTORY: Final = click.Path(file_okay=False, readable=False, path_type=Path)
+DIRECTORY: Final = _Directory(file_okay=False, readable=False, path_type=Path)
 
 
 def broker_options(command: Command) -> Command:
     """Which broker: --config, --data."""
-    data = click.option("--data", type=_DIRECTORY, help="The broker's data directory.")
+    data = click.option("--data", type=DIRECTORY, help="The broker's data directory.")
     config = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -53,3 +63,12 @@ def load_config(config: Path | None, data: Path | None = None, listen: Sequence[
 def data_directory(config: Path | None, data: Path | None) -> Path:
     """Where the broker keeps its data; the configuration is read only if the option does not say it."""
     return data if data is not None else load_config(config).broker.data_directory
+
+
+def journal_in(directory: Path) -> Path:
+    """The journal in a directory: itself, or, if it is a broker's data directory, the `journal` in it."""
+    within = directory / "journal"
+    try:
+        return within if within.is_dir() else directory
+    except OSError as error:
+        raise Failure(USAGE, f"{directory}: {error.strerror}") from None

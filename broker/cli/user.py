@@ -55,6 +55,8 @@ def _read(path: Path) -> dict[str, StoredUser]:
         return dict(read_users(path)) if path.exists() else {}
     except UnusableFile as error:
         raise Failure(USAGE, str(error)) from None
+    except OSError as error:
+        raise Failure(DENIED, f"{path}: {error.strerror}", "run this as the broker's user") from None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def parse_listen(text: str) -> tuple[str, str, int]:
     host, colon, port = where.rpartition(":")
     if not (name and equals and host and colon and port.isascii() and port.isdigit()):
         raise ValueError(_FORM)
-    if int(port) > _PORT_MAX:
+    if len(port) > len(str(_PORT_MAX)) or int(port) > _PORT_MAX:
         raise ValueError(f"the port is at most {_PORT_MAX}: {_FORM}")
     if host.startswith("[") and host.endswith("]") and len(host) > 2:
         return name, host[1:-1], int(port)

@@ -89,9 +89,11 @@ def _read(path: Path) -> Raw:
     deep = Problem(str(path), "the file", "", f"tables and arrays are within each other {DEPTH_MAX} times at most")
     try:
         raw = tomllib.loads(path.read_bytes().decode())
-        if not _deeper(raw, DEPTH_MAX):
-            return raw
         found = deep
+        if not _deeper(raw, DEPTH_MAX):
+            if not _holds_nul(raw):
+                return raw
+            found = Problem(str(path), "the file", "", "a text holds U+0000, which no name has: remove it")
     except RecursionError:
         found = deep
     except OSError as error:
@@ -104,6 +106,8 @@ def _read(path: Path) -> Raw:
         where, what = (parts[2], parts[1]) if parts else ("the file", str(error))
         hint = "; a text needs quotes" if what == "Invalid value" else ""
         found = Problem(str(path), where, "", f"{what}: correct the TOML there{hint}")
+    except ValueError:  # Python's limit for digits of an integer
+        found = Problem(str(path), "the file", "", "a number has thousands of digits: give a smaller one")
     raise ConfigError([found])
 
 
@@ -113,6 +117,13 @@ def _deeper(value: object, levels: int) -> bool:
         return False
     inner = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
+
+
+def _holds_nul(value: object) -> bool:
+    """Whether a text has U+0000, which ends a file's name and a host's for the system."""
+    if isinstance(value, dict):
+        return any(_holds_nul(name) or _holds_nul(each) for name, each in value.items())
+    return any(map(_holds_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _acceptors(raw: Raw) -> set[str]:

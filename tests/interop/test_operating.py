@@ -10,9 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
+from broker.security.users_file import write_users
 from tests.broker.cli.harness import invoke
 from tests.interop.client import connected
 from tests.support.daemon import DaemonProcess, running
+from tests.support.sim_gate import cheap_user
 
 #: How long a broker may take to give up, in seconds.
 PATIENCE_S: Final = 60
@@ -81,11 +85,11 @@ def test_a_client_is_sent_away(tmp_path: Path) -> None:
         assert (shown["ready"], shown["consumers"], shown["counters"]["redelivered"]) == (1, 0, 0)
 
 
-def fails(directory: Path, settings: str, data: Path) -> tuple[int, str]:
+def fails(directory: Path, settings: str, data: Path | str, *more: str) -> tuple[int, str]:
     """A start that must fail: the exit status, and the log."""
     config = directory / "broker.toml"
     config.write_text(settings)
-    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(data)]
+    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(data), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=CLEAN_ENVIRONMENT)
     assert done.stdout == ""
     return done.returncode, done.stderr
@@ -107,3 +111,22 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     status, log = fails(tmp_path, "", Path("/proc/nothing"))
     assert status == 74
     assert "opening the journal directory /proc/nothing/journal" in log
+
+
+@pytest.mark.parametrize("host", ["x" * 100, "a..b", "999.1.1.1"])
+def test_what_is_no_name_of_a_host_is_named(tmp_path: Path, host: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    write_users(data / "users.toml", {"alice": cheap_user("secret", "amq")})  # beyond this machine it needs one
+    status, log = fails(tmp_path, "", data, "--listen", f"stomp={host}:0")
+    assert status == 1
+    assert "Traceback" not in log
+    assert f"start.listen acceptor=stomp address={host}:0 " in log
+    assert "correct acceptors.stomp.host" in log
+
+
+def test_a_port_of_thousands_of_digits_and_a_directory_without_a_name(tmp_path: Path) -> None:
+    status, told = fails(tmp_path, "", tmp_path / "data", "--listen", "stomp=127.0.0.1:" + "9" * 5_000)
+    assert (status, "the port is at most 65535" in told) == (2, True)
+    status, told = fails(tmp_path, "", "")
+    assert (status, "'--data': the name is empty" in told) == (2, True)
