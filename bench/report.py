@@ -175,8 +175,8 @@ def document(
 
 def machine(directory: Path) -> dict[str, object]:
     """What a figure depends on besides the broker."""
-    facts = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = [fact.partition(":")[2].strip() for fact in facts if fact.startswith("model name")]
+    header = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = [fact.partition(":")[2].strip() for fact in header if fact.startswith("model name")]
     return {
         "cpu": cpu[0] if cpu else platform.machine(),
         "cores": os.cpu_count(),

@@ -144,11 +144,11 @@ def _print_fates(orders: list[Order], places: dict[int, list[tuple[str, dict[str
         table.add_column(title, justify="right" if title == "tries" else "left", overflow="fold")
     for order in orders:
         where = places.get(order.number, [])
-        facts = where[0][1] if where else {}
+        header = where[0][1] if where else {}
         fate, colour = _fate(order, where)
         names = ", ".join(name for name, _ in where)
         row = (order.what, order.destination, str(len(order.deliveries)), f"[{colour}]{fate}[/]")
-        table.add_row(str(order.number), *row, str(facts.get("_AMQ_DL_TEXT", "")), names)
+        table.add_row(str(order.number), *row, str(header.get("_AMQ_DL_TEXT", "")), names)
     console.print(table)
 
 
@@ -159,9 +159,9 @@ def _fate(order: Order, where: list[tuple[str, dict[str, Any]]]) -> tuple[str, s
     if order.consumed:
         how = ", brought back" if order.brought_back else ", after the crash" if len(order.deliveries) > 1 else ""
         return f"consumed{how}", "green"
-    name, facts = where[0]
+    name, header = where[0]
     if name == "DLQ":
-        return f"dead letter: {facts['_AMQ_DL_REASON']}", "yellow"
+        return f"dead letter: {header['_AMQ_DL_REASON']}", "yellow"
     return ("expired", "yellow") if name == "ExpiryQueue" else ("waiting", "blue")
 
 

@@ -57,11 +57,11 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     if output == "json":
         print_json(answer)
         return
-    facts = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
+    header = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
     for names in ("routing_types", "queue_names", "divert_names"):
-        facts[names.replace("_", " ")] = ", ".join(answer[names])
-    facts |= {f"setting {name}": value for name, value in answer["settings"].items()}
-    print_facts(facts)
+        header[names.replace("_", " ")] = ", ".join(answer[names])
+    header |= {f"setting {name}": value for name, value in answer["settings"].items()}
+    print_facts(header)
 
 
 @address.command()

@@ -56,10 +56,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
-def print_facts(facts: Mapping[str, object]) -> None:
+def print_facts(header: Mapping[str, object]) -> None:
     """Names and values, one a line."""
-    width = max(map(len, facts)) + 2
-    for name, value in facts.items():
+    width = max(map(len, header)) + 2
+    for name, value in header.items():
         click.echo(f"{name:{width}}{shown(value)}".rstrip())
 
 

@@ -59,16 +59,16 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     journal = answer["journal"]
     limit = answer["memory_bytes_max"]
     memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
-    facts: dict[str, object] = {
+    header: dict[str, object] = {
         "broker": f"{answer['name']} {answer['version']}" + (" (compiled)" if answer["compiled"] else ""),
         "ready": answer["ready"],
         "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
     }
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
-        facts[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
+        header[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
     paused = f", {answer['paused_queues']} of them paused" if answer["paused_queues"] else ""
-    facts |= {
+    header |= {
         "addresses": answer["addresses"],
         "queues": f"{answer['queues']}{paused}",
         "consumers": answer["consumers"],
@@ -77,7 +77,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "journal": f"{journal['segments']} segments, {size_shown(journal['pending_bytes'])} not yet durable",
         "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
-    return facts
+    return header
 
 
 def _disk_state(journal: dict[str, Any]) -> str:
@@ -115,10 +115,10 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     if output == "json":
         print_json(answer)
         return
-    facts = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
+    header = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
     for group in ("attributes", "counters", "settings"):
-        facts |= {f"{group[:-1]} {name.replace('_', ' ')}": value for name, value in answer[group].items()}
-    print_facts(facts)
+        header |= {f"{group[:-1]} {name.replace('_', ' ')}": value for name, value in answer[group].items()}
+    print_facts(header)
     if answer["consumer_list"]:
         columns = ["id", "client_id", "user", "remote", "ack_mode", "unacknowledged", "selector"]
         click.echo()

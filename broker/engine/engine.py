@@ -256,7 +256,7 @@ class Engine:
         return publish.publish(self.core, self.router, sends, messages, producer=producer, stop=stop)
 
     def check_routed(self, address: Address, messages: list[Message]) -> None:
-        """Whether messages with the same facts, sent to an address, are refused as no queue takes them.
+        """Whether messages with the same header, sent to an address, are refused as no queue takes them.
 
         Raises NoQueue.
         """

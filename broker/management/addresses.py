@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import dashed
-from broker.engine.model.message import PRIORITY_DEFAULT, Facts, Message, PropertyView, RoutingType, group_of
+from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
 from broker.engine.operators import destinations
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
@@ -136,7 +136,7 @@ class AddressCalls:
         routing_type = None if named is None else routing_type_of(named)
         self._broker.turn.enter()
         address, queue = self._router.destination(name_of(request), routing_type)
-        facts = Facts(
+        header = MessageHeader(
             address.name,
             engine.core.formats[STOMP_FORMAT],
             durable=lasting,
@@ -145,11 +145,11 @@ class AddressCalls:
             routing_type=routing_type,
             user=access_of(request).user,
         )
-        facts.expiration, facts.expiry_source = address.settings.expiration(0, engine.now)
-        message = Message(facts, head, request.query_params.get("text", "").encode())
+        header.expiration, header.expiry_source = address.settings.expiration(0, engine.now)
+        message = Message(header, head, request.query_params.get("text", "").encode())
         group, closes = group_of(PropertyView(message))
         if group:
-            message.facts = facts.in_group(group, closes=closes)
+            message.header = header.in_group(group, closes=closes)
         send = Send(address, queue, routing_type, [message])
         engine.publish([send]).check()
         taken = send.routed > 0

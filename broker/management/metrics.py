@@ -200,7 +200,7 @@ def _age(core: Core, queue: Queue, now: int) -> float:
         first = upkeep.first(core, queue)
     except NotReadable:
         return 0.0
-    return 0.0 if first is None else max(now - first.facts.timestamp, 0) / 1000
+    return 0.0 if first is None else max(now - first.header.timestamp, 0) / 1000
 
 
 class _Snapshot(Collector):

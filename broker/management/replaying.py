@@ -16,7 +16,7 @@ from typing import Final
 from broker.engine.engine import Engine
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
 from broker.engine.moves.replay import NAME_CHARS_MAX, Past, Replayed, replay
 from broker.offline.lines import PastLine, read_json, read_past
 
@@ -53,7 +53,7 @@ def read_replay(engine: Engine, body: bytes, name: str) -> list[Past]:
 def _past(formats: Mapping[str, Format], line: PastLine) -> Past:
     format = formats[line.protocol]
     line.check_head(format, len(line.body))
-    facts = Facts(
+    header = MessageHeader(
         line.address,
         format,
         durable=True,
@@ -64,11 +64,11 @@ def _past(formats: Mapping[str, Format], line: PastLine) -> Past:
         origin=line.origin,
         annotations=annotation.from_json(line.annotations),
     )
-    message = Message(facts, line.head, line.body)
+    message = Message(header, line.head, line.body)
     message.id = line.id
     group, closes = group_of(PropertyView(message))
     if group:
-        message.facts = facts.in_group(group, closes=closes)
+        message.header = header.in_group(group, closes=closes)
     return Past(message, line.queue, line.to)
 
 

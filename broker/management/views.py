@@ -106,30 +106,30 @@ def consumer_view(consumer: Consumer) -> Json:
 
 
 def message_view(message: Message, queue: Queue, state: str) -> Json:
-    """One message on a queue: facts, application properties, what the broker noted on it, the body's beginning."""
-    facts = message.facts
-    properties = facts.format.properties(message.head)
+    """One message on a queue: header, application properties, what the broker noted on it, the body's beginning."""
+    header = message.header
+    properties = header.format.properties(message.head)
     limit = queue.address.settings.management_message_attribute_size_limit
     chars = PROPERTY_CHARS_MAX if limit < 0 else min(limit, PROPERTY_CHARS_MAX)
     return {
         "id": message.id,
         "state": state,
-        "address": facts.address,
-        "durable": facts.durable,
-        "priority": facts.priority,
-        "timestamp": facts.timestamp,
-        "expiration": facts.expiration,
+        "address": header.address,
+        "durable": header.durable,
+        "priority": header.priority,
+        "timestamp": header.timestamp,
+        "expiration": header.expiration,
         "scheduled": queue.scheduled[message.id][0] if state == "scheduled" else 0,
         "redelivered": message.id in queue.states,
         "failed_deliveries": queue.delivery_count(message.id),
         "size": len(message.head) + len(message.body),
-        "protocol": facts.format.name,
-        "user": facts.user,
-        "origin": facts.origin,
+        "protocol": header.format.name,
+        "user": header.user,
+        "origin": header.origin,
         "properties": {cut(name): _value(properties[name], chars) for name in list(properties)[:PROPERTIES_MAX]},
         "properties_omitted": max(len(properties) - PROPERTIES_MAX, 0),
-        "annotations": facts.annotations or {},
-        "body": body_view(message.body, facts.format),
+        "annotations": header.annotations or {},
+        "body": body_view(message.body, header.format),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from broker import __version__
 from broker.clock import wall_ms
 from broker.engine.model import annotation
-from broker.engine.model.message import Facts, Format, Message
+from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery.restore import Fold
 from broker.offline.parts import Unusable
@@ -143,27 +143,27 @@ def _pieces(body: LargeBody) -> Iterator[Line]:
 
 def message_line(message: Message, queues: list[Line]) -> Line:
     """A message without its body."""
-    facts = message.facts
+    header = message.header
     return {
         "kind": "message",
         "id": message.id,
         "queues": queues,
-        "address": facts.address,
-        "protocol": facts.format.name,
-        "timestamp": facts.timestamp,
-        "priority": facts.priority,
-        **{name: value for name, value in _optional(facts).items() if value},
+        "address": header.address,
+        "protocol": header.format.name,
+        "timestamp": header.timestamp,
+        "priority": header.priority,
+        **{name: value for name, value in _optional(header).items() if value},
         "head": b64encode(message.head).decode(),
     }
 
 
-def _optional(facts: Facts) -> Line:
+def _optional(header: MessageHeader) -> Line:
     return {
-        "expiration": facts.expiration,
-        "expiry-source": int(facts.expiry_source),
-        "scheduled": facts.scheduled,
-        "routing-type": "" if facts.routing_type is None else facts.routing_type.name,
-        "user": facts.user,
-        "origin": facts.origin,
-        "annotations": annotation.to_json(facts.annotations or {}),
+        "expiration": header.expiration,
+        "expiry-source": int(header.expiry_source),
+        "scheduled": header.scheduled,
+        "routing-type": "" if header.routing_type is None else header.routing_type.name,
+        "user": header.user,
+        "origin": header.origin,
+        "annotations": annotation.to_json(header.annotations or {}),
     }

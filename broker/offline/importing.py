@@ -15,7 +15,7 @@ from typing import Any, Final
 from broker.engine.filter import compile_filter
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
 from broker.engine.queues import arrival
 from broker.engine.queues.bodies import PENDING_BYTES_MAX
 from broker.engine.queues.diverts import read_divert
@@ -71,7 +71,7 @@ class _Importer:
         self.engine = broker.parts.engine
         self.made = Imported()
         self._formats: dict[str, Format] = {f.name: f for f in self.engine.core.formats.values()}
-        self._last: tuple[object, Facts] | None = None  # what the last message's facts were made of, and they
+        self._last: tuple[object, MessageHeader] | None = None  # what the last message's header was made of, and it
         self._waiting: MessageLine | None = None  # a message whose body comes in the lines behind it
         self._upload: Upload | None = None
 
@@ -195,12 +195,12 @@ class _Importer:
     def _message(self, line: MessageLine, body: LargeBody | None = None) -> None:
         core, router = self.engine.core, self.engine.router
         places = {self._named(place.name): place for place in line.queues}
-        facts = self._common(line)
-        message = Message(facts, line.head, line.body) if body is None else Message.of(copy(facts), line.head, body)
+        header = self._common(line)
+        message = Message(header, line.head, line.body) if body is None else Message.of(copy(header), line.head, body)
         group, closes = group_of(PropertyView(message))
         if group:
-            message.facts = message.facts.in_group(group, closes=closes)
-        address = router.addresses.get(message.facts.address) or next(iter(places)).address
+            message.header = message.header.in_group(group, closes=closes)
+        address = router.addresses.get(message.header.address) or next(iter(places)).address
         anycast = [queue for queue in places if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in places if queue.routing_type is RoutingType.MULTICAST]
         arrival.publish(core, address, [message], (anycast, multicast))
@@ -220,13 +220,13 @@ class _Importer:
             raise ValueError(f"the message is on queue {name}, which no line before defines")
         return queue
 
-    def _common(self, line: MessageLine) -> Facts:
-        """The facts of a message, one object for all messages that agree in them."""
+    def _common(self, line: MessageLine) -> MessageHeader:
+        """The header of a message, one object for all messages that agree in them."""
         common = line.model_dump(include=_COMMON)
         due = max(place.due for place in line.queues) or line.scheduled
         key = common, due
         if self._last is None or self._last[0] != key:
-            facts = Facts(
+            header = MessageHeader(
                 line.address,
                 self._formats[line.protocol],
                 durable=True,
@@ -240,7 +240,7 @@ class _Importer:
                 origin=line.origin,
                 annotations=annotation.from_json(line.annotations) if line.annotations else None,
             )
-            self._last = key, facts
+            self._last = key, header
         return self._last[1]
 
 

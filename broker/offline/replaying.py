@@ -165,7 +165,7 @@ class Replaying:
     def _replayed(self, buffer: bytes, offset: int) -> None:
         """A message that some replay has stored: of this name, neither it nor what it is a copy of comes again."""
         message = self._message(buffer, offset)
-        notes = message.facts.annotations or {}
+        notes = message.header.annotations or {}
         if notes.get(REPLAY) == self._wanted.name:
             self._done.add(message.id)
             original = notes.get(ORIG_MESSAGE_ID)

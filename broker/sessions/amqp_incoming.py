@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.engine.engine import Engine
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotFound
-from broker.engine.model.message import Body, Facts, Format, Message, RoutingType
+from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
 from broker.engine.publish.send import Send
@@ -129,18 +129,18 @@ class Place(NamedTuple):
 
 
 class _Run(Send):
-    """Messages in a row for one goal with the same facts; `ids` are their delivery ids."""
+    """Messages in a row for one goal with the same header; `ids` are their delivery ids."""
 
-    __slots__ = ("alone", "facts", "goal", "header", "ids", "second", "settled", "tx")
+    __slots__ = ("alone", "goal", "header", "ids", "second", "section", "settled", "tx")
 
     def __init__(
-        self, goal: Goal, facts: Facts, address: Address, queue: Queue | None, routing_type: RoutingType | None
+        self, goal: Goal, header: MessageHeader, address: Address, queue: Queue | None, routing_type: RoutingType | None
     ) -> None:
         super().__init__(address, queue, routing_type, [])
         self.goal = goal
-        self.facts = facts
-        self.header = b""
-        self.alone = False  # its facts depend on more than the header: nobody joins it
+        self.header = header
+        self.section = b""
+        self.alone = False  # its header depends on more than that section: nobody joins it
         self.settled = False
         self.second = False  # the outcome is told first, and the producer settles (2.6.12)
         self.tx: OpenTransaction | None = None
@@ -177,22 +177,22 @@ class IncomingLink:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
             try:
-                header, head, body, special = take_apart(payload)
+                section, head, body, special = take_apart(payload)
                 check_body(body)
                 if relay:
                     goal = self._stated_goal(payload)
-                if run is None or special is not None or header != run.header or goal != run.goal:
+                if run is None or special is not None or section != run.section or goal != run.goal:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(goal, header, special, event, tx)
+                    run = self._begin(goal, section, special, event, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
                 run, begun = None, at + 1
                 self.refuse(error, event, ids[at], event.tags[at], tx)
                 continue
-            run.messages.append(Message(run.facts, head, body))
+            run.messages.append(Message(run.header, head, body))
             if special is not None:
                 run.ids.append(ids[at])
                 run, begun = None, at + 1
@@ -222,14 +222,24 @@ class IncomingLink:
         return run if (run.settled, run.second) == (event.settled, event.second) else None
 
     def _begin(
-        self, goal: Goal, header: bytes, special: Special | None, event: Transfers | Portion, tx: OpenTransaction | None
+        self,
+        goal: Goal,
+        section: bytes,
+        special: Special | None,
+        event: Transfers | Portion,
+        tx: OpenTransaction | None,
     ) -> _Run:
-        run = self.make(goal, header, special, event, tx)
+        run = self.make(goal, section, special, event, tx)
         self._runs.append(run)
         return run
 
     def make(
-        self, goal: Goal, header: bytes, special: Special | None, event: Transfers | Portion, tx: OpenTransaction | None
+        self,
+        goal: Goal,
+        section: bytes,
+        special: Special | None,
+        event: Transfers | Portion,
+        tx: OpenTransaction | None,
     ) -> _Run:
         """A run of messages.  Raises DecodeError, EngineError."""
         owner = self._owner
@@ -239,12 +249,12 @@ class IncomingLink:
         asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
         check_temporary(owner.engine, plain, stated=goal.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
-        facts = make_facts(header, special, owner.format, asked, now=now, user=user, origin=origin)
+        header = make_facts(section, special, owner.format, asked, now=now, user=user, origin=origin)
         address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
-        facts.address = address.name
-        facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        run = _Run(goal, facts, address, queue, asked)
-        run.header, run.tx, run.alone = header, tx, special is not None
+        header.address = address.name
+        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        run = _Run(goal, header, address, queue, asked)
+        run.section, run.tx, run.alone = section, tx, special is not None
         run.settled, run.second = event.settled, event.second
         return run
 
@@ -410,7 +420,7 @@ class _Large:
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
         self._header, self._head, self.body, self._special = take_apart(event.payload)
         self._goal = link.goal(self._head + _NO_BODY)
-        self.durable = link.make(self._goal, self._header, self._special, event, tx).facts.durable
+        self.durable = link.make(self._goal, self._header, self._special, event, tx).header.durable
         self._link = link
         self._event = event
         self._tx = tx
@@ -418,7 +428,7 @@ class _Large:
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
         run = self._link.make(self._goal, self._header, self._special, self._event, self._tx)
-        self._link.publish_large(run, Message.of(run.facts, self._head, body), self._event)
+        self._link.publish_large(run, Message.of(run.header, self._head, body), self._event)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
         """It never will be."""

@@ -28,8 +28,8 @@ class LargeMessage:
     def __init__(self, message: Message, past: Past, now: int, replies: ReplyPrefixes) -> None:
         """Raises ConversionError."""
         assert not isinstance(message.body, bytes)
-        foreign = message.facts.format.number != AMQP_FORMAT
-        shell = Message(message.facts, message.head, b"" if foreign else _NO_BODY)
+        foreign = message.header.format.number != AMQP_FORMAT
+        shell = Message(message.header, message.head, b"" if foreign else _NO_BODY)
         shell.id = message.id
         payload = encode_alone(shell, past, now, replies)
         assert payload.endswith((_NO_BODY, _NO_TEXT)), "the body comes last"

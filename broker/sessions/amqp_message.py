@@ -3,9 +3,10 @@
     Message.head     message annotations, properties, application properties: as they came
     Message.body     the body and the footer: as they came
 
-The header becomes facts, and is made anew for each delivery; delivery annotations end here (part 3, 3.2.2).  So the
-bare message goes out byte for byte as it came in; of one that the broker moved, only the expiry time is another.
-What the broker notes on a message (facts.annotations) goes out as message annotations, under AMQP's names.
+The header section becomes part of the message header, and is made anew for each delivery; delivery annotations end
+here (part 3, 3.2.2).  So the bare message goes out byte for byte as it came in; of one that the broker moved, only the
+expiry time is another.
+What the broker notes on a message (header.annotations) goes out as message annotations, under AMQP's names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from broker.engine.model.annotation import TypedInt, TypedText
-from broker.engine.model.message import ORIG_ADDRESS, Annotations, Facts, Format, Message, RoutingType
+from broker.engine.model.message import ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.engine.queues.queue import DeliveryState, Queue
 from broker.sessions.amqp_format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
@@ -83,7 +84,7 @@ class _Repeats(DecodeError):
 
 
 class Special:
-    """What of a message's annotations and properties decides facts; times in ms since the epoch."""
+    """What of a message's annotations and properties decides the message header; times in ms since the epoch."""
 
     __slots__ = ("closes_group", "expiration", "group", "routing_type", "scheduled_delay", "scheduled_time")
 
@@ -97,21 +98,21 @@ class Special:
 
 
 def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
-    """A payload's header, a Message's head and body, and what of the head decides facts.  Raises DecodeError."""
+    """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError."""
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
-    header = payload[:header_end]
+    section = payload[:header_end]
     noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
-        return header, genuine(head), payload[body_at:], special
+        return section, genuine(head), payload[body_at:], special
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    return header, genuine(head), payload[body_at:], None
+    return section, genuine(head), payload[body_at:], None
 
 
 def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, Special]:
@@ -149,7 +150,7 @@ def _obey(special: Special, annotations: dict[object, object]) -> bytes:
 
 
 def make_facts(
-    header: bytes,
+    section: bytes,
     special: Special | None,
     format: Format,
     routing_type: RoutingType | None,
@@ -157,9 +158,9 @@ def make_facts(
     now: int,
     user: str,
     origin: str,
-) -> Facts:
-    """The facts of a message, without its address and before that one's expiry settings.  Raises DecodeError."""
-    durable, priority, ttl = read_header(header)
+) -> MessageHeader:
+    """The header of a message, without its address and before that one's expiry settings.  Raises DecodeError."""
+    durable, priority, ttl = read_header(section)
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
     scheduled = 0
     group, closes_group = "", False
@@ -167,7 +168,7 @@ def make_facts(
         expiration = special.expiration or expiration
         scheduled = special.scheduled_time or (now + special.scheduled_delay if special.scheduled_delay else 0)
         group, closes_group = special.group, special.closes_group
-    return Facts(
+    return MessageHeader(
         "",
         format,
         durable=durable,
@@ -184,9 +185,9 @@ def make_facts(
 
 
 @lru_cache(maxsize=1024)
-def read_header(header: bytes) -> tuple[bool, int, int]:
+def read_header(section: bytes) -> tuple[bool, int, int]:
     """Durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
-    found = Encoded(header).header
+    found = Encoded(section).header
     return found.durable, int(min(found.priority, _PRIORITY_MAX)), int(found.ttl or 0)
 
 
@@ -224,13 +225,13 @@ def past_of(queue: Queue) -> Past:
 
 
 class Encoder:
-    """Messages for one link; what messages with the same facts share is made once."""
+    """Messages for one link; what messages with the same header share is made once."""
 
     __slots__ = ("_again", "_facts", "_first", "_replies")
 
     def __init__(self, replies: ReplyPrefixes) -> None:
         self._replies = replies
-        self._facts: Facts | None = None
+        self._facts: MessageHeader | None = None
         self._first = self._again = b""  # headers: of those that no other link had before, and of others
 
     def encode(
@@ -262,27 +263,27 @@ class Encoder:
         states = past.states
         known = past.acquired_below or past.acquired  # else all are with their first
         for message in messages:
-            facts = message.facts
-            if facts is not self._facts:
-                self._facts = facts
-                self._first = plain_header(facts.durable, facts.priority, True)
-                self._again = plain_header(facts.durable, facts.priority, False)
-            header = self._first
+            header = message.header
+            if header is not self._facts:
+                self._facts = header
+                self._first = plain_header(header.durable, header.priority, True)
+                self._again = plain_header(header.durable, header.priority, False)
+            section = self._first
             if known and not past.first_acquirer(message.id):
-                header = self._again
-            if (states and message.id in states) or facts.expiration:
-                header = _own_header(message, past, now)
-            if facts.annotations or facts.format.number != AMQP_FORMAT:
+                section = self._again
+            if (states and message.id in states) or header.expiration:
+                section = _own_header(message, past, now)
+            if header.annotations or header.format.number != AMQP_FORMAT:
                 if not isinstance(message.body, bytes):
                     return payloads, refused, messages.index(message)
                 try:
-                    payload = header + _rewritten(message, self._replies)
+                    payload = section + _rewritten(message, self._replies)
                 except ConversionError as error:
                     refused.append((message, error))
                     continue
             else:
                 try:
-                    payload = header + message.head + message.body  # type: ignore[operator]  # nearly always bytes
+                    payload = section + message.head + message.body  # type: ignore[operator]  # nearly always bytes
                 except TypeError:
                     return payloads, refused, messages.index(message)
             if bytes_max is not None and len(payload) > bytes_max:
@@ -299,30 +300,30 @@ def encode_alone(message: Message, past: Past, now: int, replies: ReplyPrefixes)
 
 
 def _own_header(message: Message, past: Past, now: int) -> bytes:
-    facts = message.facts
+    header = message.header
     state = past.states.get(message.id)
-    ttl = min(max(facts.expiration - now, 1), _TTL_MAX) if facts.expiration else 0
+    ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0
     count = max(state.count, 1) if state else 0  # what had left before is no first delivery, whatever counts as failed
-    return encode(Header(facts.durable, facts.priority, ttl or None, past.first_acquirer(message.id), count))
+    return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), count))
 
 
 def _rewritten(message: Message, replies: ReplyPrefixes) -> bytes:
     """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
-    facts = message.facts
-    payload = message.head + whole(message) if facts.format.number == AMQP_FORMAT else to_amqp(message, replies)
-    if not facts.annotations:
+    header = message.header
+    payload = message.head + whole(message) if header.format.number == AMQP_FORMAT else to_amqp(message, replies)
+    if not header.annotations:
         return payload
     try:
         encoded = Encoded(payload)
         annotations = encoded.message_annotations
-        annotations |= {annotation_name(name): _typed(value) for name, value in facts.annotations.items()}
-        bare = _expiring_anew(encoded, facts) if ORIG_ADDRESS in facts.annotations else encoded.bare
+        annotations |= {annotation_name(name): _typed(value) for name, value in header.annotations.items()}
+        bare = _expiring_anew(encoded, header) if ORIG_ADDRESS in header.annotations else encoded.bare
         return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + bare
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
 
 
-def _expiring_anew(encoded: Encoded, facts: Facts) -> bytes:
+def _expiring_anew(encoded: Encoded, header: MessageHeader) -> bytes:
     """The bare message of one that the broker moved: it is over when its new address says so, or never.
 
     Receivers drop what is past its absolute-expiry-time, so nobody could read an expiry queue.  Raises DecodeError.
@@ -330,7 +331,7 @@ def _expiring_anew(encoded: Encoded, facts: Facts) -> bytes:
     properties = encoded.properties
     if properties.absolute_expiry_time is None:
         return encoded.bare
-    expires = Timestamp(facts.expiration) if facts.expiration else None
+    expires = Timestamp(header.expiration) if header.expiration else None
     changed = encode(replace(properties, absolute_expiry_time=expires))
     return changed + encoded.bare[len(encoded.section(PROPERTIES)) :]
 
@@ -340,8 +341,8 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
     as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are not noted: they could
     be those of the sender's headers in another protocol.  Nor does it speak in the broker's name.
     """
-    facts = message.facts
-    before = facts.annotations or {}
+    header = message.header
+    before = header.annotations or {}
     room = ANNOTATIONS_CHARS_MAX - sum([len(name) + len(str(value)) for name, value in before.items()])
     noted: Annotations = {}
     for name, value in annotations.items():
@@ -351,7 +352,7 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
             room -= len(name) + len(str(value))
             noted[str(name)] = _plain(value)
     if noted:
-        message.facts = facts.noting(before | noted)
+        message.header = header.noting(before | noted)
 
 
 #: The types of texts and numbers that are more than a string, a long or a boolean, by their names.

@@ -21,7 +21,7 @@ it, becomes a prefix of the acceptor by which it leaves.  One that says nothing 
 is there.  A response topic is a topic: as a reply-to it is that of its address, and the other way round.  Of user
 properties with the same name the last one counts.  MQTT before 5 has the payload and nothing else.
 
-Priority, expiration, durability and the broker's annotations are facts, which every protocol has.
+Priority, expiration, durability and the broker's annotations are in the message header, which every protocol has.
 
 What does not fit into its place is left out, so that the body arrives: a content type that is not ASCII goes to AMQP as
 an application property, since symbols are ASCII; a text of more than 65,535 bytes or with U+0000 does not go to MQTT.
@@ -142,20 +142,20 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
     Raises ConversionError.
     """
     neutral = _read(message)
-    facts = message.facts
+    header = message.header
     if not neutral.content_type.isascii():
         neutral.properties.setdefault("content-type", neutral.content_type)
         neutral.content_type = ""
     properties = Properties(
         message_id=f"ID:{message.id}",
-        user_id=facts.user.encode() or None,
-        to=facts.address,
+        user_id=header.user.encode() or None,
+        to=header.address,
         subject=neutral.type or None,
         reply_to=_reply_to(neutral, prefixes) or None,
         correlation_id=neutral.correlation_id or None,
         content_type=neutral.content_type or None,
-        absolute_expiry_time=facts.expiration or None,
-        creation_time=facts.timestamp,
+        absolute_expiry_time=header.expiration or None,
+        creation_time=header.timestamp,
         group_id=neutral.group or None,
     )
     kind = DATA if isinstance(neutral.body, bytes) else AMQP_VALUE
@@ -180,11 +180,11 @@ def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     else:
         data, sized = to_json(body), False
         neutral.content_type = JSON_TYPE
-    facts = message.facts
+    header = message.header
     named = {
-        "timestamp": str(facts.timestamp if neutral.created is None else int(neutral.created)),
+        "timestamp": str(header.timestamp if neutral.created is None else int(neutral.created)),
         "NATIVE_MESSAGE_ID": neutral.message_id,
-        "JMSXUserID": "" if facts.user else neutral.user_id,  # who logged in is told with the facts
+        "JMSXUserID": "" if header.user else neutral.user_id,  # who logged in is told with the header
         "content-type": neutral.content_type,
         "correlation-id": neutral.correlation_id,
         "reply-to": _reply_to(neutral, prefixes),
@@ -242,7 +242,7 @@ def user_properties(properties: Mapping[str, object]) -> list[tuple[Property[Any
 
 def _reserved(message: Message) -> tuple[str, ...]:
     """Beginnings of names that only the broker says; notifications are its own words."""
-    return () if message.facts.address == NOTIFICATIONS else RESERVED_PREFIXES
+    return () if message.header.address == NOTIFICATIONS else RESERVED_PREFIXES
 
 
 def whole(message: Message) -> bytes:
@@ -261,9 +261,9 @@ def whole(message: Message) -> bytes:
 
 
 def _read(message: Message) -> Neutral:
-    reader = _READERS.get(message.facts.format.number)
+    reader = _READERS.get(message.header.format.number)
     if reader is None:
-        raise ConversionError(f"no way from {message.facts.format.name}")
+        raise ConversionError(f"no way from {message.header.format.name}")
     return reader(message)
 
 
@@ -289,7 +289,7 @@ def _from_stomp(message: Message) -> Neutral:
 
 def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
     """The address that a reply-to of STOMP or AMQP names, and the routing type that its prefix states."""
-    format = message.facts.format
+    format = message.header.format
     assert isinstance(format, StompFormat | AmqpFormat)
     for prefix, routing_type in format.prefixes:
         if reply_to.startswith(prefix):

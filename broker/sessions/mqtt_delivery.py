@@ -421,11 +421,11 @@ class Deliveries:
     def _still_due(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """The parked messages whose time is not over; the others expire on their queue [MQTT-3.3.2-5]."""
         now = self._engine.now
-        over = [m for m in messages if 0 < m.facts.expiration <= now]
+        over = [m for m in messages if 0 < m.header.expiration <= now]
         if not over:
             return messages
         self._engine.withdraw(consumer, over)
-        return [m for m in messages if not 0 < m.facts.expiration <= now]
+        return [m for m in messages if not 0 < m.header.expiration <= now]
 
     def _resend(self) -> None:
         """Send again what an earlier connection left unanswered, in its order."""

@@ -67,7 +67,7 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
     Raises ConversionError.
     """
     empty, head, source = b"", message.head, None
-    if message.facts.format.number == AMQP_FORMAT:
+    if message.header.format.number == AMQP_FORMAT:
         try:
             source = joined(body)
         except ConversionError:
@@ -80,7 +80,7 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
             raise ConversionError(str(error), passing=error.passing) from error
     else:
         head += _SIZED  # bytes: whether they are text, only all of them would tell
-    shell = Message(message.facts, head, empty)
+    shell = Message(message.header, head, empty)
     shell.id = message.id
     properties, _ = to_mqtt(shell)
     return properties, LargePayload(message, source or Stream(body))
@@ -88,5 +88,5 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
 
 def own_payload(message: Message, body: LargeBody) -> LargePayload:
     """That of a message of MQTT."""
-    assert message.facts.format.number == MQTT_FORMAT, "others are converted"
+    assert message.header.format.number == MQTT_FORMAT, "others are converted"
     return LargePayload(message, Stream(body))

@@ -17,7 +17,7 @@ from typing import Final
 from broker.engine.engine import Engine
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
-from broker.engine.model.message import Body, Facts, Message, RoutingType
+from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
@@ -61,11 +61,11 @@ Outcomes = dict[int, Refused | None]
 class _TopicSend(Send):
     """Messages on one topic, with their places in the run and, for `noted`, their packet identifiers."""
 
-    __slots__ = ("facts", "noted", "packet_ids", "places")
+    __slots__ = ("header", "noted", "packet_ids", "places")
 
-    def __init__(self, address: Address, queue: Queue | None, facts: Facts, noted: Noted | None) -> None:
+    def __init__(self, address: Address, queue: Queue | None, header: MessageHeader, noted: Noted | None) -> None:
         super().__init__(address, queue, None, [])
-        self.facts = facts
+        self.header = header
         self.noted = noted
         self.places: Sequence[int] = []
         self.packet_ids: list[int] = []
@@ -147,8 +147,8 @@ class Publisher:
         except EngineError as error:
             outcomes.update(dict.fromkeys(range(len(run.topics)), Refused(refusal(error), str(error))))
             return []
-        facts, head = send.facts, make_head(run.qos, False, run.properties)
-        send.messages = [Message(facts, head, payload) for payload in run.payloads]
+        header, head = send.header, make_head(run.qos, False, run.properties)
+        send.messages = [Message(header, head, payload) for payload in run.payloads]
         send.places, send.packet_ids = range(len(run.topics)), run.packet_ids
         return [send]
 
@@ -172,7 +172,7 @@ class Publisher:
             if isinstance(send, Refused):
                 outcomes[at] = send
                 continue
-            message = Message(send.facts, head, run.payloads[at])
+            message = Message(send.header, head, run.payloads[at])
             arrived.append(message)
             send.add(message, at, ids[at] if noted is not None else 0)
         return [send for send in sends.values() if isinstance(send, _TopicSend)]
@@ -216,21 +216,21 @@ class Publisher:
         engine = self._engine
         send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)
-        send.add(Message.of(send.facts, head, payload), 0, packet_id)
+        send.add(Message.of(send.header, head, payload), 0, packet_id)
         if retain:
             if send.queue is not None:
                 raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
             engine.check_routed(send.address, send.messages)  # what is refused is not retained
-            self._retain(send.address, send.facts, head, payload, told=qos > 0)
+            self._retain(send.address, send.header, head, payload, told=qos > 0)
         result = engine.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
         return send.routed
 
-    def _facts(self, address: Address, qos: int, properties: Properties) -> Facts:
+    def _facts(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
         """What messages on one topic have in common."""
         now = self._engine.now
-        facts = Facts(
+        header = MessageHeader(
             address.name,
             self._format,
             durable=qos > 0,
@@ -243,10 +243,10 @@ class Publisher:
             interval = properties.get(MESSAGE_EXPIRY_INTERVAL)
             if interval is not None:
                 expiration = now + max(interval * 1_000, 1)
-        facts.expiration, facts.expiry_source = address.settings.expiration(expiration, now)
-        return facts
+        header.expiration, header.expiry_source = address.settings.expiration(expiration, now)
+        return header
 
-    def _retain(self, address: Address, facts: Facts, head: bytes, payload: Body, *, told: bool) -> None:
+    def _retain(self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, told: bool) -> None:
         """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
 
         A publication of QoS 0 that cannot be retained still goes to those who are here.  Raises EngineError.
@@ -255,15 +255,15 @@ class Publisher:
         if not payload:
             retained.clear(address.name)
             return
-        kept = Facts(
-            facts.address,
-            facts.format,
+        kept = MessageHeader(
+            header.address,
+            header.format,
             durable=True,
-            timestamp=facts.timestamp,
-            expiration=facts.expiration,
-            expiry_source=facts.expiry_source,
-            user=facts.user,
-            origin=facts.origin,
+            timestamp=header.timestamp,
+            expiration=header.expiration,
+            expiry_source=header.expiry_source,
+            user=header.user,
+            origin=header.origin,
         )
         try:
             retained.set(address, Message.of(kept, head, payload))

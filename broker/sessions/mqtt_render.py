@@ -1,7 +1,7 @@
 """Messages as PUBLISH packets for one connection.
 
 What messages of one topic share is made once and kept for all subscribers of a version (`Heads`); a run that agrees in
-facts and head then costs one look into a dictionary.  Messages of other protocols are converted one by one.
+header and head then costs one look into a dictionary.  Messages of other protocols are converted one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
 from broker.sessions.mqtt_format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt_large import LargePayload, own_payload, to_large_mqtt
@@ -29,16 +29,16 @@ PROPERTIES_KEPT_BYTES_MAX: Final = 256
 #: The largest message expiry interval, in seconds (four bytes).
 _EXPIRY_MAX: Final = 0xFFFF_FFFF
 
-_KIND: Final = attrgetter("facts", "head")
+_KIND: Final = attrgetter("header", "head")
 
 _Key = tuple[int, str, int, bool, bool, bytes]
 
 
 def published_qos(message: Message) -> int:
     """The QoS that a message has for its subscribers; a durable one of another protocol has 2, as in Artemis."""
-    if message.facts.format.number == MQTT_FORMAT:
+    if message.header.format.number == MQTT_FORMAT:
         return message.head[0] & QOS
-    return 2 if message.facts.durable else 0
+    return 2 if message.header.durable else 0
 
 
 class Heads:
@@ -120,46 +120,46 @@ class Renderer:
             yield from self.runs(subscription, [message], now)
 
     def _runs(self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool) -> Iterator[Run]:
-        if mixing and len(messages) > 1 and messages[0].facts is not messages[1].facts:
+        if mixing and len(messages) > 1 and messages[0].header is not messages[1].header:
             mixed = self._mixed(subscription, messages, now)
             if mixed is not None:
                 yield mixed
                 return
-        for (facts, head), group in groupby(messages, _KIND):
+        for (header, head), group in groupby(messages, _KIND):
             run = list(group)
-            if facts.format.number != MQTT_FORMAT:
+            if header.format.number != MQTT_FORMAT:
                 for message in run:
                     yield self._converted(subscription, message, now)
                 continue
             try:
-                publish_head = self._first_head(subscription, facts, head, now)
+                publish_head = self._first_head(subscription, header, head, now)
             except ConversionError as error:
                 yield Run(run, None, [], error)
                 continue
             yield from _readable(run, publish_head)
 
-    def _first_head(self, subscription: Subscription, facts: Facts, head: bytes, now: int) -> PublishHead:
+    def _first_head(self, subscription: Subscription, header: MessageHeader, head: bytes, now: int) -> PublishHead:
         """For messages of MQTT that are sent for the first time.  Raises ConversionError."""
         flags = head[0]
         retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
-        return self._head(subscription, facts, flags & QOS, retain, head[1:], now, None, False)
+        return self._head(subscription, header, flags & QOS, retain, head[1:], now, None, False)
 
     def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
         """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
-        known: dict[tuple[Facts, bytes], PublishHead] = {}
+        known: dict[tuple[MessageHeader, bytes], PublishHead] = {}
         heads: list[PublishHead] = []
         payloads: list[bytes] = []
         for message in messages:
-            facts, body = message.facts, message.body
+            header, body = message.header, message.body
             if not isinstance(body, bytes):
                 return None
-            kind = (facts, message.head)
+            kind = (header, message.head)
             head = known.get(kind)
             if head is None:
-                if facts.format.number != MQTT_FORMAT:
+                if header.format.number != MQTT_FORMAT:
                     return None
                 try:
-                    head = known[kind] = self._first_head(subscription, facts, message.head, now)
+                    head = known[kind] = self._first_head(subscription, header, message.head, now)
                 except ConversionError:
                     return None
                 if heads and head.qos != heads[0].qos:
@@ -172,21 +172,21 @@ class Renderer:
         self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
     ) -> tuple[PublishHead, list[bytes] | LargePayload]:
         """A message that was sent with this QoS before.  Raises ConversionError."""
-        facts, head = message.facts, message.head
-        if facts.format.number != MQTT_FORMAT:
+        header, head = message.header, message.head
+        if header.format.number != MQTT_FORMAT:
             properties, payload = _translated(message)
-            return self._head(subscription, facts, qos, False, properties.raw, now, qos, dup), payload
+            return self._head(subscription, header, qos, False, properties.raw, now, qos, dup), payload
         retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
         body = message.body
         payload = [body] if isinstance(body, bytes) else own_payload(message, body)
-        return self._head(subscription, facts, qos, retain, head[1:], now, qos, dup), payload
+        return self._head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
 
     def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
         """A message of another protocol."""
-        facts = message.facts
+        header = message.header
         try:
             properties, payload = _translated(message)
-            head = self._head(subscription, facts, published_qos(message), False, properties.raw, now, None, False)
+            head = self._head(subscription, header, published_qos(message), False, properties.raw, now, None, False)
         except ConversionError as error:
             return Run([message], None, [], error)
         return Run([message], head, payload)
@@ -194,7 +194,7 @@ class Renderer:
     def _head(
         self,
         subscription: Subscription,
-        facts: Facts,
+        header: MessageHeader,
         published: int,
         retain: bool,
         properties: bytes,
@@ -207,14 +207,14 @@ class Renderer:
         if qos is None:
             qos = min(published, subscription.qos)
         if version != V5:
-            return self._heads.get(version, facts.address, qos, retain, dup, b"")
+            return self._heads.get(version, header.address, qos, retain, dup, b"")
         if self._heads.mount is not None:
             properties = self._heads.mount.told(properties)
         if subscription.lead:
             properties = subscription.lead + properties
-        if facts.expiration or facts.annotations:
-            properties = _told(facts, now) + properties
-        return self._heads.get(version, facts.address, qos, retain, dup, properties)
+        if header.expiration or header.annotations:
+            properties = _told(header, now) + properties
+        return self._heads.get(version, header.address, qos, retain, dup, properties)
 
 
 def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
@@ -238,13 +238,13 @@ def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayloa
     return properties, [data]
 
 
-def _told(facts: Facts, now: int) -> bytes:
+def _told(header: MessageHeader, now: int) -> bytes:
     """The seconds that are left [MQTT-3.3.2-6], and the broker's annotations as user properties."""
     pairs = []
-    if facts.expiration:
-        left = -(-(facts.expiration - now) // 1_000)
+    if header.expiration:
+        left = -(-(header.expiration - now) // 1_000)
         pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 1), _EXPIRY_MAX)))
     raw = Properties(pairs).raw
-    if facts.annotations:
-        raw += Properties(user_properties(facts.annotations)).raw
+    if header.annotations:
+        raw += Properties(user_properties(header.annotations)).raw
     return raw

@@ -12,7 +12,7 @@ from typing import Final
 from broker.engine.engine import Engine
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import Consumer
 from broker.sessions.mqtt_format import qos_of, retained_head
@@ -61,23 +61,23 @@ class RetainedFeed:
             self._engine.alarms.at(_ALARM, self._engine.now, self._send)
 
     def _publish(self, consumer: Consumer, message: Message) -> None:
-        engine, facts = self._engine, message.facts
-        if engine.retained.get(facts.address) is not message:
+        engine, header = self._engine, message.header
+        if engine.retained.get(header.address) is not message:
             return
-        address = engine.core.addresses.get(facts.address)
+        address = engine.core.addresses.get(header.address)
         if address is None:
             # The broker's own wish: whoever retained the message had the address made.
-            address, _ = engine.router.destination(facts.address, RoutingType.MULTICAST, access=UNRESTRICTED)
-        copy = Facts(
-            facts.address,
-            facts.format,
+            address, _ = engine.router.destination(header.address, RoutingType.MULTICAST, access=UNRESTRICTED)
+        copy = MessageHeader(
+            header.address,
+            header.format,
             durable=qos_of(message.head) > 0,
-            priority=facts.priority,
-            timestamp=facts.timestamp,
-            expiration=facts.expiration,
-            expiry_source=facts.expiry_source,
-            user=facts.user,
-            origin=facts.origin,
+            priority=header.priority,
+            timestamp=header.timestamp,
+            expiration=header.expiration,
+            expiry_source=header.expiry_source,
+            user=header.user,
+            origin=header.origin,
         )
         sent = Message.of(copy, retained_head(message.head), message.body)
         if consumer.queue.accepts(sent):

@@ -15,7 +15,7 @@ from math import exp
 from typing import Final
 
 from broker.engine.engine import Engine
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
@@ -183,8 +183,8 @@ class SystemTopics:
 
     def _publish(self, address: Address, queue: Queue | None, value: bytes, head: bytes) -> None:
         engine = self._engine
-        facts = Facts(address.name, engine.core.formats[MQTT_FORMAT], timestamp=engine.now)
-        engine.publish([Send(address, queue, None, [Message(facts, head, value)])]).check()
+        header = MessageHeader(address.name, engine.core.formats[MQTT_FORMAT], timestamp=engine.now)
+        engine.publish([Send(address, queue, None, [Message(header, head, value)])]).check()
 
     def _values(self) -> dict[str, bytes]:
         """All topics with what they say now."""

@@ -1,6 +1,6 @@
 """Deliveries to a STOMP subscription as MESSAGE frames.
 
-What messages with the same facts share is rendered once a run; headers and bodies are put in as they came.
+What messages with the same header share is rendered once a run; headers and bodies are put in as they came.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.engine.delivery.redelivery import Return
 from broker.engine.engine import Engine
-from broker.engine.model.message import Body, Facts, Message
+from broker.engine.model.message import Body, Message, MessageHeader
 from broker.engine.queues.bodies import LargeBody, Stream
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -72,18 +72,18 @@ class Rendering:
         out = codec.out
         append = out.append
         states = self._queue.states
-        facts: Facts | None = None
+        header: MessageHeader | None = None
         common = again = b""
         foreign = False
         for message in messages:
-            if message.facts is not facts:
-                facts = message.facts
-                common = message_common(facts, prefix, version, redelivered=False)
+            if message.header is not header:
+                header = message.header
+                common = message_common(header, prefix, version, redelivered=False)
                 again = b""
-                foreign = facts.format.number != STOMP_FORMAT
+                foreign = header.format.number != STOMP_FORMAT
             shared = common
             if states and message.id in states:
-                again = again or message_common(facts, prefix, version, redelivered=True)
+                again = again or message_common(header, prefix, version, redelivered=True)
                 shared = again
             head = message.head
             body: Body | Joined | Stream = message.body

@@ -1,4 +1,4 @@
-"""What the headers of STOMP frames mean to the broker: SEND to facts, deliveries to MESSAGE."""
+"""What the headers of STOMP frames mean to the broker: SEND to message headers, deliveries to MESSAGE."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from broker.engine.model.message import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
     RESERVED_PREFIXES,
-    Facts,
     Format,
+    MessageHeader,
     RoutingType,
     group_of,
 )
@@ -147,14 +147,14 @@ TIME_MAX: Final = 253_402_300_799_999
 
 def make_facts(
     headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
-) -> Facts:
-    """The facts of a SEND, without its address and before that one's expiry settings are applied.  Raises StompError.
+) -> MessageHeader:
+    """The header of a SEND, without its address and before that one's expiry settings are applied.  Raises StompError.
 
     A header that cannot be is refused so before an address is made for it.
     """
     priority = number(headers, b"priority", "SEND", low=0, high=PRIORITY_MAX)
     expires = number(headers, b"expires", "SEND", low=0, high=TIME_MAX)
-    return Facts(
+    return MessageHeader(
         "",
         format,
         durable=boolean(headers, b"persistent", "SEND", default=False),
@@ -239,27 +239,27 @@ def is_application_header(name: bytes) -> bool:
 _SHOWN_AS: Final = {INGRESS_TIMESTAMP: "ingress-timestamp"}
 
 
-def message_common(facts: Facts, prefix: str, version: str, *, redelivered: bool) -> bytes:
-    """The headers of MESSAGE that messages with the same facts share; begins with LF, ends without.
+def message_common(header: MessageHeader, prefix: str, version: str, *, redelivered: bool) -> bytes:
+    """The headers of MESSAGE that messages with the same header share; begins with LF, ends without.
 
     Of messages of other protocols each has a timestamp of its own (`convert.to_stomp`).
     """
     common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\nexpires:%d" % (
-        escape((prefix + facts.address).encode(), version),
+        escape((prefix + header.address).encode(), version),
         b"true" if redelivered else b"false",
-        facts.priority,
-        b"true" if facts.durable else b"false",
-        facts.expiration,
+        header.priority,
+        b"true" if header.durable else b"false",
+        header.expiration,
     )
-    if facts.format.number == STOMP_FORMAT:
-        common += b"\ntimestamp:%d" % facts.timestamp
+    if header.format.number == STOMP_FORMAT:
+        common += b"\ntimestamp:%d" % header.timestamp
     pairs: list[tuple[str, str]] = []
-    if facts.routing_type is not None:
-        common += b"\ndestination-type:ANYCAST" if facts.routing_type else b"\ndestination-type:MULTICAST"
-    if facts.user:
-        pairs.append(("JMSXUserID", facts.user))
-    if facts.annotations:
-        pairs += [(_SHOWN_AS.get(name, name), header_text(value)) for name, value in facts.annotations.items()]
+    if header.routing_type is not None:
+        common += b"\ndestination-type:ANYCAST" if header.routing_type else b"\ndestination-type:MULTICAST"
+    if header.user:
+        pairs.append(("JMSXUserID", header.user))
+    if header.annotations:
+        pairs += [(_SHOWN_AS.get(name, name), header_text(value)) for name, value in header.annotations.items()]
     more = [
         b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version))
         for name, value in pairs

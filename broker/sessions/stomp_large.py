@@ -21,11 +21,11 @@ def to_large_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, Jo
 
     Raises ConversionError.
     """
-    body, format = message.body, message.facts.format.number
+    body, format = message.body, message.header.format.number
     if isinstance(body, bytes) or len(body) <= CONVERTED_BYTES_MAX or format not in _NO_BODY:
         return None
     source = joined(body) if format == AMQP_FORMAT else Stream(body)
-    shell = Message(message.facts, message.head, _NO_BODY[format])
+    shell = Message(message.header, message.head, _NO_BODY[format])
     shell.id = message.id
     head, _ = to_stomp(shell, prefixes)
     head = (b"\n" + head).replace(b"\n" + _NO_LENGTH, b"\n", 1)[1:]

@@ -13,7 +13,7 @@ from typing import Final
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Body, Facts, Format, Message, RoutingType
+from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.query import split_query
 from broker.engine.publish.send import Refusal, Send
 from broker.engine.queues.address import Address, Producer
@@ -37,7 +37,7 @@ from broker.sessions.stomp_temporary import Destinations, is_temporary
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame
 
-#: The values of the headers that decide the facts of a send, beside its destination, and whether it is in a group.
+#: The values of the headers that decide the header of a message, beside its destination, and whether it is in a group.
 Key = tuple[bytes | bool | None, ...]
 
 #: What a send must not have to join a run the short way.
@@ -57,14 +57,14 @@ def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, c
 
 
 class _Run(Send):
-    """SENDs for one destination with the same facts, in a row.
+    """SENDs for one destination with the same header, in a row.
 
-    `consumed` are the header lines that the broker keeps for itself, `others` the names that decide facts and that
+    `consumed` are the header lines that the broker keeps for itself, `others` the names that decide the header and that
     these sends do not have: a send with the first and none of the second belongs to the run.  The sends of a run are
-    all in message groups, or none is; `groups` has the facts of each group.
+    all in message groups, or none is; `groups` has the header of each group.
     """
 
-    __slots__ = ("consumed", "facts", "groups", "key", "others", "receipts", "tx")
+    __slots__ = ("consumed", "groups", "header", "key", "others", "receipts", "tx")
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class _Run(Send):
         address: Address,
         queue: Queue | None,
         routing_type: RoutingType | None,
-        facts: Facts,
+        header: MessageHeader,
         tx: Transaction | None,
         headers: Headers,
     ) -> None:
         super().__init__(address, queue, routing_type, [])
         self.key = key
-        self.facts = facts
+        self.header = header
         self.tx = tx
         self.consumed = usual_lines(headers)
         self.others = _DECIDING.difference([name for name in USUAL if name in headers])
-        self.groups: dict[tuple[str, bool], Facts] = {}
+        self.groups: dict[tuple[str, bool], MessageHeader] = {}
         self.receipts: list[tuple[int, bytes]] = []  # with the place of the message in the run
 
     def note_receipt(self, headers: Headers) -> None:
@@ -96,13 +96,13 @@ class _Run(Send):
         first = self.messages.index(message)
         return next((receipt for at, receipt in self.receipts if at >= first), None)
 
-    def facts_for(self, group: tuple[str, bool]) -> Facts:
-        """The facts of a send in this group, which is no longer one for the short way."""
-        facts = self.groups.get(group)
-        if facts is None:
+    def facts_for(self, group: tuple[str, bool]) -> MessageHeader:
+        """The header of a send in this group, which is no longer one for the short way."""
+        header = self.groups.get(group)
+        if header is None:
             self.others = _NOBODY
-            facts = self.groups[group] = self.facts.in_group(group[0], closes=group[1])
-        return facts
+            header = self.groups[group] = self.header.in_group(group[0], closes=group[1])
+        return header
 
 
 class Sends:
@@ -138,7 +138,7 @@ class Sends:
         if run is not None and run.others.isdisjoint(headers):
             head = strip(frame, run.consumed)
             if head is not None:
-                message = Message(run.facts, head, frame.body)
+                message = Message(run.header, head, frame.body)
                 run.messages.append(message)
                 if self._order is not None:
                     self._order.append(message)
@@ -148,7 +148,7 @@ class Sends:
     def _add_otherwise(self, frame: Frame) -> None:
         """A send that begins a run, or belongs to one but has a receipt or escapes.
 
-        One whose facts depend on rare headers stands alone: it is nobody's open run.
+        One whose message header depends on rare headers stands alone: it is nobody's open run.
         """
         headers = frame.headers
         get = headers.get
@@ -161,8 +161,8 @@ class Sends:
             self._open.pop(destination, None)
             alone = self._begin(headers, ())
             alone.note_receipt(headers)
-            facts = alone.facts_for(group) if group[0] else alone.facts
-            self._append(alone, Message(facts, encode_headers(headers), frame.body))
+            header = alone.facts_for(group) if group[0] else alone.header
+            self._append(alone, Message(header, encode_headers(headers), frame.body))
             return
         run = self._open.get(destination)
         if run is None or run.key != key:
@@ -172,8 +172,8 @@ class Sends:
             consumed = [*consumed, b"receipt:" + receipt]
             run.note_receipt(headers)
         head = strip(frame, consumed)
-        facts = run.facts_for(group) if group[0] else run.facts
-        self._append(run, Message(facts, encode_headers(headers) if head is None else head, frame.body))
+        header = run.facts_for(group) if group[0] else run.header
+        self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
 
     def _make_reply_to_real(self, frame: Frame) -> None:
         """Others have to know the destination by the name that it has for them."""
@@ -188,7 +188,7 @@ class Sends:
 
         Raises StompError, EngineError if it could not.
         """
-        return self._resolve(frame.headers, ()).facts.durable
+        return self._resolve(frame.headers, ()).header.durable
 
     def add_large(self, frame: Frame, body: Body) -> None:
         """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
@@ -196,8 +196,8 @@ class Sends:
         group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
         run = self._begin(headers, ())
         run.note_receipt(headers)
-        facts = run.facts_for(group) if group[0] else run.facts
-        self._append(run, Message.of(facts, encode_headers(headers), body))
+        header = run.facts_for(group) if group[0] else run.header
+        self._append(run, Message.of(header, encode_headers(headers), body))
 
     def _append(self, run: _Run, message: Message) -> None:
         run.messages.append(message)
@@ -218,11 +218,11 @@ class Sends:
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
-        facts = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
+        header = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
         address, queue = self._engine.router.destination(name, wanted, access=access, asked=query.asked)
-        facts.address = address.name
-        facts.expiration, facts.expiry_source = address.settings.expiration(facts.expiration, facts.timestamp)
-        return _Run(key, address, queue, wanted, facts, tx, headers)
+        header.address = address.name
+        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        return _Run(key, address, queue, wanted, header, tx, headers)
 
     @property
     def gathered(self) -> int:

@@ -54,13 +54,13 @@ class Unsendable:
 def confess(engine: Engine, message: Message, why: ConversionError) -> None:
     """Report an error of the broker's own, which a message has brought to light."""
     if isinstance(why, RenderingFailed):
-        facts = message.facts
+        header = message.header
         trace = "".join(format_exception(why.__cause__))
         engine.core.report(
             "message.unrendered",
             message=message.id,
-            address=facts.address,
-            protocol=facts.format.name,
+            address=header.address,
+            protocol=header.format.name,
             error=str(why.__cause__),
             traceback=trace,
         )

@@ -54,9 +54,9 @@ def test_a_message_comes_as_it_was_sent(client: Client, name: str) -> None:
     client.subscribe(f"/queue/{name}")
     message = client.take()
     assert message.text == "grüße"
-    facts = {"destination": f"/queue/{name}", "colour": "blue", "content-type": "text/plain", "priority": "7"}
-    facts |= {"persistent": "true", "redelivered": "false", "expires": "0", "content-length": "7"}
-    assert facts.items() <= message.headers.items()
+    header = {"destination": f"/queue/{name}", "colour": "blue", "content-type": "text/plain", "priority": "7"}
+    header |= {"persistent": "true", "redelivered": "false", "expires": "0", "content-length": "7"}
+    assert header.items() <= message.headers.items()
     assert int(message.headers["timestamp"]) <= time.time() * 1000
 
 

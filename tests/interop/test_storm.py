@@ -22,10 +22,10 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     assert min(figures.consumed, figures.dead, figures.expired, figures.redelivered) > 0, figures
 
 
-def entry(**facts: object) -> Ledger:
+def entry(**header: object) -> Ledger:
     """A ledger with one message."""
     ledger = Ledger(Random(0), sent=1)
-    ledger.entries[1] = Entry(1, Kind.PLAIN, "storm.loose", b"1\0", **facts)  # type: ignore[arg-type]
+    ledger.entries[1] = Entry(1, Kind.PLAIN, "storm.loose", b"1\0", **header)  # type: ignore[arg-type]
     return ledger
 
 

@@ -117,12 +117,12 @@ def post(broker: SimBroker, message: Sent, address: str, *, expiring: bool = Fal
         return bool(client.take("RECEIPT"))
     if message.protocol == "amqp":
         sender = AmqpSim(broker)
-        header, bare = Header(message.durable, message.priority), message.bare
+        head_section, bare = Header(message.durable, message.priority), message.bare
         if expiring:
-            header = replace(header, ttl=1_000)
+            head_section = replace(head_section, ttl=1_000)
             if bare is not None and bare.absolute_expiry_time is not None:
                 bare = replace(bare, absolute_expiry_time=Timestamp(broker.now + 1_000))
-        parts = [encode(header), message.noted, encode(bare) if bare is not None else b"", message.payload]
+        parts = [encode(head_section), message.noted, encode(bare) if bare is not None else b"", message.payload]
         [outcome] = sender.send(sender.sender(address), b"".join(parts))
         return isinstance(outcome.state, Accepted)
     publisher = Mqtt(broker).connect("publisher", version=message.version)
@@ -166,7 +166,7 @@ def browse(broker: SimBroker) -> None:
 def died(broker: SimBroker, name: str) -> bool:
     """Whether the message of a queue is on the dead-letter address, with a reason that can be read."""
     for message, _ in broker.engine.browse(broker.engine.queue("DLQ")):
-        notes = message.facts.annotations or {}
+        notes = message.header.annotations or {}
         if name in str(notes.get("_AMQ_ORIG_QUEUE")):
             assert notes[DL_REASON] in ("decode-error", "too-large"), notes
             assert "cannot be sent to" in str(notes[DL_TEXT])

@@ -134,10 +134,10 @@ class Sim:
         for name, queue in self.model.queues.items():
             real = self.broker.engine.queue(next((r for r, n in self.aliases.items() if n == name), name))
             found = {
-                self.key_of(body_of(message), message.facts.annotations, real.name): (
+                self.key_of(body_of(message), message.header.annotations, real.name): (
                     place,
                     real.delivery_count(message.id),
-                    message.facts.durable,
+                    message.header.durable,
                 )
                 for message, place in self.broker.engine.browse(real)
             }
@@ -357,7 +357,7 @@ class Sim:
     def waiting(self, name: str) -> list[Key]:
         """What an operator may move, in the order in which it came: that of several dead letters the model is told."""
         found = sorted(self.broker.engine.browse(self.broker.engine.queue(name)), key=lambda place: place[0].id)
-        return [self.key_of(body_of(m), m.facts.annotations, name) for m, place in found if place != "delivering"]
+        return [self.key_of(body_of(m), m.header.annotations, name) for m, place in found if place != "delivering"]
 
     def do_retry(self) -> None:
         name, selector = self.random.choice((DLQ, DLQ, DLQ, EXPIRY, "plain", "slow")), self.random.choice(_SELECTORS)

@@ -218,7 +218,7 @@ def release(core: Core, held: Held) -> None:
         return
     unacked = consumer.unacked
     run = [m for m in run if m.id in unacked]
-    late = [m.id for m in run if 0 < m.facts.expiration <= core.now] if expiring else []
+    late = [m.id for m in run if 0 < m.header.expiration <= core.now] if expiring else []
     if late:
         redelivery.withdraw(core, consumer.queue, consumer.take_back(late))
         run = [m for m in run if m.id in unacked]
@@ -247,13 +247,13 @@ def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: lis
     """Messages of a non-destructive queue are shown to a consumer, and stay."""
     now = core.now
     if queue.expiring:
-        expired = [m for m in run if 0 < m.facts.expiration <= now]
+        expired = [m for m in run if 0 < m.header.expiration <= now]
         if expired:
             arrival.unwatch(core, queue, expired)
             for message in expired:
                 queue.discard(message)
             arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
-            run = [m for m in run if not 0 < m.facts.expiration <= now]
+            run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:
         consumer.take(run)
         queue.counters.delivered += len(run)
@@ -282,8 +282,8 @@ def _drop_expired(core: Core, router: Router, queue: Queue, run: list[Message]) 
     """The messages of a run whose time is not over; the others expire."""
     arrival.unwatch(core, queue, run)
     now = core.now
-    expired = [m for m in run if 0 < m.facts.expiration <= now]
+    expired = [m for m in run if 0 < m.header.expiration <= now]
     if not expired:
         return run
     arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
-    return [m for m in run if not 0 < m.facts.expiration <= now]
+    return [m for m in run if not 0 < m.header.expiration <= now]

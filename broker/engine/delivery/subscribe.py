@@ -140,8 +140,8 @@ def parse_selector(selector: str) -> Filter | None:
 def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
     """What a consumer on a queue that others use too takes; None for everything."""
     if filter is None:
-        return (lambda message: message.facts.origin != no_local) if no_local else None
+        return (lambda message: message.header.origin != no_local) if no_local else None
     accepted = filter
     if not no_local:
         return lambda message: accepted.matches(PropertyView(message))
-    return lambda message: message.facts.origin != no_local and accepted.matches(PropertyView(message))
+    return lambda message: message.header.origin != no_local and accepted.matches(PropertyView(message))

@@ -95,7 +95,7 @@ def commit(core: Core, router: Router, transaction: Transaction) -> None:
         sending.check(core, send.address)
         sending.check_new(core, send.address, send.messages, seen)
         sending.check_routed(core, router, send.address, send.queue, send.routing_type, send.messages)
-        if send.messages[0].facts.durable:
+        if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
     if need:
         arrival.reserve_bytes(core, need, essential=False)

@@ -1,11 +1,11 @@
 """A message as the engine sees it: few objects, bytes as they came.
 
 A run of messages that arrive together usually agrees in everything but identity, headers and body.  What they agree
-in is one `Facts` object, shared by all of them and never changed; what differs is one small `Message` each.  A
-message that is moved gets new facts and a new identity: it shares nothing with the record it came from (promise P2).
+in is one `MessageHeader` object, shared by all of them and never changed; what differs is one small `Message` each.  A
+message that is moved gets a new header and a new identity: it shares nothing with the record it came from (promise P2).
 
 `head` holds the application headers in the sender's encoding.  Nobody parses it on the way through; `PropertyView`
-asks the encoding's `Format` when a filter needs a name that the facts do not answer.
+asks the encoding's `Format` when a filter needs a name that the header does not answer.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Format(Protocol):
         """`head` without some application properties and with others, which replace those of the same name."""
 
 
-class Facts:
+class MessageHeader:
     """What a run of messages has in common.  Immutable by convention once the first message refers to it.
 
     Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.  `group` is the
@@ -168,8 +168,8 @@ class Facts:
         self.group = group
         self.closes_group = closes_group
 
-    def __copy__(self) -> Facts:
-        return Facts(
+    def __copy__(self) -> MessageHeader:
+        return MessageHeader(
             self.address,
             self.format,
             durable=self.durable,
@@ -186,15 +186,15 @@ class Facts:
             closes_group=self.closes_group,
         )
 
-    def noting(self, annotations: Annotations) -> Facts:
-        """The same facts with other annotations."""
+    def noting(self, annotations: Annotations) -> MessageHeader:
+        """The same header with other annotations."""
         noting = copy(self)
         noting.annotations = annotations
         return noting
 
-    def copy(self, address: str, annotations: Annotations) -> Facts:
-        """The facts of a message moved to `address`: no expiration, no schedule, no routing type."""
-        return Facts(
+    def copy(self, address: str, annotations: Annotations) -> MessageHeader:
+        """The header of a message moved to `address`: no expiration, no schedule, no routing type."""
+        return MessageHeader(
             address,
             self.format,
             durable=self.durable,
@@ -207,8 +207,8 @@ class Facts:
             closes_group=self.closes_group,
         )
 
-    def in_group(self, group: str, *, closes: bool) -> Facts:
-        """The same facts for another group of messages."""
+    def in_group(self, group: str, *, closes: bool) -> MessageHeader:
+        """The same header for another group of messages."""
         grouped = copy(self)
         grouped.group, grouped.closes_group = group, closes
         return grouped
@@ -221,11 +221,11 @@ class Message:
     record (0: not journalled), `size` is what it costs in memory, in bytes: of a body in a file, a piece.
     """
 
-    __slots__ = ("body", "facts", "head", "id", "refs", "segment", "size")
+    __slots__ = ("body", "head", "header", "id", "refs", "segment", "size")
 
-    def __init__(self, facts: Facts, head: bytes, body: bytes) -> None:
+    def __init__(self, header: MessageHeader, head: bytes, body: bytes) -> None:
         self.id = 0
-        self.facts = facts
+        self.header = header
         self.head = head
         self.body: Body = body
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
@@ -233,17 +233,17 @@ class Message:
         self.segment = 0
 
     def __copy__(self) -> Message:
-        message = Message(self.facts, self.head, b"")
+        message = Message(self.header, self.head, b"")
         message.id, message.body, message.size = self.id, self.body, self.size
         message.refs, message.segment = self.refs, self.segment
         return message
 
     @classmethod
-    def of(cls, facts: Facts, head: bytes, body: Body) -> Message:
-        """A message with either kind of body; one that is in a file needs facts of its own, and a run of its own."""
+    def of(cls, header: MessageHeader, head: bytes, body: Body) -> Message:
+        """A message with either kind of body; one that is in a file needs a header of its own, and a run of its own."""
         if isinstance(body, bytes):
-            return cls(facts, head, body)
-        message = cls(facts, head, b"")
+            return cls(header, head, body)
+        message = cls(header, head, b"")
         message.body = body
         message.size += min(len(body), LARGE_BODY_BYTES)
         return message
@@ -275,10 +275,10 @@ class PropertyView(Mapping[str, Value]):
 
     def _parsed(self) -> dict[str, Value]:
         if self._properties is None:
-            facts = self._message.facts
-            self._properties = facts.format.properties(self._message.head)
-            if facts.annotations:
-                self._properties.update(facts.format.noted(facts.annotations))
+            header = self._message.header
+            self._properties = header.format.properties(self._message.head)
+            if header.annotations:
+                self._properties.update(header.format.noted(header.annotations))
         return self._properties
 
     def __getitem__(self, name: str) -> Value:
@@ -286,8 +286,8 @@ class PropertyView(Mapping[str, Value]):
             known = _BROKER_NAMES.get(name)
             if known is not None:
                 return known(self)
-        if name == "JMSXUserID" and self._message.facts.user:  # who logged in, whatever the sender calls itself
-            return self._message.facts.user
+        if name == "JMSXUserID" and self._message.header.user:  # who logged in, whatever the sender calls itself
+            return self._message.header.user
         properties = self._parsed()
         if name not in properties and name.startswith("JMS"):
             known = _JMS_NAMES.get(name)
@@ -326,13 +326,13 @@ class _BrokerName(Protocol):
 
 
 _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
-    "AMQPriority": lambda view: view.message.facts.priority,
-    "AMQExpiration": lambda view: view.message.facts.expiration,
-    "AMQDurable": lambda view: "DURABLE" if view.message.facts.durable else "NON_DURABLE",
-    "AMQTimestamp": lambda view: view.message.facts.timestamp,
+    "AMQPriority": lambda view: view.message.header.priority,
+    "AMQExpiration": lambda view: view.message.header.expiration,
+    "AMQDurable": lambda view: "DURABLE" if view.message.header.durable else "NON_DURABLE",
+    "AMQTimestamp": lambda view: view.message.header.timestamp,
     "AMQSize": lambda view: len(view.message.head) + len(view.message.body),
     "AMQUserID": lambda view: view.user_id,
-    "AMQAddress": lambda view: view.message.facts.address,
+    "AMQAddress": lambda view: view.message.header.address,
     "AMQGroupID": lambda view: view.get("_AMQ_GROUP_ID"),
 }
 
@@ -342,7 +342,7 @@ _JMS_NAMES: Final[dict[str, _BrokerName]] = {
     "JMSExpiration": _BROKER_NAMES["AMQExpiration"],
     "JMSTimestamp": _BROKER_NAMES["AMQTimestamp"],
     "JMSMessageID": lambda view: f"ID:{view.message.id}",
-    "JMSXUserID": lambda view: view.message.facts.user,
-    "JMSDeliveryMode": lambda view: "PERSISTENT" if view.message.facts.durable else "NON_PERSISTENT",
+    "JMSXUserID": lambda view: view.message.header.user,
+    "JMSDeliveryMode": lambda view: "PERSISTENT" if view.message.header.durable else "NON_PERSISTENT",
     "JMSDestination": _BROKER_NAMES["AMQAddress"],
 }

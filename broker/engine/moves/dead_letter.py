@@ -47,7 +47,7 @@ def bury(
         if not name:
             kill(core, queue, message, reason, text, consumer)
             continue
-        if message.facts.address == name or (
+        if message.header.address == name or (
             reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
         ):
             staying.append(message)  # dead-letter addresses that lead in a circle: it is on one
@@ -146,32 +146,32 @@ def _record_death(
             queue_id=queue.id if queue is not None else 0,
             old_id=message.id,
             new_id=new_id,
-            enqueued=message.facts.timestamp,
+            enqueued=message.header.timestamp,
             first_failure=state.first_failure if state else 0,
             attempts=state.count if state else 0,
             reason=reason,
-            address=message.facts.address,
+            address=message.header.address,
             text=move.clean_text(text),
             client=consumer.client_id if consumer else "",
             remote=consumer.remote if consumer else "",
-            user=message.facts.user,
+            user=message.header.user,
         )
     )
 
 
 def note(core: Core, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
     """Note a death for the notifications, which do not tell of what happens to themselves."""
-    home = queue.address.name if queue is not None else message.facts.address
+    home = queue.address.name if queue is not None else message.header.address
     if core.notes.listening and home != NOTIFICATIONS:
         told: Note = {
-            "_AMQ_Address": message.facts.address,
+            "_AMQ_Address": message.header.address,
             "_AMQ_RoutingName": queue.name if queue is not None else "",
             "_AMQ_Message_ID": message.id,
             "_AMQ_DL_REASON": reason,
             "_AMQ_DL_TEXT": move.clean_text(text),
             "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id) if queue is not None else 0,
             "_AMQ_DL_ADDRESS": target,
-            "_AMQ_User": message.facts.user,
+            "_AMQ_User": message.header.user,
         }
         core.notes.add(type, told)
 
@@ -179,6 +179,6 @@ def note(core: Core, type: str, queue: Queue | None, message: Message, target: s
 def target_of(router: Router, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
     """The dead-letter or expiry address, made if need be, with the queue for the message's address if automatic."""
     target = router.ensure_address(name)
-    if automatic and message.facts.address != name:
-        dead_letter_queues.ensure_queue(router, target, message.facts.address, expiry=expiry)
+    if automatic and message.header.address != name:
+        dead_letter_queues.ensure_queue(router, target, message.header.address, expiry=expiry)
     return target

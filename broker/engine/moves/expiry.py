@@ -27,13 +27,13 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
     """
     staying: list[Message] = []
     for message in messages:
-        home = core.addresses.get(message.facts.address, queue.address)
+        home = core.addresses.get(message.header.address, queue.address)
         name = home.settings.expiry_address
         new_id = 0
-        text = f"expired on {queue.name}, noticed {core.now - message.facts.expiration} ms later"
+        text = f"expired on {queue.name}, noticed {core.now - message.header.expiration} ms later"
         if queue.keeper is not None:
             queue.keeper.expired(message)
-        elif name and name not in (queue.address.name, message.facts.address):
+        elif name and name not in (queue.address.name, message.header.address):
             if move.hops(message) >= move.HOPS_MAX:
                 staying += _end_circle(core, router, queue, message)
                 continue
@@ -73,7 +73,7 @@ def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> l
     text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses lead in a circle"
     reason = DeadLetterReason.LINK_HOPS
     name = queue.address.settings.dead_letter_address
-    if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.facts.address):
+    if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
         return dead_letter.bury(core, router, queue, [message], reason=reason, text=text, consumer=None)
     dead_letter.kill(core, queue, message, reason, text, None)
     return []
@@ -88,12 +88,12 @@ def _record_expiry(core: Core, queue: Queue, message: Message, new_id: int) -> N
             queue_id=queue.id,
             old_id=message.id,
             new_id=new_id,
-            enqueued=message.facts.timestamp,
-            expiration=message.facts.expiration,
+            enqueued=message.header.timestamp,
+            expiration=message.header.expiration,
             attempts=queue.delivery_count(message.id),
-            source=message.facts.expiry_source,
+            source=message.header.expiry_source,
             consumers=len(queue.consumers),
-            address=message.facts.address,
+            address=message.header.address,
         )
     )
 

@@ -62,20 +62,20 @@ HOPS_MAX: Final = 100
 
 def hops(message: Message) -> int:
     """How often a message that had died or expired was moved by that again, since an operator moved it."""
-    return int((message.facts.annotations or {}).get(DL_HOPS, 0))
+    return int((message.header.annotations or {}).get(DL_HOPS, 0))
 
 
 def origin(message: Message, queue: str) -> Annotations:
     """Where a moved message comes from, on top of what earlier moves noted; `queue`: its name, empty for none."""
-    facts = message.facts
-    annotations = dict(facts.annotations or {})
-    annotations[ORIG_ADDRESS] = facts.address
+    header = message.header
+    annotations = dict(header.annotations or {})
+    annotations[ORIG_ADDRESS] = header.address
     annotations[ORIG_QUEUE] = queue
     if not queue:
         del annotations[ORIG_QUEUE]
     annotations[ORIG_MESSAGE_ID] = message.id
-    if facts.routing_type is not None:
-        annotations[ORIG_ROUTING_TYPE] = int(facts.routing_type)
+    if header.routing_type is not None:
+        annotations[ORIG_ROUTING_TYPE] = int(header.routing_type)
     annotations.pop(ACTUAL_EXPIRY, None)
     return annotations
 
@@ -84,7 +84,7 @@ def annotate(
     message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
 ) -> Annotations:
     """What a dead or expired message carries: origin, sender, reason, text, attempts, last consumer, first origin."""
-    facts = message.facts
+    header = message.header
     annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
     annotations[DL_TEXT] = clean_text(text)
@@ -97,17 +97,17 @@ def annotate(
     known: tuple[tuple[str, str | int], ...] = (
         (DL_CLIENT, client),
         (DL_CLIENT_ADDRESS, remote),
-        (DL_ORIG_USER, facts.user),
-        (DL_ORIG_CLIENT, facts.origin),
-        (DL_ORIG_TIMESTAMP, facts.timestamp),
-        (DL_ORIG_EXPIRATION, facts.expiration),
+        (DL_ORIG_USER, header.user),
+        (DL_ORIG_CLIENT, header.origin),
+        (DL_ORIG_TIMESTAMP, header.timestamp),
+        (DL_ORIG_EXPIRATION, header.expiration),
     )
     for name, value in known:
         annotations.pop(name, None)
         if value:
             annotations[name] = value
     if DL_FIRST_ADDRESS not in annotations:
-        annotations[DL_FIRST_ADDRESS] = facts.address
+        annotations[DL_FIRST_ADDRESS] = header.address
         annotations[DL_FIRST_QUEUE] = queue.name if queue else ""
         annotations[DL_FIRST_MESSAGE_ID] = message.id
         annotations[DL_FIRST_REASON] = reason
@@ -123,16 +123,16 @@ def clean_text(text: str) -> str:
 
 def copy_of(core: Core, target: Address, message: Message, annotations: Annotations) -> Message:
     """An independent copy for `target`, which is nowhere yet."""
-    facts = message.facts.copy(target.name, annotations)
-    facts.expiration, facts.expiry_source = target.settings.expiration(0, core.now)
-    return Message.of(facts, message.head, message.body)
+    header = message.header.copy(target.name, annotations)
+    header.expiration, header.expiry_source = target.settings.expiration(0, core.now)
+    return Message.of(header, message.head, message.body)
 
 
 def keepers(targets: Targets, copy: Message) -> Targets | None:
     """The targets that a moved message may enter: of the anycast ones, which share it out, those that keep it as
     durably as it is.  None if no queue would keep it.
     """
-    durable = copy.facts.durable
+    durable = copy.header.durable
     anycast = [queue for queue in targets[0] if queue.durable or not durable]
     if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + targets[1]):
         return anycast, targets[1]
@@ -158,7 +158,7 @@ def copy_to(core: Core, router: Router, target: Address, message: Message, annot
     if targets is None:
         return None
     try:
-        if copy.facts.durable:
+        if copy.header.durable:
             arrival.reserve(core, [copy], essential=True)
     except DiskFull:
         core.report("move.disk_full", address=target.name, message=message.id)

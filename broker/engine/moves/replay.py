@@ -52,7 +52,7 @@ def replay(core: Core, router: Router, name: str, past: Iterable[Past], done: Re
     """
     found: dict[tuple[str, str, str], transfer.Destination | str] = {}
     for each in past:
-        place = (each.target, each.message.facts.address, each.queue)
+        place = (each.target, each.message.header.address, each.queue)
         if place not in found:
             found[place] = _place(router, each)
         destination = found[place]
@@ -69,8 +69,8 @@ def replay(core: Core, router: Router, name: str, past: Iterable[Past], done: Re
 def _place(router: Router, past: Past) -> transfer.Destination | str:
     if past.target:
         return transfer.destination(router, past.target)
-    facts = past.message.facts
-    return transfer.home(router, None, facts.address, past.queue, facts.routing_type)
+    header = past.message.header
+    return transfer.home(router, None, header.address, past.queue, header.routing_type)
 
 
 def _bring(core: Core, name: str, past: Past, destination: transfer.Destination) -> bool:

@@ -114,12 +114,12 @@ class Retroactive(Watcher):
         kept = [*ring.waiting(), *self._core.landing_on(ring)]
         kept.sort(key=lambda message: message.id)
         now = self._core.now
-        copies = [self._copy(message, queue) for message in kept if not 0 < message.facts.expiration <= now]
+        copies = [self._copy(message, queue) for message in kept if not 0 < message.header.expiration <= now]
         copies = [copy for copy in copies if queue.accepts(copy)]
         if not copies:
             return
         try:
-            arrival.reserve(self._core, [copy for copy in copies if copy.facts.durable], essential=False)
+            arrival.reserve(self._core, [copy for copy in copies if copy.header.durable], essential=False)
         except DiskFull as full:
             self._core.report("retroactive.disk_full", queue=queue.name, error=str(full))
             return
@@ -129,8 +129,8 @@ class Retroactive(Watcher):
             arrival.publish(self._core, queue.address, [copy], targets, checked=False)
 
     def _copy(self, message: Message, queue: Queue) -> Message:
-        kept = message.facts
-        facts = kept.copy(queue.address.name, dict(kept.annotations or {}))
-        facts.expiration, facts.expiry_source = kept.expiration, kept.expiry_source
-        facts.scheduled, facts.routing_type = kept.scheduled, kept.routing_type
-        return Message.of(facts, message.head, message.body)
+        kept = message.header
+        header = kept.copy(queue.address.name, dict(kept.annotations or {}))
+        header.expiration, header.expiry_source = kept.expiration, kept.expiry_source
+        header.scheduled, header.routing_type = kept.scheduled, kept.routing_type
+        return Message.of(header, message.head, message.body)

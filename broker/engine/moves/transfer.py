@@ -105,7 +105,7 @@ def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Ste
     step, run = _begin(core, queue, selection)
     wanted: list[tuple[Message, Destination | str]] = []
     for message in run:
-        notes = message.facts.annotations or {}
+        notes = message.header.annotations or {}
         address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
         if not isinstance(address, str) or not isinstance(name, str):
             wanted.append((message, NO_ORIGIN))
@@ -244,7 +244,7 @@ def destination(router: Router, target: str, queue: Queue | None = None) -> Dest
 
 def _move(core: Core, queue: Queue, step: Step, wanted: list[tuple[Message, Destination | str]]) -> None:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
-    if not _has_room(core, [message for message, _ in wanted if message.facts.durable]):
+    if not _has_room(core, [message for message, _ in wanted if message.header.durable]):
         if len(wanted) > 1:
             half = len(wanted) // 2
             _move(core, queue, step, wanted[:half])
@@ -279,9 +279,9 @@ def _has_room(core: Core, durable: list[Message]) -> bool:
 def _copy_to(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
     """Store a copy of a message; or why not."""
     copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
-    facts = copy.facts
-    facts.routing_type = destination.routing_type
-    facts.scheduled = message.facts.scheduled
+    header = copy.header
+    header.routing_type = destination.routing_type
+    header.scheduled = message.header.scheduled
     targets = move.keepers(destination.targets, copy)
     if targets is None:
         return NO_QUEUE

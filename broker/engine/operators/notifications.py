@@ -12,7 +12,7 @@ them.  What happens to notifications themselves (one expires, say) is not told.
 
 from __future__ import annotations
 
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
@@ -42,12 +42,12 @@ class Notifications(Watcher):
         if address is None or format is None:
             return
         now = self._core.now
-        facts = Facts(NOTIFICATIONS, format, timestamp=now, routing_type=RoutingType.MULTICAST)
+        header = MessageHeader(NOTIFICATIONS, format, timestamp=now, routing_type=RoutingType.MULTICAST)
         messages = []
         for type, note in pending:
             properties: Note = {"_AMQ_NotifType": type, "_AMQ_NotifTimestamp": now}
             properties |= {name: value for name, value in note.items() if value != ""}
-            messages.append(Message(facts, *format.composed(properties)))
+            messages.append(Message(header, *format.composed(properties)))
         if address.full or self._core.usage.full:
             address.dropped += len(messages)
             self._core.dropped += len(messages)

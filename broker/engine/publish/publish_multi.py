@@ -1,6 +1,6 @@
 """Messages for several destinations that came mixed, and whose queues get them in the order in which they came.
 
-A run of messages with the same facts costs little each (`arrival`); of a publisher who writes to his addresses in turn
+A run of messages with the same header costs little each (`arrival`); of a publisher who writes to his addresses in turn
 each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
 matters, by their identities: those rise with arrival, in the journal and on each queue.
 
@@ -76,7 +76,7 @@ def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send])
             return None
         nbytes = sum([message.size for message in run])
         total += nbytes
-        if run[0].facts.durable:
+        if run[0].header.durable:
             need += nbytes
         before, before_bytes = charges.get(address, (0, 0))
         charges[address] = before + len(run), before_bytes + nbytes
@@ -88,7 +88,7 @@ def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send])
 def _route(router: Router, send: Send) -> Groups:
     """Find the queues of one send's messages."""
     targets = router.candidates(send.address, send.queue, send.routing_type)
-    return arrival.route(send.messages, *arrival.takers(send.messages[0].facts, targets), send.address)
+    return arrival.route(send.messages, *arrival.takers(send.messages[0].header, targets), send.address)
 
 
 def _refuses(router: Router, send: Send, groups: Groups) -> bool:
@@ -107,14 +107,14 @@ def _hold(
 ) -> int:
     """Put one send's messages where they go, and note what their records need; how many found a queue."""
     address, run = send.address, send.messages
-    facts = run[0].facts
+    header = run[0].header
     for queues, messages in groups:
         arrival.hold(core, address, queues, messages)
-        durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
+        durable = [queue.id for queue in queues if queue.durable] if header.durable else []
         if durable:
             for queue_id in durable:
                 core.journal.mention(queue_id)
-            encoded, flags = encode_facts(facts, durable), record_flags(facts)
+            encoded, flags = encode_facts(header, durable), record_flags(header)
             records += [(message.id, message, encoded, flags) for message in messages]
         for queue in queues:
             arrived.setdefault(queue, []).append(messages)
@@ -147,18 +147,18 @@ def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[li
         messages = sorted(chain.from_iterable(parts), key=_ID)
     queue.counters.added += len(messages)
     if queue.durable:
-        queue.stored += sum([len(part) for part in parts if part[0].facts.durable])
+        queue.stored += sum([len(part) for part in parts if part[0].header.durable])
     admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
     if not admitted:
         return
     alike = len({_lands_with(part[0]) for part in parts}) == 1
     for together in [admitted] if alike else [list(group) for _, group in groupby(admitted, _lands_with)]:
-        if queue.durable and together[0].facts.durable:
+        if queue.durable and together[0].header.durable:
             arrival.stored(core, queue, together)
         else:
             arrival.land(core, queue, together)
 
 
 def _lands_with(message: Message) -> tuple[bool, int, int, int, bool]:
-    facts = message.facts
-    return facts.durable, facts.priority, facts.expiration, facts.scheduled, bool(facts.group)
+    header = message.header
+    return header.durable, header.priority, header.expiration, header.scheduled, bool(header.group)

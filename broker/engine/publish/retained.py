@@ -77,7 +77,7 @@ class Retained:
         return sorted((message for message in messages if not self._is_over(message)), key=_ID)
 
     def _is_over(self, message: Message) -> bool:
-        return 0 < message.facts.expiration <= self._core.now
+        return 0 < message.header.expiration <= self._core.now
 
     def _find(self, name: str) -> _Node | None:
         node: _Node | None = self._root
@@ -121,14 +121,14 @@ class Retained:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def set(self, address: Address, message: Message) -> None:
-        """Keep a message in place of an older one of the same address, which its facts name; they say it is durable.
+        """Keep a message in place of an older one of the address that its header names.  It must be durable.
 
         Call it before the publication itself goes to the address's queues, as another message: it refuses on behalf of
         both.  Raises RetainedFull, AddressFull, DiskFull, before anything changed.
         """
-        facts = message.facts
-        assert facts.durable, "retained messages survive a restart"
-        assert facts.address == address.name, "the address is that of the message"
+        header = message.header
+        assert header.durable, "retained messages survive a restart"
+        assert header.address == address.name, "the address is that of the message"
         arrival.check_admitted(self._core, address)
         node = self._find(address.name)
         old = None if node is None else node.message
@@ -184,7 +184,7 @@ class Retained:
         home = self.queue.address
         home.size_bytes -= message.size
         home.size_messages -= 1
-        topic = self._core.addresses.get(message.facts.address)
+        topic = self._core.addresses.get(message.header.address)
         if topic is not None:
             topic.charge([message])
 
@@ -206,7 +206,7 @@ class Retained:
 
     def _forget(self, message: Message) -> None:
         """Take a message out of the trie, and the nodes that only it needed."""
-        words = self._router.syntax.words(message.facts.address)
+        words = self._router.syntax.words(message.header.address)
         path = [self._root]
         for word in words:
             path.append(path[-1].words[word])
@@ -244,14 +244,14 @@ class Retained:
             return 0
         self._own(queue)
         for message in queue.waiting():
-            topic = self._core.addresses.get(message.facts.address)
+            topic = self._core.addresses.get(message.header.address)
             if topic is not None:  # which was charged for it
                 topic.size_bytes -= message.size
                 topic.size_messages -= 1
             queue.address.charge([message])
             self.messages += 1
             self.bytes += message.size
-            node = self._grow(message.facts.address)
+            node = self._grow(message.header.address)
             if node.message is not None:
                 self._superseded.append(min(node.message, message, key=_ID))
                 message = max(node.message, message, key=_ID)

@@ -1,4 +1,4 @@
-"""A send: messages with the same facts on their way to one destination; and what became of several of them."""
+"""A send: messages with the same header on their way to one destination; and what became of several of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Send:
     @property
     def meant(self) -> bool:
         """Whether its messages are meant for a queue, and to last."""
-        return self.messages[0].facts.durable and is_meant(self.address, self.queue, self.routing_type)
+        return self.messages[0].header.durable and is_meant(self.address, self.queue, self.routing_type)
 
     def find(self, router: Router) -> None:
         """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""

@@ -47,12 +47,12 @@ def publish(
     routing_type: RoutingType | None,
     messages: list[Message],
 ) -> int:
-    """Take in messages with the same facts, all or none; how many found a queue, here or by a divert.
+    """Take in messages with the same header, all or none; how many found a queue, here or by a divert.
 
     A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
     """
     if address.handling is None and not duplicates.may_have_ids(messages):
-        meant = messages[0].facts.durable and is_meant(address, queue, routing_type)
+        meant = messages[0].header.durable and is_meant(address, queue, routing_type)
         return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type), meant=meant)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
@@ -81,7 +81,7 @@ def _publish_fresh(
         return _perform(core, router, address, queue, routing_type, messages, handling, ids)
     check(core, address)
     check_routed(core, router, address, queue, routing_type, messages)
-    if messages[0].facts.durable:
+    if messages[0].header.durable:
         arrival.reserve_bytes(core, needed(address, messages), essential=False)
     core.atomic = True
     try:
@@ -120,7 +120,7 @@ def check_routed(
 
     Where the address keeps what finds no queue (`send-to-dla-on-no-route`) they are dead letters.
     """
-    if not (messages[0].facts.durable and is_meant(address, queue, routing_type)):
+    if not (messages[0].header.durable and is_meant(address, queue, routing_type)):
         return
     targets = router.candidates(address, queue, routing_type)
     queues = targets[0] + targets[1]
@@ -193,7 +193,7 @@ def _perform(
     if handling is None:
         targets = router.candidates(address, queue, routing_type)
         unrouted: list[Message] | None = [] if address.handling is not None and address.handling.no_route else None
-        meant = messages[0].facts.durable and unrouted is None and is_meant(address, queue, routing_type)
+        meant = messages[0].header.durable and unrouted is None and is_meant(address, queue, routing_type)
         routed = arrival.publish(core, address, messages, targets, meant=meant, unrouted=unrouted)
         _bury(core, router, address, queue, unrouted or [])
     else:
@@ -215,8 +215,8 @@ def _handle(
 ) -> int:
     """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
     if handling.ingress:
-        for facts in {id(message.facts): message.facts for message in messages}.values():  # one for each group
-            facts.annotations = (facts.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
+        for header in {id(message.header): message.header for message in messages}.values():  # one for each group
+            header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
     forwards: list[Forward] = []
     for divert in handling.exclusive:
         if divert.name not in passed and messages:
@@ -277,15 +277,15 @@ def _copies(core: Core, router: Router, divert: Divert, message: Message) -> lis
 
 
 def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
-    original = message.facts
-    facts = original.copy(forward.name, move.origin(message, divert.name))
-    facts.expiration, facts.expiry_source = forward.settings.expiration(original.expiration, core.now)
-    facts.scheduled = original.scheduled
-    facts.routing_type = wanted
+    original = message.header
+    header = original.copy(forward.name, move.origin(message, divert.name))
+    header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, core.now)
+    header.scheduled = original.scheduled
+    header.routing_type = wanted
     head = message.head
     if divert.add or divert.remove:
-        head = facts.format.edited(head, divert.remove, divert.add)
-    return Message.of(facts, head, message.body)
+        head = header.format.edited(head, divert.remove, divert.add)
+    return Message.of(header, head, message.body)
 
 
 def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[str]) -> bool:

@@ -1,6 +1,6 @@
 """How a message arrives: which queues take it, its record in the journal, its place in line.
 
-A run of messages with the same facts is routed together.  Only filters, and several anycast queues on one address,
+A run of messages with the same header is routed together.  Only filters, and several anycast queues on one address,
 make the messages of a run part; then they are grouped by the queues that take them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.model.names import is_temporary
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.queues import waiting
@@ -56,9 +56,9 @@ def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue |
 
     The messages of a group all go to the same, whoever consumes it, as long as the queues are the same.
     """
-    if message.facts.group and len(anycast) > 1:
+    if message.header.group and len(anycast) > 1:
         takers = [queue for queue in anycast if queue.accepts(message)]
-        return takers[bucket(message.facts.group, len(takers))] if takers else None
+        return takers[bucket(message.header.group, len(takers))] if takers else None
     fallback: Queue | None = None
     for step in range(len(anycast)):
         queue = anycast[(address.turn + step) % len(anycast)]
@@ -74,9 +74,9 @@ def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue |
     return fallback
 
 
-def takers(facts: Facts, targets: Targets) -> Targets:
-    """Which of these queues messages with these facts may enter: some take only what is kept for those who are away."""
-    if facts.durable:
+def takers(header: MessageHeader, targets: Targets) -> Targets:
+    """Which of these queues messages with this header may enter: some take only what is kept for those who are away."""
+    if header.durable:
         return targets
     anycast, multicast = targets
     return [queue for queue in anycast if not queue.durable_only], [q for q in multicast if not q.durable_only]
@@ -92,7 +92,7 @@ def publish(
     meant: bool = False,
     unrouted: list[Message] | None = None,
 ) -> int:
-    """Take in a run of messages with the same facts, and return how many found a queue.
+    """Take in a run of messages with the same header, and return how many found a queue.
 
     `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
     room apply; moves within the broker are not checked: what was accepted once is not refused later.  What no queue
@@ -100,14 +100,14 @@ def publish(
 
     Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
     """
-    facts = messages[0].facts
+    header = messages[0].header
     full = address.full or core.usage.full
     if checked:
-        if full and not _admit(core, address, facts, messages):
+        if full and not _admit(core, address, header, messages):
             return 0
-        if facts.durable:
+        if header.durable:
             reserve(core, messages, essential=False)
-    groups = route(messages, *takers(facts, targets), address)
+    groups = route(messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
     if meant and routed < len(messages) and not may_lose(address, targets):
         raise no_queue(address, targets, _left(messages, groups))
@@ -118,11 +118,11 @@ def publish(
     for queues, run in groups:
         _place(core, address, queues, run, full=full)
     if routed < len(messages):
-        if facts.durable or unrouted is not None:
+        if header.durable or unrouted is not None:
             left = _left(messages, groups)
         if unrouted is not None:
             unrouted += left
-        elif facts.durable:
+        elif header.durable:
             unroutable(core, address, left)
         else:
             address.unrouted += len(messages) - routed
@@ -163,7 +163,7 @@ def unroutable(core: Core, address: Address, messages: list[Message]) -> None:
     """No queue took these messages: they are counted, and gone by name."""
     address.unrouted += len(messages)
     core.unrouted += len(messages)
-    if messages and messages[0].facts.durable:
+    if messages and messages[0].header.durable:
         _drop(core, address, RemovalReason.UNROUTABLE, messages)
 
 
@@ -208,7 +208,7 @@ def check_admitted(core: Core, address: Address) -> None:
         )
 
 
-def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) -> bool:
+def _admit(core: Core, address: Address, header: MessageHeader, messages: list[Message]) -> bool:
     """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
     policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
     if policy is AddressFullPolicy.PAGE:
@@ -223,7 +223,7 @@ def _admit(core: Core, address: Address, facts: Facts, messages: list[Message]) 
         return True
     address.dropped += len(messages)
     core.dropped += len(messages)
-    if facts.durable:
+    if header.durable:
         _drop(core, address, RemovalReason.DROPPED, messages)
     if "full" not in address.warned:
         address.warned |= {"full"}
@@ -242,16 +242,16 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
     A queue that is not durable has nothing to wait for, so that its messages keep their order, whichever of them other
     queues have stored.
     """
-    facts = messages[0].facts
+    header = messages[0].header
     paged: list[Queue] = []
     if full or core.paged:
         full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
         full = full and (address.full or core.usage.memory_full)
-        paged = admit.choose(core, facts, queues, full=full)
+        paged = admit.choose(core, header, queues, full=full)
     hold(core, address, queues, messages)
-    durable = [queue.id for queue in queues if queue.durable] if facts.durable else []
+    durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
-        facts_bytes = _store(core, facts, durable, messages)
+        facts_bytes = _store(core, header, durable, messages)
     end = core.journal.end
     for queue in queues:
         queue.counters.added += len(messages)
@@ -282,23 +282,23 @@ def keep(core: Core, queue: Queue, message: Message) -> None:
 
     Nothing is checked, and its address is not charged.
     """
-    facts = message.facts
+    header = message.header
     message.id = core.journal.allocate_ids(1)
     core.usage.bytes += message.size
     core.usage.messages += 1
-    _store(core, facts, [queue.id], [message])
+    _store(core, header, [queue.id], [message])
     queue.counters.added += 1
     queue.stored += 1
-    queue.append([message], facts.priority)
+    queue.append([message], header.priority)
     watch(core, queue, [message])
 
 
-def _store(core: Core, facts: Facts, queue_ids: list[int], messages: list[Message]) -> int:
-    """Add messages to the journal; returns the bytes that each record has for the facts."""
+def _store(core: Core, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
+    """Add messages to the journal; returns the bytes that each record has for the header."""
     journal = core.journal
     for queue_id in queue_ids:
         journal.mention(queue_id)
-    encoded, flags = encode_facts(facts, queue_ids), record_flags(facts)
+    encoded, flags = encode_facts(header, queue_ids), record_flags(header)
     body = messages[0].body
     if isinstance(body, LargeBody):
         assert len(messages) == 1, "a message with a large body stands alone"
@@ -331,7 +331,7 @@ def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = Fal
 
     `paged`: they belong in the queue's tail, though the journal does not have them.
     """
-    facts = messages[0].facts
+    header = messages[0].header
     landing: Landing | None = None
     if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
         landing = queue.tail.landing.popleft()
@@ -342,16 +342,16 @@ def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = Fal
         if messages:
             admit.enter(core, queue, messages, landing)
         return
-    if facts.group and not queue.grouped and queue.attributes.groups:
+    if header.group and not queue.grouped and queue.attributes.groups:
         queue.begin_groups()
-    if facts.scheduled > core.now:
+    if header.scheduled > core.now:
         for message in messages:
-            schedule(core, queue, message, facts.scheduled)
+            schedule(core, queue, message, header.scheduled)
     else:
         if queue.kind is not None:
             messages = queue.kind.arrived(core, messages)
-        queue.append(messages, facts.priority)
-        if facts.expiration:
+        queue.append(messages, header.priority)
+        if header.expiration:
             watch(core, queue, messages)
     core.dirty[queue] = None
 
@@ -365,7 +365,7 @@ def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:
 def watch(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Enter the expirations of messages that have just become ready."""
     for message in messages:
-        expiration = message.facts.expiration
+        expiration = message.header.expiration
         if expiration:
             core.expiries.add(expiration, (queue.id, message.id), (queue, message))
             queue.expiring += 1
@@ -374,7 +374,7 @@ def watch(core: Core, queue: Queue, messages: list[Message]) -> None:
 def unwatch(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Messages are no longer ready: they cannot expire where they are now."""
     for message in messages:
-        expiration = message.facts.expiration
+        expiration = message.header.expiration
         if expiration and core.expiries.remove(expiration, (queue.id, message.id)):
             queue.expiring -= 1
 

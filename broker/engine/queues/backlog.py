@@ -114,8 +114,8 @@ class Backlog:
         """Messages return, each to its place before all younger ones of its priority."""
         if self._discarded and any(message.id in self._discarded for message in messages):
             self._rebuild()  # its old place was not passed yet, and would be taken for the new one
-        for priority in {message.facts.priority for message in messages}:
-            run = sorted([m for m in messages if m.facts.priority == priority], key=_identity)
+        for priority in {message.header.priority for message in messages}:
+            run = sorted([m for m in messages if m.header.priority == priority], key=_identity)
             level = self._levels[priority]
             if level is _NONE:
                 level = self._levels[priority] = deque()
@@ -175,7 +175,7 @@ class Backlog:
 
     def discard(self, message: Message) -> None:
         """Take out a message that is known to be here."""
-        level = self._levels[message.facts.priority]
+        level = self._levels[message.header.priority]
         if level and level[0] is message:
             level.popleft()
             self._size -= 1

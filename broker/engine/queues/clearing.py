@@ -90,8 +90,8 @@ def _empty(core: Core, queue: Queue) -> list[Message]:
     """Take all ready and scheduled messages out of their containers."""
     messages = queue.clear()
     for message in messages:
-        if message.facts.expiration:
-            core.expiries.remove(message.facts.expiration, (queue.id, message.id))
+        if message.header.expiration:
+            core.expiries.remove(message.header.expiration, (queue.id, message.id))
     for id, (due, message) in queue.scheduled.items():
         core.schedule.remove(due, (queue.id, id))
         messages.append(message)

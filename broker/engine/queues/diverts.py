@@ -111,7 +111,7 @@ class Divert:
         if self.routing is DivertRouting.STRIP:
             return None
         if self.routing is DivertRouting.PASS:
-            return message.facts.routing_type
+            return message.header.routing_type
         return RoutingType[self.routing.value]
 
     def definition(self) -> Json:

@@ -118,7 +118,7 @@ class Duplicates:
             seen = self._seen[address.id] = Seen()
         for message, id in ids:
             segment = 0
-            if message.facts.durable:
+            if message.header.durable:
                 self._journal.mention(address.id)
                 self._journal.add(record.duplicate_id(address.id, message.id, id))
                 segment = self._place(address.id, id)
@@ -195,7 +195,7 @@ def id_of(message: Message) -> bytes | None:
     """A message's duplicate id as it is remembered; None without one."""
     if _MARK not in message.head:
         return None
-    id = message.facts.format.duplicate_id(message.head)
+    id = message.header.format.duplicate_id(message.head)
     if not id:
         return None
     return id if len(id) <= ID_BYTES_MAX else sha256(id).digest()

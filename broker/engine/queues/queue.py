@@ -267,7 +267,7 @@ class Queue:
         """Whether the queue takes the message: it is open, and its filter lets the message in."""
         if not self.open:
             return False
-        if self.no_local and message.facts.origin == self.no_local:
+        if self.no_local and message.header.origin == self.no_local:
             return False
         return self.filter is None or self.filter.matches(PropertyView(message))
 

@@ -76,10 +76,10 @@ def _forget(core: Core, messages: list[Message]) -> None:
             continue
         if segment:
             released += 1
-        if message.facts.address != name:
+        if message.header.address != name:
             if count:
                 discharge(core, name, size, count)
-            name, size, count = message.facts.address, 0, 0
+            name, size, count = message.header.address, 0, 0
         size += message.size
         count += 1
     if released:

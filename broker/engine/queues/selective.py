@@ -40,13 +40,13 @@ class _View:
         predicate = self.predicate
         for message in messages:
             if predicate is None or predicate(message):
-                self.levels[message.facts.priority].append(message.id)
+                self.levels[message.header.priority].append(message.id)
                 self.count += 1
 
     def add_left(self, message: Message) -> None:
         if self.predicate is not None and not self.predicate(message):
             return
-        level = self.levels[message.facts.priority]
+        level = self.levels[message.header.priority]
         passed: list[int] = []
         while level and level[0] < message.id:
             passed.append(level.popleft())
@@ -110,7 +110,7 @@ class SelectiveBacklog:
         return len(self._ready)
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(sorted(self._ready.values(), key=lambda m: (-m.facts.priority, m.id)))
+        return iter(sorted(self._ready.values(), key=lambda m: (-m.header.priority, m.id)))
 
     def unordered(self) -> Iterator[Message]:
         """All messages, in no order that means anything."""

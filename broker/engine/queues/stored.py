@@ -1,6 +1,6 @@
-"""Messages as records say them, both ways: the engine's facts to bytes, and back.
+"""Messages as records say them, both ways: the engine's headers to bytes, and back.
 
-What a run of messages shares stands in each of their records, and is made into one `Facts` object again.
+What a run of messages shares stands in each of their records, and is made into one `MessageHeader` object again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final
 
 from broker.engine.model import annotation
-from broker.engine.model.message import Facts, Format, Message, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
 from store import decode, record
 from store.bodies import Bodies
 from store.pages import SCRATCH_FIRST, Found
@@ -22,14 +22,14 @@ from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 _MESSAGE: Final = Struct("<IIQII")
 assert _MESSAGE.size == MESSAGE_FIXED.size, "the same bytes"
 
-#: Of that number, all but most flags; and what these bits are where messages may share all facts: they are in no group.
+#: Of that number, all but most flags; and what these bits are where messages may share a header: they are in no group.
 _KIND: Final = 0xFFFF | record.GROUPED << 16
 _UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
 
 
 @lru_cache(maxsize=256)
 def _with_facts(nbytes: int) -> Struct:
-    """The same and the encoded facts, of so many bytes."""
+    """The same and the encoded header, of so many bytes."""
     return Struct(f"{_MESSAGE.format}{nbytes}s")
 
 
@@ -37,66 +37,66 @@ class UnknownFormat(Exception):
     """The journal holds messages of a protocol that this version does not speak."""
 
 
-def encode_facts(facts: Facts, queue_ids: list[int]) -> bytes:
+def encode_facts(header: MessageHeader, queue_ids: list[int]) -> bytes:
     """The part of a MESSAGE record that a run shares."""
     return record.message_facts(
-        timestamp=facts.timestamp,
-        expiration=facts.expiration,
-        expiry_source=facts.expiry_source,
-        scheduled=facts.scheduled,
-        priority=facts.priority,
-        format=facts.format.number,
+        timestamp=header.timestamp,
+        expiration=header.expiration,
+        expiry_source=header.expiry_source,
+        scheduled=header.scheduled,
+        priority=header.priority,
+        format=header.format.number,
         queue_ids=queue_ids,
-        address=facts.address,
-        user=facts.user,
-        origin=facts.origin,
-        annotations=annotation.encode(facts.annotations) if facts.annotations else b"",
+        address=header.address,
+        user=header.user,
+        origin=header.origin,
+        annotations=annotation.encode(header.annotations) if header.annotations else b"",
     )
 
 
-def record_flags(facts: Facts) -> int:
+def record_flags(header: MessageHeader) -> int:
     """The flags of a MESSAGE record."""
-    flags = record.GROUPED if facts.group else 0
-    if not facts.durable:
+    flags = record.GROUPED if header.group else 0
+    if not header.durable:
         flags |= record.VOLATILE
-    if facts.routing_type is None:
+    if header.routing_type is None:
         return flags
-    return flags | (record.ANYCAST if facts.routing_type is RoutingType.ANYCAST else record.MULTICAST)
+    return flags | (record.ANYCAST if header.routing_type is RoutingType.ANYCAST else record.MULTICAST)
 
 
 class MessageReader:
-    """Makes messages of records.  Those that follow each other with equal facts share them."""
+    """Makes messages of records.  Those that follow each other with equal headers share one."""
 
     def __init__(self, formats: dict[int, Format], bodies: Bodies) -> None:
         self.formats = formats
         self._bodies = bodies
         self._decoder = decode.MessageDecoder()
-        self._groups: dict[tuple[str, bool], Facts] = {}  # of the messages with the same facts
+        self._groups: dict[tuple[str, bool], MessageHeader] = {}  # of the messages with the same header
         self._stored_facts: decode.MessageFacts | None = None
-        self._facts: Facts | None = None
+        self._facts: MessageHeader | None = None
         self._flags = 0
         self.decode = self._decoder.decode
         self.decode_copied = self._decoder.decode_copied
 
-    def facts(self, stored: decode.Message | decode.Copied) -> Facts:
-        """The facts of a message but for its group.  Raises UnknownFormat."""
-        facts = self._facts
-        if stored.facts is not self._stored_facts or facts is None or stored.flags != self._flags:
+    def header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
+        """The header of a message but for its group.  Raises UnknownFormat."""
+        header = self._facts
+        if stored.facts is not self._stored_facts or header is None or stored.flags != self._flags:
             self._stored_facts = stored.facts
             self._flags = stored.flags
-            facts = self._facts = self._read_facts(stored)
+            header = self._facts = self._read_facts(stored)
             self._groups.clear()
-        return facts
+        return header
 
     def message(self, stored: decode.Message | decode.Copied, segment: int) -> Message:
         """The message, which no queue holds yet (`refs` is 0).  Raises UnknownFormat."""
-        facts = self.facts(stored)
+        header = self.header(stored)
         if isinstance(stored.body, bytes):
-            message = Message(facts, stored.head, stored.body)
+            message = Message(header, stored.head, stored.body)
         else:
-            message = Message.of(copy(facts), stored.head, self._bodies.stored(stored.body))
+            message = Message.of(copy(header), stored.head, self._bodies.stored(stored.body))
         if stored.flags & record.GROUPED:
-            message.facts = self._in_group(message)
+            message.header = self._in_group(message)
         message.id = stored.id
         message.refs = 0
         message.segment = segment
@@ -130,7 +130,7 @@ class MessageReader:
         unpack = _MESSAGE.unpack_from
         messages: list[Message | None] = []
         add = messages.append
-        encoded, known, facts, fixed = b"", 0, None, 0  # of the message before: what a run shares
+        encoded, known, header, fixed = b"", 0, None, 0  # of the message before: what a run shares
         for buffer, start, stop in found:
             if buffer is None:
                 messages += [None] * (stop - start)
@@ -141,57 +141,57 @@ class MessageReader:
             for id, offset, size in zip(ids[start:stop], offsets[start:stop], sizes[start:stop], strict=True):
                 offset -= first
                 own = size - fixed
-                if facts is not None and own >= 0:
+                if header is not None and own >= 0:
                     length, kind, its_id, head_bytes, body_bytes, shared = unpack(buffer, offset)
                     same = shared == encoded and kind == known and length == size
                     if same and its_id == id and head_bytes + body_bytes == own:
                         body_at = offset + size - body_bytes
                         body = buffer[body_at : body_at + body_bytes]
-                        message = Message(facts, buffer[body_at - head_bytes : body_at], body)
+                        message = Message(header, buffer[body_at - head_bytes : body_at], body)
                         message.id = id
                         message.segment = segment
                         add(message)
                         continue
                 other = self._read(buffer, offset, id=id, size=size, segment=segment)
                 add(other)
-                facts = None
+                header = None
                 if other is not None:
                     length, kind, _, head_bytes, body_bytes = _MESSAGE.unpack_from(buffer, offset)
                     if kind & _KIND == _UNGROUPED:
-                        facts, known, fixed = other.facts, kind, length - head_bytes - body_bytes
+                        header, known, fixed = other.header, kind, length - head_bytes - body_bytes
                         encoded = buffer[offset + _MESSAGE.size : offset + fixed]
                         unpack = _with_facts(len(encoded)).unpack_from
         return messages
 
-    def _read_facts(self, stored: decode.Message | decode.Copied) -> Facts:
-        facts = stored.facts
-        format = self.formats.get(facts.format)
+    def _read_facts(self, stored: decode.Message | decode.Copied) -> MessageHeader:
+        header = stored.facts
+        format = self.formats.get(header.format)
         if format is None:
             raise UnknownFormat(
-                f"message {stored.id} is in format {facts.format}, which this version of the broker does not know"
+                f"message {stored.id} is in format {header.format}, which this version of the broker does not know"
             )
         routing_type = None
         if stored.flags & (record.ANYCAST | record.MULTICAST):
             routing_type = RoutingType.ANYCAST if stored.flags & record.ANYCAST else RoutingType.MULTICAST
-        return Facts(
-            facts.address,
+        return MessageHeader(
+            header.address,
             format,
             durable=not stored.flags & record.VOLATILE,
-            priority=facts.priority,
-            timestamp=facts.timestamp,
-            expiration=facts.expiration,
-            expiry_source=facts.expiry_source,
-            scheduled=facts.scheduled,
+            priority=header.priority,
+            timestamp=header.timestamp,
+            expiration=header.expiration,
+            expiry_source=header.expiry_source,
+            scheduled=header.scheduled,
             routing_type=routing_type,
-            user=facts.user,
-            origin=facts.origin,
-            annotations=annotation.decode(facts.annotations) if facts.annotations else None,
+            user=header.user,
+            origin=header.origin,
+            annotations=annotation.decode(header.annotations) if header.annotations else None,
         )
 
-    def _in_group(self, message: Message) -> Facts:
-        """The facts of a message with its group, which stands among its properties."""
+    def _in_group(self, message: Message) -> MessageHeader:
+        """The header of a message with its group, which stands among its properties."""
         group = group_of(PropertyView(message))
-        facts = self._groups.get(group)
-        if facts is None:
-            facts = self._groups[group] = message.facts.in_group(group[0], closes=group[1])
-        return facts
+        header = self._groups.get(group)
+        if header is None:
+            header = self._groups[group] = message.header.in_group(group[0], closes=group[1])
+        return header

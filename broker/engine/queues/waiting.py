@@ -44,7 +44,7 @@ def admit(core: Core, queue: Queue, messages: list[Message], *, full: bool = Fal
 
     `full`: the messages would have to be paged.
     """
-    paging = not messages[0].facts.durable and (full or queue.tail is not None)
+    paging = not messages[0].header.durable and (full or queue.tail is not None)
     if queue.drop_oldest and not paging:
         return messages
     free = max(room(queue, 0 if paging else queue.messages_max), 0)

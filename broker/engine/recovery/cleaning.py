@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.core import Core
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.paging.tail import Chunk
@@ -185,8 +185,8 @@ class Cleaner:
         self._core.journal.reserve(size)
         del order[len(order) - len(slice) :]
         copied: dict[Queue, list[Message]] = {}
-        for facts, queues, messages in _runs(slice, round.segment):
-            for queue in self._copy_run(round, facts, queues, messages):
+        for header, queues, messages in _runs(slice, round.segment):
+            for queue in self._copy_run(round, header, queues, messages):
                 copied.setdefault(queue, []).extend(messages)
         for queue, messages in copied.items():
             self._tell(queue, messages)
@@ -206,8 +206,10 @@ class Cleaner:
         for tell in self.copied:
             tell(queue, messages)
 
-    def _copy_run(self, round: _Round, facts: Facts, queues: list[Queue], messages: list[Message]) -> list[Queue]:
-        """Copy messages with the same facts; the queues on which a restart will find them."""
+    def _copy_run(
+        self, round: _Round, header: MessageHeader, queues: list[Queue], messages: list[Message]
+    ) -> list[Queue]:
+        """Copy messages with the same header; the queues on which a restart will find them."""
         journal = self._core.journal
         durable = [queue for queue in queues if queue.durable]
         if not durable:  # only queues hold it that no restart will find
@@ -217,13 +219,13 @@ class Cleaner:
             return []
         for queue in durable:
             journal.mention(queue.id)
-        encoded = encode_facts(facts, [queue.id for queue in durable])
+        encoded = encode_facts(header, [queue.id for queue in durable])
         body = messages[0].body
         if isinstance(body, LargeBody):
-            assert len(messages) == 1, "a message with a large body has facts of its own"
-            journal.add_large(encoded, record_flags(facts), messages[0].id, messages[0].head, body, round.segment)
+            assert len(messages) == 1, "a message with a large body has a header of its own"
+            journal.add_large(encoded, record_flags(header), messages[0].id, messages[0].head, body, round.segment)
         else:
-            journal.add_copies(encoded, record_flags(facts), messages, round.segment)
+            journal.add_copies(encoded, record_flags(header), messages, round.segment)
         for message in messages:
             message.segment = journal.segment
         round.copied += len(messages)
@@ -240,7 +242,7 @@ class Cleaner:
             if count or id in queue.states:
                 by_count.setdefault((count, not count), []).append(id)
             due = queue.scheduled.get(id, (0, message))[0]
-            if due and due != message.facts.scheduled:
+            if due and due != message.header.scheduled:
                 by_due.setdefault(due, []).append(id)
         for (count, redelivered), ids in by_count.items():
             journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
@@ -261,15 +263,15 @@ class Cleaner:
             self._looked = 0
 
 
-def _runs(slice: list[_Found], segment: int) -> list[tuple[Facts, list[Queue], list[Message]]]:
-    """What may be copied of a slice, together where facts and queues are the same."""
-    runs: list[tuple[Facts, list[Queue], list[Message]]] = []
+def _runs(slice: list[_Found], segment: int) -> list[tuple[MessageHeader, list[Queue], list[Message]]]:
+    """What may be copied of a slice, together where headers and queues are the same."""
+    runs: list[tuple[MessageHeader, list[Queue], list[Message]]] = []
     for found in slice:
         message = found.message
         if not found.known or message.segment != segment:
             continue
-        if runs and runs[-1][0] is message.facts and runs[-1][1] == found.queues:
+        if runs and runs[-1][0] is message.header and runs[-1][1] == found.queues:
             runs[-1][2].append(message)
         else:
-            runs.append((message.facts, found.queues, [message]))
+            runs.append((message.header, found.queues, [message]))
     return runs

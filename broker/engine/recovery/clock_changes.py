@@ -65,7 +65,7 @@ def _delay(core: Core, queue: Queue, jump: int) -> None:
     """Move the redeliveries of a queue; what its sender has scheduled keeps its date."""
     moved: dict[int, list[int]] = {}
     for id, (due, message) in list(queue.scheduled.items()):
-        if due == message.facts.scheduled:
+        if due == message.header.scheduled:
             continue
         core.schedule.remove(due, (queue.id, id))
         arrival.schedule(core, queue, message, due + jump)

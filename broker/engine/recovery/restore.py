@@ -82,7 +82,7 @@ class Fold:
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
         self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
         self._stored = MessageReader(formats, bodies)
-        # Of the message before, if its queues are all such that pages: its facts as they are written, and where to go.
+        # Of the message before, if its queues are all such that pages: its header as it is written, and where to go.
         self._placed_facts = b""
         self._placed: list[tuple[Callable[[int, int, int, int, int, int], None], int, int]] = []
 
@@ -93,11 +93,11 @@ class Fold:
         for segment, _, _, kind, buffer, offset in records:
             if kind == RecordType.MESSAGE:
                 length, _, version, _, id, head_bytes, body_bytes = unpack(buffer, offset)
-                facts = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
-                if facts != self._placed_facts or version != VERSION:
+                header = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
+                if header != self._placed_facts or version != VERSION:
                     stored = decode_message(buffer, offset)
                     self._message(stored, segment, offset, buffer)
-                    self._learn_placed(stored.facts, facts)
+                    self._learn_placed(stored.facts, header)
                     continue
                 for put, priority, expiration in self._placed:
                     put(id, priority, segment, offset, length, expiration)
@@ -115,10 +115,10 @@ class Fold:
             if places is _UNKNOWN:
                 places = self._places_of(queue_id)
             if places is not None and stored.facts.scheduled <= self.now and isinstance(stored.body, bytes):
-                facts = self._stored.facts(stored)
+                header = self._stored.header(stored)
                 size = int.from_bytes(buffer[offset : offset + 4], "little")
                 put = places.put_again if again else places.put
-                put(stored.id, facts.priority, segment, offset, size, facts.expiration)
+                put(stored.id, header.priority, segment, offset, size, header.expiration)
                 continue
             if message is None:
                 message = self._stored.message(stored, segment)
@@ -127,11 +127,11 @@ class Fold:
                 held = self.held[queue_id] = {}
             held[stored.id] = message
 
-    def _learn_placed(self, facts: decode.MessageFacts, encoded: bytes) -> None:
-        """Whether messages with the same facts need not be decoded: only their places are noted."""
-        places = [self.places.get(queue_id) for queue_id in facts.queue_ids]
-        self._placed = [(each.put, facts.priority, facts.expiration) for each in places if each is not None]
-        placed = len(self._placed) == len(places) and facts.scheduled <= self.now
+    def _learn_placed(self, header: decode.MessageFacts, encoded: bytes) -> None:
+        """Whether messages with the same header need not be decoded: only their places are noted."""
+        places = [self.places.get(queue_id) for queue_id in header.queue_ids]
+        self._placed = [(each.put, header.priority, header.expiration) for each in places if each is not None]
+        placed = len(self._placed) == len(places) and header.scheduled <= self.now
         self._placed_facts = encoded if placed else b""
 
     def _places_of(self, queue_id: int) -> Places | None:
@@ -327,7 +327,7 @@ def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
     for message in kept:
         _charge(core, message)
         if message.id in counts:
-            queue.states[message.id] = DeliveryState(counts[message.id], message.facts.timestamp)
+            queue.states[message.id] = DeliveryState(counts[message.id], message.header.timestamp)
     in_tail = {message.id for message in kept}
     _fill(core, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
     queue.stored += tail_restore.revive(core, queue, places, kept)
@@ -340,21 +340,21 @@ def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, 
     """Put the messages of one queue in memory."""
     for id, count in counts.items():
         if id in held:
-            queue.states[id] = DeliveryState(count, held[id].facts.timestamp)
+            queue.states[id] = DeliveryState(count, held[id].header.timestamp)
     ready: dict[int, list[Message]] = {}
     now = core.now
     longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
     for id, message in held.items():
         _charge(core, message)
-        if message.facts.group and not queue.grouped and queue.attributes.groups:
+        if message.header.group and not queue.grouped and queue.attributes.groups:
             queue.begin_groups()
-        at = due.get(id, 0) or message.facts.scheduled
-        if at != message.facts.scheduled:
+        at = due.get(id, 0) or message.header.scheduled
+        if at != message.header.scheduled:
             at = min(at, now + longest)
         if at > now:
             arrival.schedule(core, queue, message, at)
         else:
-            ready.setdefault(message.facts.priority, []).append(message)
+            ready.setdefault(message.header.priority, []).append(message)
     for priority, messages in ready.items():
         queue.append(messages, priority)
         arrival.watch(core, queue, messages)
@@ -367,7 +367,7 @@ def _charge(core: Core, message: Message) -> None:
     if not message.refs:
         core.usage.bytes += message.size
         core.usage.messages += 1
-        address: Address | None = core.addresses.get(message.facts.address)
+        address: Address | None = core.addresses.get(message.header.address)
         if address is not None:
             address.charge([message])
         core.journal.space.hold(message.segment, 1)

@@ -80,12 +80,12 @@ def test_what_was_consumed_comes_back_and_says_where_it_comes_from(tmp_path: Pat
         assert "3 messages came back" in result.stdout
         assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
         _, red, *_ = [message for message, _ in broker.engine.browse(broker.engine.queue("a"))]
-        notes = red.facts.annotations
+        notes = red.header.annotations
         assert notes is not None
         assert (notes["_AMQ_ORIG_ADDRESS"], notes["_AMQ_ORIG_QUEUE"]) == ("a", "a")
         assert int(notes["_AMQ_ORIG_MESSAGE_ID"]) < red.id
         assert (notes["_AMQ_REPLAY"], notes["_AMQ_REPLAY_TIME"]) == ("replay", NOW + 10_000)
-        assert red.facts.user == "sender"
+        assert red.header.user == "sender"
 
     with_consumed(tmp_path, check)
 

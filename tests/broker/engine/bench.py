@@ -8,7 +8,7 @@ from broker.engine.delivery.redelivery import Return, rejected
 from broker.engine.delivery.subscribe import Wishes
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -114,10 +114,10 @@ class Bench:
         """End the tick and all that follow from it."""
         self.broker.run()
 
-    def facts(self, address: str, *, durable: bool = True, **more: Any) -> Facts:
+    def header(self, address: str, *, durable: bool = True, **more: Any) -> MessageHeader:
         """Facts of a message sent now."""
         format = self.engine.core.formats[FORMAT]
-        return Facts(address, format, durable=durable, timestamp=self.broker.now, **more)
+        return MessageHeader(address, format, durable=durable, timestamp=self.broker.now, **more)
 
     def send(
         self,
@@ -132,8 +132,8 @@ class Bench:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
         engine = self.enter()
         address, queue = engine.router.destination(destination, routing_type)
-        facts = self.facts(address.name, durable=durable, routing_type=routing_type, **more)
-        messages = [Message(facts, head, body) for body in bodies]
+        header = self.header(address.name, durable=durable, routing_type=routing_type, **more)
+        messages = [Message(header, head, body) for body in bodies]
         send = Send(address, queue, routing_type, messages)
         if tx is None:
             engine.publish([send]).check()

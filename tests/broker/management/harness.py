@@ -16,7 +16,7 @@ import uvloop
 
 from broker.engine.engine import Engine
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
@@ -155,7 +155,7 @@ class TestBroker:
     ) -> None:
         """Send messages to an anycast queue."""
         queue = self.queue(name)
-        facts = Facts(
+        header = MessageHeader(
             queue.address.name,
             self.engine.core.formats[1],
             durable=durable,
@@ -164,7 +164,7 @@ class TestBroker:
             user="sender",
             origin="client-1",
         )
-        messages = [Message(facts, encode_head(headers or []), body) for body in bodies]
+        messages = [Message(header, encode_head(headers or []), body) for body in bodies]
         self.engine.publish([Send(queue.address, None, RoutingType.ANYCAST, messages)]).check()
 
     async def settled(self) -> None:

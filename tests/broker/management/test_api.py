@@ -12,7 +12,7 @@ import pytest
 from broker.build import COMPILED
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.subscribe import Wishes
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.consumer import AckMode
@@ -59,9 +59,9 @@ def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
         broker.turn.enter()
-        facts = Facts("topic", broker.engine.core.formats[1], durable=True)
+        header = MessageHeader("topic", broker.engine.core.formats[1], durable=True)
         address, _ = broker.engine.router.destination("topic", RoutingType.MULTICAST)
-        broker.engine.retained.set(address, Message(facts, b"", b"last"))
+        broker.engine.retained.set(address, Message(header, b"", b"last"))
         assert [queue["name"] for queue in (await client.get("/api/v1/queues"))["queues"]] == ["a"]
         everything = await client.get("/api/v1/queues?internal=true")
         assert [queue["name"] for queue in everything["queues"]] == [RETAINED, "a"]

@@ -48,12 +48,12 @@ def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8, "to": "other"}))
         assert (answer.status, answer.json) == (200, {"replayed": 2, "refused": {}, "stopped": ""})
         [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
-        facts = message.facts
+        header = message.header
         assert (message.head, message.body) == (b"colour:red\n", b"one")
-        assert (facts.priority, facts.user, facts.origin, facts.timestamp) == (9, "alice", "c1", NOW - 1_000)
-        assert facts.annotations is not None
-        assert facts.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
-        assert facts.annotations["_AMQ_DL_REASON"] == "rejected"
+        assert (header.priority, header.user, header.origin, header.timestamp) == (9, "alice", "c1", NOW - 1_000)
+        assert header.annotations is not None
+        assert header.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
+        assert header.annotations["_AMQ_DL_REASON"] == "rejected"
         assert (await client.get("/api/v1/queues/other"))["messages"] == 1
 
     serve(tmp_path, check)
@@ -64,8 +64,8 @@ def test_an_annotation_keeps_its_type(tmp_path: Path) -> None:
         line = {**LINE, "annotations": {"x": {"ulong": 2**64 - 1}}}
         assert (await client.call("POST", PATH, body=body(line))).json["replayed"] == 1
         [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
-        assert message.facts.annotations is not None
-        number = message.facts.annotations["x"]
+        assert message.header.annotations is not None
+        number = message.header.annotations["x"]
         assert isinstance(number, TypedInt)
         assert (number, number.type) == (2**64 - 1, "ulong")
 

@@ -12,7 +12,7 @@ import pytest
 from broker.config import Config, load
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
 from broker.engine.delivery.subscribe import Wishes
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.paging import upkeep
 from broker.offline.compacting import compact
@@ -45,12 +45,12 @@ def within(directory: Path, do: Callable[[Stopped], Any]) -> Any:
         return do(broker)
 
 
-def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = ANYCAST, **facts: Any) -> None:
+def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = ANYCAST, **header: Any) -> None:
     engine = broker.parts.engine
     broker.parts.turn.enter()
     address, queue = engine.router.destination(name, kind)
     format = engine.core.formats[STOMP_FORMAT]
-    made = Facts(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **facts)
+    made = MessageHeader(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **header)
     messages = [Message(made, b"color:red\n", body) for body in bodies]
     engine.publish([Send(address, queue, kind, messages)]).check()
     broker.settle()
@@ -90,8 +90,8 @@ def filled(broker: Stopped) -> None:
 
 
 def told(message: Message) -> tuple[Any, ...]:
-    facts = message.facts
-    return message.body, message.head, facts.priority, facts.user, facts.timestamp, facts.expiration
+    header = message.header
+    return message.body, message.head, header.priority, header.user, header.timestamp, header.expiration
 
 
 def everything(broker: Stopped) -> dict[str, list[tuple[Any, ...]]]:
@@ -227,7 +227,7 @@ def send_large(broker: Stopped, name: str, body: bytes) -> None:
     broker.settle()
     broker.parts.turn.enter()
     address, queue = engine.router.destination(name, ANYCAST)
-    made = Facts(address.name, engine.core.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
+    made = MessageHeader(address.name, engine.core.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
     message = Message.of(made, b"", engine.uploads.finished(upload))
     engine.publish([Send(address, queue, ANYCAST, [message])]).check()
     broker.settle()

@@ -120,7 +120,7 @@ def test_what_a_consumer_may_note_is_bounded() -> None:
         [delivery] = amqp.take()
         amqp.settle(delivery, state=Modified(message_annotations={f"x-opt-{number:02}": "x" * 4_000}))
     [(held_message, _)] = broker.engine.browse(broker.engine.queue("a"))
-    notes = held_message.facts.annotations or {}
+    notes = held_message.header.annotations or {}
     chars = sum(len(name) + len(str(value)) for name, value in notes.items())
     assert 60_000 < chars <= amqp_message.ANNOTATIONS_CHARS_MAX
 
@@ -177,7 +177,7 @@ BODIES = [b"1", b"poison", b"2", b"3"]
 def check_dead(broker: SimBroker, queue: str = "dead") -> None:
     """The one message is dead, for a reason that can be read, and the bug is told."""
     [(dead, _)] = broker.engine.browse(broker.engine.queue(queue))
-    notes = dead.facts.annotations or {}
+    notes = dead.header.annotations or {}
     assert notes[DL_REASON] == "decode-error"
     assert "an error of the broker, RuntimeError: a bug" in str(notes[DL_TEXT])
     [told] = broker.reported("message.unrendered")

@@ -466,7 +466,7 @@ def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
     sim.connect("d", user_name="alice", password=b"right").publish("a", b"x", 1)
     [found] = queues(sim)["c.a"].waiting()
     assert isinstance(found, Message)
-    assert (found.facts.user, found.facts.origin, found.facts.address) == ("alice", "d", "a")
+    assert (found.header.user, found.header.origin, found.header.address) == ("alice", "d", "a")
 
 
 # -- other carriers ----------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     assert [letter.body.whole() for letter in dead if isinstance(letter.body, LargeBody)] == [body(), body(4000)]
     deaths = [record for record in journal_records(broker) if isinstance(record, decode.DeadLettered)]
     told = [(death.new_id, death.old_id, death.queue_id, death.address, death.reason) for death in deaths]
-    old_ids = [(letter.facts.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] for letter in dead]
+    old_ids = [(letter.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] for letter in dead]
     assert told == [
         (letter.id, old, 0, "off", DeadLetterReason.NO_ROUTE) for letter, old in zip(dead, old_ids, strict=True)
     ]

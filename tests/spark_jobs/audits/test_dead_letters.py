@@ -202,7 +202,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     assert [row["message"] for row in rows(result, "oldest")] == [first.id]
     balanced = ledger(spark, journal, LedgerOptions())
     assert (balanced.verdict, balanced.problems) == (Verdict.BALANCED, ())
-    old = (last.facts.annotations or {})["_AMQ_ORIG_MESSAGE_ID"]
+    old = (last.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"]
     life = rows(trace(spark, journal, int(old), Options()), "life")
     assert [(row["queue"], row["what happened"].split(",")[0]) for row in life][:4] == [
         ("DLQ", "stored on DLQ"),

@@ -47,7 +47,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         alter.limit(router, queue, 2, drop_oldest=drop_oldest)
         bench.sent(address.name, *[b"%d" % n for n in range(5)], routing_type=MULTICAST)
     address, _ = bench.enter().router.destination("brief", MULTICAST)
-    facts = bench.facts("brief", expiration=bench.broker.now + 1000)
+    facts = bench.header("brief", expiration=bench.broker.now + 1000)
     bench.engine.retained.set(address, Message(facts, b"", b"brief"))
     bench.broker.advance(60_000)
     bench.broker.shut_down()

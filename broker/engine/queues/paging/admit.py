@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.engine.model.attributes import QueueAttributes
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.core import Core
 from broker.engine.queues.paging.rows import watch
@@ -33,14 +33,14 @@ def pageable(queue: Queue) -> bool:
     return queue.keeper is None and may_page(queue.attributes)
 
 
-def choose(core: Core, facts: Facts, queues: list[Queue], *, full: bool) -> list[Queue]:
+def choose(core: Core, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
     """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page.
 
     Where only so many may wait, what is not durable does not wait on disk either: see `waiting.admit`.
     """
-    if facts.scheduled > core.now:
+    if header.scheduled > core.now:
         return []
-    if not facts.durable:
+    if not header.durable:
         queues = [queue for queue in queues if queue.messages_max < 0]
     return [queue for queue in queues if (queue.tail is not None and queue.tail.active) or (full and pageable(queue))]
 
@@ -83,7 +83,7 @@ def expect(core: Core, queue: Queue, admitted: list[Message], run: list[Message]
 
 def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
     """Ready messages of one run go to the tail.  `landing` is None for messages that the journal does not have."""
-    facts = messages[0].facts
+    header = messages[0].header
     tail = tail_of(core, queue)
     core.dirty[queue] = None
     if not queue.address.paged_messages:
@@ -91,8 +91,8 @@ def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | 
     if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
         keep(core, queue, tail, messages[0])
         return
-    segment, offset, sizes = _written(core, facts, messages) if landing is None else _place(landing)
-    priority, expiration = facts.priority, facts.expiration
+    segment, offset, sizes = _written(core, header, messages) if landing is None else _place(landing)
+    priority, expiration = header.priority, header.expiration
     for message, size in zip(messages, sizes, strict=True):
         chunk = tail.add(priority, message.id, segment, offset, size, expiration)
         if expiration:
@@ -102,15 +102,15 @@ def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | 
         else:
             chunk.keep(len(chunk.ids) - 1, message)
     if segment:
-        _let_go(core, facts, messages)
+        _let_go(core, header, messages)
 
 
 def keep(core: Core, queue: Queue, tail: Tail, message: Message) -> None:
     """A message gets its place in the tail and stays in memory: no record is read for it."""
-    facts = message.facts
-    chunk = tail.add(facts.priority, message.id, 0, 0, message.size, facts.expiration)
-    if facts.expiration:
-        watch(core, queue, chunk, facts.expiration)
+    header = message.header
+    chunk = tail.add(header.priority, message.id, 0, 0, message.size, header.expiration)
+    if header.expiration:
+        watch(core, queue, chunk, header.expiration)
     chunk.keep(len(chunk.ids) - 1, message)
 
 
@@ -118,20 +118,20 @@ def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:
     return landing.segment, landing.offset, landing.sizes
 
 
-def _written(core: Core, facts: Facts, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
+def _written(core: Core, header: MessageHeader, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
     """Write a run to a scratch file; segment, offset and sizes, of which the first two are 0 if that failed."""
     parts: list[bytes] = []
-    encoded = encode_facts(facts, [])
-    record.encode_messages(parts, encoded, record_flags(facts), messages)
+    encoded = encode_facts(header, [])
+    record.encode_messages(parts, encoded, record_flags(header), messages)
     place = core.pages.write(parts, len(messages))
     if place is None:
-        core.report("paging.scratch_failed", address=facts.address)
+        core.report("paging.scratch_failed", address=header.address)
         return 0, 0, [message.size for message in messages]
     fixed = record.MESSAGE_FIXED.size + len(encoded)
     return *place, [fixed + len(message.head) + len(message.body) for message in messages]
 
 
-def _let_go(core: Core, facts: Facts, messages: list[Message]) -> None:
+def _let_go(core: Core, header: MessageHeader, messages: list[Message]) -> None:
     """The messages of a run are no longer in memory for this queue: the tail holds their records from now on."""
     shared = size = 0
     segment = messages[0].segment
@@ -144,4 +144,4 @@ def _let_go(core: Core, facts: Facts, messages: list[Message]) -> None:
     if shared and segment:
         core.journal.space.hold(segment, shared)
     if shared < len(messages):
-        discharge(core, facts.address, size, len(messages) - shared)
+        discharge(core, header.address, size, len(messages) - shared)

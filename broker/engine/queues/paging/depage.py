@@ -164,7 +164,7 @@ def load(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
 
 
 def _append(core: Core, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
-    if not queue.grouped and queue.attributes.groups and any(message.facts.group for message in messages):
+    if not queue.grouped and queue.attributes.groups and any(message.header.group for message in messages):
         queue.begin_groups()
     queue.append(messages, chunk.priority)
     if chunk.expirations is not None:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.core import Core
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
@@ -17,7 +17,7 @@ from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 #: A row and its message.
 Row = tuple[int, Message]
 
-_FACTS: Final[Callable[[Message], Facts]] = attrgetter("facts")
+_FACTS: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 _SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
@@ -132,20 +132,20 @@ def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> 
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
     """Runs of messages of one address: a tail has those of several only if its queue is on a wildcard address."""
-    if len({facts.address for facts in set(map(_FACTS, messages))}) == 1:
-        yield messages[0].facts.address, messages
+    if len({header.address for header in set(map(_FACTS, messages))}) == 1:
+        yield messages[0].header.address, messages
         return
     run: list[Message] = []
-    facts = None
+    header = None
     for message in messages:
-        if message.facts is not facts:
-            if run and message.facts.address != run[0].facts.address:
-                yield run[0].facts.address, run
+        if message.header is not header:
+            if run and message.header.address != run[0].header.address:
+                yield run[0].header.address, run
                 run = []
-            facts = message.facts
+            header = message.header
         run.append(message)
     if run:
-        yield run[0].facts.address, run
+        yield run[0].header.address, run
 
 
 def watch(core: Core, queue: Queue, chunk: Chunk, expiration: int) -> None:

@@ -71,7 +71,7 @@ def carry(core: Core, queue: Queue, chunk: Chunk, rows: list[int], segment: int,
 def _runs(found: list[Row]) -> list[list[Row]]:
     runs: list[list[Row]] = []
     for row in found:
-        if runs and runs[-1][-1][1].facts is row[1].facts:
+        if runs and runs[-1][-1][1].header is row[1].header:
             runs[-1].append(row)
         else:
             runs.append([row])
@@ -80,11 +80,11 @@ def _runs(found: list[Row]) -> list[list[Row]]:
 
 def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> None:
     journal = core.journal
-    facts = run[0][1].facts
+    header = run[0][1].header
     messages = [message for _, message in run]
-    encoded = encode_facts(facts, [queue.id])
+    encoded = encode_facts(header, [queue.id])
     journal.mention(queue.id)
-    journal.add_copies(encoded, record_flags(facts), messages, segment)
+    journal.add_copies(encoded, record_flags(header), messages, segment)
     fixed = record.COPIED_FIXED.size + len(encoded)
     sizes = [fixed + len(message.head) + len(message.body) for message in messages]
     _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
@@ -96,11 +96,11 @@ def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) 
 
 def _to_scratch(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
     """No restart will find the queue: its messages need not be in the journal."""
-    facts = run[0][1].facts
+    header = run[0][1].header
     messages = [message for _, message in run]
     parts: list[bytes] = []
-    encoded = encode_facts(facts, [])
-    record.encode_messages(parts, encoded, record_flags(facts), messages)
+    encoded = encode_facts(header, [])
+    record.encode_messages(parts, encoded, record_flags(header), messages)
     place = core.pages.write(parts, len(messages))
     if place is None:
         return False

@@ -50,7 +50,7 @@ def timestamps(core: Core, places: Places, ids: Iterable[int]) -> dict[int, int]
     """When these messages were sent, by id, in ms; 0 for what cannot be read."""
     wanted = [id for id in ids if places.segment_of(id)]
     found = _read(core, places, wanted)
-    return {id: found[id].facts.timestamp if id in found else 0 for id in wanted}
+    return {id: found[id].header.timestamp if id in found else 0 for id in wanted}
 
 
 def _read(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:

@@ -35,7 +35,7 @@ def waiting(core: Core, queue: Queue) -> Iterator[Message]:
         return
     in_memory.reverse()
     for chunk, rows in [(chunk, _rows_of(chunk)) for chunk in queue.tail.chunks()]:
-        while in_memory and in_memory[-1].facts.priority >= chunk.priority:
+        while in_memory and in_memory[-1].header.priority >= chunk.priority:
             yield in_memory.pop()
         found = read(core, queue, chunk, [row for row in rows if chunk.sizes[row]])
         if len(found) < len(rows):
@@ -93,7 +93,7 @@ def places(core: Core, queue: Queue) -> Iterator[tuple[Message, str]]:
 
 
 def _order(found: tuple[Message, str]) -> tuple[int, int]:
-    return -found[0].facts.priority, found[0].id
+    return -found[0].header.priority, found[0].id
 
 
 def between(core: Core, queue: Queue, after: int, below: int, most: int) -> list[Message]:

@@ -63,7 +63,7 @@ class GroupedBacklog(SelectiveBacklog):
         return len(self._assigned)
 
     def _group(self, message: Message) -> str:
-        group = message.facts.group
+        group = message.header.group
         return f"{bucket(group, self._buckets)}" if group and self._buckets > 0 else group
 
     def _enter(self, messages: Iterable[Message]) -> None:
@@ -123,7 +123,7 @@ class GroupedBacklog(SelectiveBacklog):
                 ready[message.id] = message  # not this consumer's: it stays ready, and has left this view
                 continue
             self._leave(message)
-            if message.facts.closes_group and self._assigned.get(group) == key:
+            if message.header.closes_group and self._assigned.get(group) == key:
                 del self._assigned[group]
                 self._free([group])
             return message

@@ -121,7 +121,7 @@ class Kind:
         room = size - self._queue.ready
         if size < 0 or len(messages) <= room:
             return messages
-        in_order = sorted(messages, key=lambda message: (-message.facts.priority, message.id))
+        in_order = sorted(messages, key=lambda message: (-message.header.priority, message.id))
         cut = len(in_order) - max(room, 0)
         self._evict(core, in_order[:cut])
         return in_order[cut:]
@@ -155,7 +155,7 @@ class Kind:
         assert self.values is not None
         queue = self._queue
         present = [*queue.unordered()]
-        present += [m for due, m in queue.scheduled.values() if due != m.facts.scheduled]  # waiting for redelivery
+        present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
         present.sort(key=lambda message: message.id)
         losers = [loser for loser in map(self.values.arrived, present) if loser is not None]
         for loser in losers:
@@ -237,6 +237,6 @@ class Kind:
             if message.id in backlog.first:
                 backlog.first.discard(message.id)
                 message = copy(message)
-                message.head = message.facts.format.edited(message.head, (), {name: True})
+                message.head = message.header.format.edited(message.head, (), {name: True})
             shown.append(message)
         return shown

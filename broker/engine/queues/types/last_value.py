@@ -77,11 +77,11 @@ class LastValues:
 
 def _is_newer(one: Message, other: Message) -> bool:
     """Whether the first is a newer value than the second."""
-    if one.facts.scheduled or other.facts.scheduled:
+    if one.header.scheduled or other.header.scheduled:
         return _arrival(one) > _arrival(other)
     return one.id > other.id
 
 
 def _arrival(message: Message) -> tuple[int, int]:
-    facts = message.facts
-    return facts.scheduled or facts.timestamp, message.id
+    header = message.header
+    return header.scheduled or header.timestamp, message.id

@@ -217,7 +217,7 @@ def test_of_a_mixed_run_only_what_is_stored_is_recorded() -> None:
     session = opened(bench)
     stored = bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
-    passing = Message(bench.facts("t.a", durable=False), b"", b"2")
+    passing = Message(bench.header("t.a", durable=False), b"", b"2")
     number = bench.enter().sessions.sending(session, queue, [passing, *stored], [8, 9], Waiting())
     assert number
     bench.run()

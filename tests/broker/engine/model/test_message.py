@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Facts, Message, PropertyView, RoutingType
+from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message, MessageHeader, PropertyView, RoutingType
 from broker.sessions.stomp_format import StompFormat, encode_head
 from tests.support.attributes import attributes_of
 from tests.support.interpreted import interpreted
@@ -15,15 +15,15 @@ from tests.support.interpreted import interpreted
 FORMAT = StompFormat()
 
 
-def view(pairs: dict[bytes, bytes], body: bytes = b"body", **facts: object) -> PropertyView:
-    made = Message(Facts("orders.eu", FORMAT, **facts), encode_head(list(pairs.items())), body)  # type: ignore[arg-type]
+def view(pairs: dict[bytes, bytes], body: bytes = b"body", **header: object) -> PropertyView:
+    made = Message(MessageHeader("orders.eu", FORMAT, **header), encode_head(list(pairs.items())), body)  # type: ignore[arg-type]
     made.id = 42
     return PropertyView(made)
 
 
-def given(**more: Any) -> Facts:
+def given(**more: Any) -> MessageHeader:
     """Facts of which none is as it is by default."""
-    return Facts(
+    return MessageHeader(
         "a",
         FORMAT,
         durable=True,
@@ -47,19 +47,19 @@ def test_a_moved_message_keeps_what_it_is_and_loses_when_and_how_it_was_to_be_de
 
 
 def test_a_copy_agrees_in_everything() -> None:
-    facts = given(annotations={"why": "so"}, group="g", closes_group=True)
-    assert attributes_of(copy(facts)) == attributes_of(facts)
-    message = Message(facts, b"12345", b"123")
+    header = given(annotations={"why": "so"}, group="g", closes_group=True)
+    assert attributes_of(copy(header)) == attributes_of(header)
+    message = Message(header, b"12345", b"123")
     message.id, message.refs, message.segment = 42, 3, 7
     other = copy(message)
     assert attributes_of(other) == attributes_of(message)
-    assert other.facts is facts
+    assert other.header is header
     other.head = b"other"
     assert message.head == b"12345"
 
 
 def test_the_size_is_what_it_costs() -> None:
-    assert Message(Facts("a", FORMAT), b"12345", b"123").size == MESSAGE_OVERHEAD_BYTES + 8
+    assert Message(MessageHeader("a", FORMAT), b"12345", b"123").size == MESSAGE_OVERHEAD_BYTES + 8
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_headers_are_parsed_only_when_somebody_asks_for_one() -> None:
             parsed.append(head)
             return super().properties(head)
 
-    seen = PropertyView(Message(Facts("a", Counting()), b"x:1\n", b""))
+    seen = PropertyView(Message(MessageHeader("a", Counting()), b"x:1\n", b""))
     assert seen["AMQPriority"] == 4
     assert parsed == []
     assert (seen["x"], seen.get("y")) == ("1", None)

@@ -29,7 +29,7 @@ def test_expiry_addresses_that_lead_to_each_other() -> None:
     found = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
     assert {message.body for message in found} == {b"", b"x"}
     for message in found:
-        notes = message.facts.annotations or {}
+        notes = message.header.annotations or {}
         assert notes["_AMQ_DL_REASON"] == "link-hops"
         assert "lead in a circle" in str(notes["_AMQ_DL_TEXT"])
         assert notes["_AMQ_DL_HOPS"] == HOPS_MAX + 1
@@ -57,14 +57,14 @@ def test_the_count_survives_a_restart_and_ends_with_an_operator() -> None:
         bench = bench.restart()
     (name,) = [name for name in "ab" if name in bench.engine.router.queues and bench.bodies(name)]
     ((message, _),) = bench.engine.browse(bench.queue(name))
-    hops = (message.facts.annotations or {})["_AMQ_DL_HOPS"]
+    hops = (message.header.annotations or {})["_AMQ_DL_HOPS"]
     assert isinstance(hops, int)
     assert hops >= 20
-    assert hops + 1 == (message.facts.annotations or {})["_AMQ_DL_COUNT"]
+    assert hops + 1 == (message.header.annotations or {})["_AMQ_DL_COUNT"]
     bench.enter().move(bench.queue(name), "elsewhere", Selection())
     bench.run()
     ((moved, _),) = bench.engine.browse(bench.queue("elsewhere"))
-    assert "_AMQ_DL_HOPS" not in (moved.facts.annotations or {})
+    assert "_AMQ_DL_HOPS" not in (moved.header.annotations or {})
 
 
 def test_dead_letter_addresses_that_lead_to_each_other() -> None:

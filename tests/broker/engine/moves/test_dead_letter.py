@@ -16,7 +16,7 @@ ONCE = {"match": "a", "max-delivery-attempts": 1}
 
 def letter_annotations(bench: Bench, queue: str) -> dict[str, str | int]:
     (found,) = [message for message, _ in bench.engine.browse(bench.queue(queue))]
-    return found.facts.annotations or {}
+    return found.header.annotations or {}
 
 
 def die(bench: Bench, address: str = "a", **more: object) -> Taker:
@@ -67,8 +67,8 @@ def test_what_a_dead_letter_carries() -> None:
         "_AMQ_DL_FIRST_REASON": "max-deliveries",
         "_AMQ_DL_FIRST_TIME": bench.broker.now,
     }
-    assert (letter.facts.priority, letter.facts.user, letter.head) == (7, "u", b"colour:red\n")
-    assert (letter.facts.expiration, letter.facts.durable, letter.facts.routing_type) == (0, True, None)
+    assert (letter.header.priority, letter.header.user, letter.head) == (7, "u", b"colour:red\n")
+    assert (letter.header.expiration, letter.header.durable, letter.header.routing_type) == (0, True, None)
     assert bench.queue("DLQ").delivery_count(letter.id) == 0
 
 
@@ -83,7 +83,7 @@ def test_what_the_journal_knows_of_a_death() -> None:
     (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
     (letter,) = [m for m, _ in bench.engine.browse(bench.queue("DLQ"))]
     assert (death.queue_id, death.old_id, death.new_id) == (bench.queue("a").id, message.id, letter.id)
-    assert (death.enqueued, death.first_failure, death.attempts) == (message.facts.timestamp, first, 2)
+    assert (death.enqueued, death.first_failure, death.attempts) == (message.header.timestamp, first, 2)
     assert (death.reason, death.address, death.user) == (DeadLetterReason.MAX_DELIVERIES, "a", "u")
     assert (death.client, death.remote) == ("clerk", "10.0.0.1:5")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.errors import DiskFull
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
 from broker.sessions.stomp_format import StompFormat
 from store.record import RecordType
@@ -27,10 +27,10 @@ def annotated(message: Message, **more: object) -> dict[str, str | int]:
 
 
 def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
-    first = Message(Facts("a", StompFormat(), expiration=77, routing_type=ANYCAST), b"", b"")
+    first = Message(MessageHeader("a", StompFormat(), expiration=77, routing_type=ANYCAST), b"", b"")
     first.id = 5
     once = annotated(first, client="c", remote="r")
-    second = Message(Facts("b", StompFormat(), annotations={**once, "_AMQ_ACTUAL_EXPIRY": 3}), b"", b"")
+    second = Message(MessageHeader("b", StompFormat(), annotations={**once, "_AMQ_ACTUAL_EXPIRY": 3}), b"", b"")
     second.id = 6
     twice = annotated(second, reason="expired", now=10)
     assert once["_AMQ_DL_COUNT"] == 1
@@ -41,8 +41,8 @@ def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
     for stale in ("_AMQ_DL_CLIENT", "_AMQ_DL_CLIENT_ADDRESS", "_AMQ_DL_ORIG_EXPIRATION", "_AMQ_ACTUAL_EXPIRY"):
         assert stale not in twice
     assert once["_AMQ_DL_ORIG_EXPIRATION"] == 77
-    assert second.facts.annotations is not None
-    assert "_AMQ_ACTUAL_EXPIRY" in second.facts.annotations, "the original is not touched"
+    assert second.header.annotations is not None
+    assert "_AMQ_ACTUAL_EXPIRY" in second.header.annotations, "the original is not touched"
 
 
 @given(st.text(max_size=3000))

@@ -73,8 +73,8 @@ def test_copies_say_where_they_come_from() -> None:
     publish(bench, b"1")
     taker = bench.take("orders", MULTICAST)
     (message,) = taker.taken
-    assert message.facts.address == "orders"
-    assert (message.facts.annotations or {})["_AMQ_ORIG_ADDRESS"] == "orders"
+    assert message.header.address == "orders"
+    assert (message.header.annotations or {})["_AMQ_ORIG_ADDRESS"] == "orders"
 
 
 def test_names_are_those_of_artemis_and_the_broker_s_own() -> None:

@@ -63,7 +63,7 @@ def only(bench: Bench, name: str) -> Message:
 
 def notes(message: Message) -> dict[str, str | int]:
     """What the broker wrote on a message."""
-    return message.facts.annotations or {}
+    return message.header.annotations or {}
 
 
 # -- back to where they came from --------------------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     assert bench.bodies("DLQ") == []
     assert back.id > dead.id
     assert bench.queue("a").delivery_count(back.id) == 0
-    facts = back.facts
-    assert (facts.address, facts.durable, facts.priority, facts.routing_type) == ("a", True, 7, ANYCAST)
-    assert (facts.timestamp, facts.user, facts.origin) == (message.facts.timestamp, "u", "o")
-    assert facts.expiration == 0, "its time to live was measured from the first sending"
+    header = back.header
+    assert (header.address, header.durable, header.priority, header.routing_type) == ("a", True, 7, ANYCAST)
+    assert (header.timestamp, header.user, header.origin) == (message.header.timestamp, "u", "o")
+    assert header.expiration == 0, "its time to live was measured from the first sending"
     check_counters(bench.broker)
     assert bench.queue("DLQ").counters.moved == 1
     assert reasons(check_accounts(bench.broker)["DLQ"]) == {RemovalReason.MOVED: 1}
@@ -126,8 +126,8 @@ def test_an_expired_message_goes_back_without_its_expiration() -> None:
         bench.sent(name, b"1", expiration=bench.broker.now + 10)
     bench.broker.advance(10)
     assert retry(bench, "ExpiryQueue").moved == 2
-    assert (only(bench, "a").facts.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(only(bench, "a"))) == (0, False)
-    assert only(bench, "fresh").facts.expiration == bench.broker.now + 5000, "what the address imposes"
+    assert (only(bench, "a").header.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(only(bench, "a"))) == (0, False)
+    assert only(bench, "fresh").header.expiration == bench.broker.now + 5000, "what the address imposes"
     bench.broker.advance(5000)
     assert (bench.bodies("fresh"), bench.bodies("ExpiryQueue")) == ([], [b"1"])
 
@@ -141,7 +141,7 @@ def test_only_the_subscription_where_it_died_gets_it_again() -> None:
     bench.nack(first, message, requeue=False)
     retry(bench)
     assert (bench.bodies("s1"), bench.bodies("s2")) == ([b"1"], [b"1"])
-    assert only(bench, "s1").facts.routing_type is MULTICAST
+    assert only(bench, "s1").header.routing_type is MULTICAST
 
 
 def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there() -> None:
@@ -151,7 +151,7 @@ def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there() -> None:
     taker = bench.take("news.#", MULTICAST, durable_name="s")
     bench.nack(taker, message, requeue=False)
     retry(bench)
-    assert (only(bench, "s").facts.address, bench.bodies("DLQ")) == ("news.eu", [])
+    assert (only(bench, "s").header.address, bench.bodies("DLQ")) == ("news.eu", [])
     assert bench.engine.router.addresses["news.eu"].size_messages == 1
 
 
@@ -193,7 +193,7 @@ def test_without_a_routing_type_the_name_tells() -> None:
     bench.enter().delete_queue(bench.queue("a"))
     bench.run()
     assert retry(bench).moved == 1
-    assert only(bench, "a").facts.routing_type is None
+    assert only(bench, "a").header.routing_type is None
 
 
 def test_another_queue_that_took_the_name_does_not_get_it() -> None:
@@ -237,7 +237,7 @@ def test_a_message_that_came_from_the_same_queue_stays() -> None:
     bench.enter()
     address = bench.engine.router.addresses["DLQ"]
     annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
-    message = Message(bench.facts("DLQ", annotations=annotations), encode_head([]), b"2")
+    message = Message(bench.header("DLQ", annotations=annotations), encode_head([]), b"2")
     bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
     bench.run()
     assert retry(bench).refused == {"onto-itself": 1}

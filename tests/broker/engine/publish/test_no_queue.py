@@ -42,7 +42,7 @@ def closed(*settings: dict[str, object]) -> Bench:
 def dead(bench: Bench, name: str = "DLQ") -> list[tuple[bytes, object]]:
     """What is on a dead-letter queue: the bodies, and why."""
     return [
-        (body_of(message), (message.facts.annotations or {})["_AMQ_DL_REASON"])
+        (body_of(message), (message.header.annotations or {})["_AMQ_DL_REASON"])
         for message, _ in bench.engine.browse(bench.queue(name))
     ]
 
@@ -83,7 +83,7 @@ def test_a_filter_that_fits_nothing_refuses_those_alone() -> None:
     engine = bench.enter()
     address, queue = engine.router.destination("a", ANYCAST)
     bodies = [b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000]
-    run = [Message(bench.facts("a"), b"", body) for body in bodies]
+    run = [Message(bench.header("a"), b"", body) for body in bodies]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
     assert [refusal.messages for refusal in result.refusals] == [[run[1], run[3]]]
     with pytest.raises(NoQueue, match="no queue of address a has a filter that lets it in"):
@@ -97,7 +97,7 @@ def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there() -> None:
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
     address, queue = engine.router.destination("a", ANYCAST)
-    run = [Message(bench.facts("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
+    run = [Message(bench.header("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
     result = engine.publish([Send(address, queue, ANYCAST, run)], stop=True)
     assert [refusal.messages for refusal in result.refusals] == [run[1:]]
     bench.run()
@@ -109,7 +109,7 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
     address, queue = engine.router.destination("a", ANYCAST)
-    run = [Message(bench.facts("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
+    run = [Message(bench.header("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
     assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
         (NoQueue, [run[1]]),
@@ -125,7 +125,7 @@ def test_duplicates_do_not_shift_the_places() -> None:
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
     engine = bench.enter()
     address, queue = engine.router.destination("a", ANYCAST)
-    run = [Message(bench.facts("a"), head, body) for head, body in ((b"_AMQ_DUPL_ID:1\n", b"x"), (b"", b"small"))]
+    run = [Message(bench.header("a"), head, body) for head, body in ((b"_AMQ_DUPL_ID:1\n", b"x"), (b"", b"small"))]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
     assert [refusal.messages for refusal in result.refusals] == [run[1:]]
     bench.run()
@@ -186,7 +186,7 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     sends = []
     for name in ("b", "a", "c"):
         home, queue = engine.router.destination(name, None)
-        messages = [Message(bench.facts(name), b"", name.encode() + bytes([n])) for n in b"12"]
+        messages = [Message(bench.header(name), b"", name.encode() + bytes([n])) for n in b"12"]
         sends.append(Send(home, queue, None, messages))  # they could meet on the wildcard queue
     arrived = [send.messages[n] for n in (0, 1) for send in sends]
     result = engine.publish(sends, arrived)
@@ -202,7 +202,7 @@ def test_a_deleted_queue_refuses() -> None:
     address, queue = engine.router.destination("a::a", ANYCAST)
     engine.delete_queue(bench.queue("a"))
     with pytest.raises(NoQueue, match="address a has no queue for it"):
-        engine.publish([Send(address, queue, ANYCAST, [Message(bench.facts("a"), b"", b"1")])]).check()
+        engine.publish([Send(address, queue, ANYCAST, [Message(bench.header("a"), b"", b"1")])]).check()
 
 
 def test_what_cannot_be_made_refuses() -> None:

@@ -56,7 +56,7 @@ def test_it_has_a_record_of_its_death() -> None:
         queue_id=0,
         old_id=message.id,
         new_id=copy.id,
-        enqueued=message.facts.timestamp,
+        enqueued=message.header.timestamp,
         first_failure=0,
         attempts=0,
         reason=DeadLetterReason.NO_ROUTE,
@@ -66,7 +66,7 @@ def test_it_has_a_record_of_its_death() -> None:
         remote="",
         user="u",
     )
-    assert (copy.facts.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] == death.old_id
+    assert (copy.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] == death.old_id
     check_accounts(bench.broker)
     check_accounts(bench.restart().broker)
 
@@ -149,7 +149,7 @@ def test_what_was_sent_to_one_queue_goes_back_to_that_one() -> None:
     disable(bench, queue)
     bench.sent(f"t.x::{queue}", b"1", routing_type=MULTICAST)
     (letter,) = letters(bench)
-    assert (letter.facts.annotations or {})["_AMQ_ORIG_QUEUE"] == queue
+    assert (letter.header.annotations or {})["_AMQ_ORIG_QUEUE"] == queue
     assert deaths(bench)[0].queue_id == 0, "it was never on it"
     disable(bench, queue, enabled=True)
     assert retry(bench).moved == 1
@@ -174,7 +174,7 @@ def test_it_dies_again() -> None:
     retry(bench)
     bench.nack(taker, *taker.taken, requeue=False)
     (letter,) = letters(bench)
-    notes = letter.facts.annotations or {}
+    notes = letter.header.annotations or {}
     assert (notes["_AMQ_DL_COUNT"], notes["_AMQ_DL_REASON"]) == (2, "rejected")
     assert notes["_AMQ_DL_FIRST_REASON"] == "no-route"
     assert [death.reason for death in deaths(bench)] == [DeadLetterReason.NO_ROUTE, DeadLetterReason.REJECTED]

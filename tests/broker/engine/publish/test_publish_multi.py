@@ -36,8 +36,8 @@ def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) 
             address, _ = engine.router.destination(topic, MULTICAST)
             runs[topic] = Send(address, None, None, [])
         run = runs[topic].messages
-        facts = run[0].facts if run else bench.facts(topic, durable=durable, **more)
-        message = Message(facts, b"", b"%d" % at)
+        header = run[0].header if run else bench.header(topic, durable=durable, **more)
+        message = Message(header, b"", b"%d" % at)
         run.append(message)
         messages.append(message)
     return messages, list(runs.values())
@@ -137,8 +137,8 @@ def test_expirations_of_some_addresses_only() -> None:
     subscription(bench, "all", "t.#")
     messages, runs = made(bench, TOPICS)
     for run in runs:
-        facts = run.messages[0].facts
-        facts.expiration, facts.expiry_source = run.address.settings.expiration(0, facts.timestamp)
+        header = run.messages[0].header
+        header.expiration, header.expiry_source = run.address.settings.expiration(0, header.timestamp)
     assert publish_multi.publish(bench.engine.core, bench.engine.router, messages, runs)
     bench.run()
     assert bench.bodies("all") == OF_T

@@ -25,7 +25,7 @@ MULTICAST = RoutingType.MULTICAST
 def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
     engine = bench.enter()
     address, _ = engine.router.destination(name, MULTICAST)
-    message = Message(bench.facts(name, **more), b"", body)
+    message = Message(bench.header(name, **more), b"", body)
     engine.retained.set(address, message)
     bench.run()
     return message
@@ -74,7 +74,7 @@ def test_replaced_before_the_disk_has_it() -> None:
     engine = bench.enter()
     address, _ = engine.router.destination("a", MULTICAST)
     for body in (b"1", b"2", b"3"):
-        engine.retained.set(address, Message(bench.facts("a"), b"", body))
+        engine.retained.set(address, Message(bench.header("a"), b"", body))
     bench.run()
     assert matched(bench, "a") == [b"3"]
     assert matched(bench.restart(), "a") == []
@@ -206,8 +206,8 @@ def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost() -> None
     queue = bench.engine.retained.queue
     assert queue is not None
     bench.enter()
-    arrival.keep(bench.engine.core, queue, Message(bench.facts("a", priority=9), b"", b"2"))
-    arrival.keep(bench.engine.core, queue, Message(bench.facts("a"), b"", b"3"))
+    arrival.keep(bench.engine.core, queue, Message(bench.header("a", priority=9), b"", b"2"))
+    arrival.keep(bench.engine.core, queue, Message(bench.header("a"), b"", b"3"))
     bench.run()
     bench = bench.restart()
     assert matched(bench, "a") == bench.bodies(RETAINED) == [b"3"]
@@ -265,7 +265,7 @@ def test_a_pattern_finds_what_it_would_have_got(
             continue
         address = bench.engine.router.addresses.get(name)
         address = address or bench.engine.router.create_address(name, {MULTICAST})
-        bench.engine.retained.set(address, Message(bench.facts(name), b"", name.encode()))
+        bench.engine.retained.set(address, Message(bench.header(name), b"", name.encode()))
         kept[name] = name.encode()
         if n in cleared:
             bench.engine.retained.clear(name)

@@ -22,7 +22,7 @@ def test_what_no_queue_takes_goes_to_the_dead_letter_address() -> None:
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
     ((copy, _),) = bench.engine.browse(bench.queue("DLQ"))
     assert copy.body == b"1"
-    notes = copy.facts.annotations or {}
+    notes = copy.header.annotations or {}
     assert notes["_AMQ_ORIG_ADDRESS"] == "t"
     assert notes["_AMQ_ORIG_MESSAGE_ID"] == message.id
     assert notes["_AMQ_DL_REASON"] == "no-route"
@@ -63,9 +63,9 @@ def test_the_time_of_arrival_is_noted() -> None:
     bench = Bench({"match": "a", "enable-ingress-timestamp": True})
     bench.sent("a", b"1", b"2")
     bench.sent("b", b"3")
-    noted = [(m.facts.annotations or {}).get(INGRESS_TIMESTAMP) for m, _ in bench.engine.browse(bench.queue("a"))]
+    noted = [(m.header.annotations or {}).get(INGRESS_TIMESTAMP) for m, _ in bench.engine.browse(bench.queue("a"))]
     assert noted == [bench.broker.now] * 2
-    assert [m.facts.annotations for m, _ in bench.engine.browse(bench.queue("b"))] == [None]
+    assert [m.header.annotations for m, _ in bench.engine.browse(bench.queue("b"))] == [None]
 
 
 def test_the_time_of_arrival_survives_restart_and_death() -> None:
@@ -77,7 +77,7 @@ def test_the_time_of_arrival_survives_restart_and_death() -> None:
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
     ((copy, _),) = bench.engine.browse(bench.queue("DLQ"))
-    assert (copy.facts.annotations or {})[INGRESS_TIMESTAMP] == then
+    assert (copy.header.annotations or {})[INGRESS_TIMESTAMP] == then
 
 
 def test_senders_that_do_not_stop_are_refused_beyond_the_threshold() -> None:
@@ -101,5 +101,5 @@ def test_a_change_of_settings_takes_effect_at_once() -> None:
     bench.sent("a", b"1")
     bench.enter().router.change_settings(settings_table(small({"match": "a", "enable-ingress-timestamp": True})))
     bench.sent("a", b"2")
-    noted = [m.facts.annotations for m, _ in bench.engine.browse(bench.queue("a"))]
+    noted = [m.header.annotations for m, _ in bench.engine.browse(bench.queue("a"))]
     assert noted == [None, {INGRESS_TIMESTAMP: bench.broker.now}]

@@ -89,7 +89,7 @@ def test_wildcard_addresses_get_copies_that_keep_their_address() -> None:
     bench.sent("news.eu.sport", b"2", routing_type=MULTICAST)
     bench.sent("other", b"3", routing_type=MULTICAST)
     assert (bench.bodies("all"), bench.bodies("sport"), bench.bodies("eu")) == ([b"1", b"2"], [b"2"], [b"1"])
-    assert [m.facts.address for m, _ in bench.engine.browse(bench.queue("all"))] == ["news.eu", "news.eu.sport"]
+    assert [m.header.address for m, _ in bench.engine.browse(bench.queue("all"))] == ["news.eu", "news.eu.sport"]
 
 
 def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> None:
@@ -120,9 +120,9 @@ def test_a_queue_that_is_gone_before_the_send_takes_nothing() -> None:
     engine = bench.enter()
     address, queue = engine.router.destination("a::s1", None)
     engine.delete_queue(bench.queue("s1"))
-    facts = bench.facts("a")
+    header = bench.header("a")
     with pytest.raises(NoQueue):
-        engine.publish([Send(address, queue, None, [Message(facts, b"", b"1")])]).check()
+        engine.publish([Send(address, queue, None, [Message(header, b"", b"1")])]).check()
     bench.run()
     assert address.unrouted == 0
     bench.restart()

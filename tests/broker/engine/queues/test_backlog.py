@@ -7,7 +7,7 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.message import Facts, Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
 from broker.sessions.stomp_format import StompFormat
 from tests.support.interpreted import interpreted
@@ -16,7 +16,7 @@ FORMAT = StompFormat()
 
 
 def message(id: int, priority: int = 4, body: bytes = b"") -> Message:
-    made = Message(Facts("a", FORMAT, priority=priority), b"", body)
+    made = Message(MessageHeader("a", FORMAT, priority=priority), b"", body)
     made.id = id
     return made
 
@@ -38,7 +38,7 @@ def test_what_was_taken_out_is_not_kept_for_ever() -> None:
     body = bytes(DISCARDED_BYTES_MAX // 4)
     watched = []
     for id in range(1, 12):
-        made = Watched(Facts("a", FORMAT), b"", body)
+        made = Watched(MessageHeader("a", FORMAT), b"", body)
         made.id = id
         watched.append(weakref.ref(made))
         backlog.append([made], 4)
@@ -118,7 +118,7 @@ class Model:
         self.ready: list[Message] = []
 
     def sort(self) -> None:
-        self.ready.sort(key=lambda m: (-m.facts.priority, m.id))
+        self.ready.sort(key=lambda m: (-m.header.priority, m.id))
 
 
 _steps = st.lists(

@@ -40,8 +40,8 @@ def test_a_divert_copies() -> None:
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
     ((copy, _),) = bench.engine.browse(bench.queue("b"))
     assert copy.id != message.id
-    assert (copy.facts.address, copy.facts.priority, copy.head) == ("b", 7, b"k:v\n")
-    assert copy.facts.annotations == {
+    assert (copy.header.address, copy.header.priority, copy.head) == ("b", 7, b"k:v\n")
+    assert copy.header.annotations == {
         "_AMQ_ORIG_ADDRESS": "a",
         "_AMQ_ORIG_QUEUE": "d",
         "_AMQ_ORIG_MESSAGE_ID": message.id,
@@ -125,7 +125,7 @@ def test_expiration_and_schedule_are_kept() -> None:
     now = bench.broker.now
     bench.sent("a", b"1", expiration=now + 9_000, scheduled=now + 5_000)
     ((copy, place),) = bench.engine.browse(bench.queue("b"))
-    assert (copy.facts.expiration, copy.facts.scheduled, place) == (now + 9_000, now + 5_000, "scheduled")
+    assert (copy.header.expiration, copy.header.scheduled, place) == (now + 9_000, now + 5_000, "scheduled")
 
 
 def test_a_named_queue_is_not_diverted_and_neither_is_a_dead_letter() -> None:

@@ -218,6 +218,6 @@ def _records(broker: SimBroker, type: RecordType) -> list[object]:
 
 def test_the_search_for_ids_spans_a_run() -> None:
     bench = Bench()
-    facts = bench.facts("a", routing_type=RoutingType.ANYCAST)
-    assert not duplicates.may_have_ids([Message(facts, b"a:b\n", b"")])
-    assert duplicates.may_have_ids([Message(facts, b"a:b\n", b""), Message(facts, head("x"), b"")])
+    header = bench.header("a", routing_type=RoutingType.ANYCAST)
+    assert not duplicates.may_have_ids([Message(header, b"a:b\n", b"")])
+    assert duplicates.may_have_ids([Message(header, b"a:b\n", b""), Message(header, head("x"), b"")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.filter import compile_filter
-from broker.engine.model.message import Facts, Message, RoutingType
+from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import AckMode, Consumer
@@ -28,8 +28,8 @@ def is_selective(made: Queue) -> bool:
 
 
 def test_what_it_lets_in() -> None:
-    red = Message(Facts("a", StompFormat(), origin="c1"), b"colour:red\n", b"")
-    blue = Message(Facts("a", StompFormat(), origin="c2"), b"colour:blue\n", b"")
+    red = Message(MessageHeader("a", StompFormat(), origin="c1"), b"colour:red\n", b"")
+    blue = Message(MessageHeader("a", StompFormat(), origin="c2"), b"colour:blue\n", b"")
     everybody = queue()
     assert everybody.accepts_all
     assert everybody.accepts(red)

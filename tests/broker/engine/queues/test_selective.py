@@ -128,5 +128,5 @@ def test_it_does_what_a_walk_over_a_sorted_list_does(steps: list[tuple[str, int]
             taken = ready.pop(n % len(ready))
             backlog.discard(taken)
             out.append(taken)
-        ready.sort(key=lambda m: (-m.facts.priority, m.id))
+        ready.sort(key=lambda m: (-m.header.priority, m.id))
         assert list(backlog) == ready

@@ -139,7 +139,7 @@ def known(bench: Bench) -> dict[bytes, tuple[int, int, bool, str, int, int]]:
             due = queue.scheduled.get(message.id, (0, message))[0]
             count = queue.delivery_count(message.id)
             left = message.id in queue.states
-            found[body_of(message)] = (message.id, count, left, place, due, message.facts.expiration)
+            found[body_of(message)] = (message.id, count, left, place, due, message.header.expiration)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.model.message import Facts, RoutingType
+from broker.engine.model.message import MessageHeader, RoutingType
 from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery import restore
 from store import decode
@@ -27,8 +27,8 @@ FACTS = (
 )
 
 
-def known(facts: Facts) -> dict[str, object]:
-    return {name: getattr(facts, name) for name in FACTS}
+def known(header: MessageHeader) -> dict[str, object]:
+    return {name: getattr(header, name) for name in FACTS}
 
 
 def test_messages_are_what_they_were() -> None:
@@ -49,10 +49,10 @@ def test_messages_are_what_they_were() -> None:
         scheduled=now + 5000,
         annotations={"_AMQ_DL_REASON": "x", "n": 5},
     )
-    before = {m.id: (known(m.facts), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
+    before = {m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
     for crash in (True, False):
         bench = bench.restart(crash=crash)
-        after = {m.id: (known(m.facts), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
+        after = {m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
         assert after == before
     assert bench.broker.restored.messages == 3
     check_counters(bench.broker)

@@ -72,7 +72,7 @@ def test_a_wildcard_address_with_queues_of_its_own() -> None:
     bench.sent("news.eu", b"1", routing_type=None)
     assert (bench.bodies("multi"), bench.bodies("any")) == ([b"1"], [b"1"])
     ((message, _),) = bench.engine.browse(bench.queue("any"))
-    assert message.facts.address == "news.eu"
+    assert message.header.address == "news.eu"
     assert bench.restart().bodies("multi") == [b"1"]
     with pytest.raises(InvalidName, match="has a wildcard"):
         bench.send("news.*", b"2")

@@ -27,7 +27,7 @@ def test_a_backlog_beyond_memory_comes_back_in_order(durable: bool) -> None:
     got = []
     while taker.taken:
         (message,) = taker.taken
-        assert message.facts.durable is durable
+        assert message.header.durable is durable
         got += taker.take()
         assert usage.messages <= 4
         bench.ack(taker, message)

@@ -16,7 +16,7 @@ from tests.simulation.world import check_accounts, check_counters
 
 def properties(message: Message) -> dict[str, object]:
     """What its head says."""
-    return dict(message.facts.format.properties(message.head))
+    return dict(message.header.format.properties(message.head))
 
 
 def test_a_group_stays_with_its_consumer_and_others_flow() -> None:
@@ -206,7 +206,7 @@ def test_groups_survive_a_restart() -> None:
     owners: dict[str, int] = {}
     for at, taker in enumerate(takers):
         for message in taker.taken:
-            assert owners.setdefault(message.facts.group, at) == at
+            assert owners.setdefault(message.header.group, at) == at
     assert set(owners) == {"g0", "g1", "g2", "later"}
     check_accounts(bench.broker)
     check_counters(bench.broker)
@@ -218,22 +218,22 @@ def test_groups_that_close_survive_a_restart() -> None:
     grouped(bench, "q", "A", b"A0", closes=True)
     bench = bench.restart()
     taker = bench.take("q")
-    assert taker.taken[0].facts.closes_group
+    assert taker.taken[0].header.closes_group
 
 
 def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     bench = Bench({"match": "q", "enable-ingress-timestamp": True})
     engine = bench.enter()
     address, queue = engine.router.destination("q", RoutingType.ANYCAST)
-    base = bench.facts("q", routing_type=RoutingType.ANYCAST)
+    base = bench.header("q", routing_type=RoutingType.ANYCAST)
     messages = [
         Message(base.in_group(group, closes=False), b"JMSXGroupID:%b\n" % group.encode(), b"") for group in "ab"
     ]
     engine.publish([Send(address, queue, None, messages)]).check()
     bench.run()
     bench = bench.restart()
-    found = [m.facts for m, _ in bench.engine.browse(bench.queue("q"))]
-    assert [(facts.group, INGRESS_TIMESTAMP in (facts.annotations or {})) for facts in found] == [
+    found = [m.header for m, _ in bench.engine.browse(bench.queue("q"))]
+    assert [(header.group, INGRESS_TIMESTAMP in (header.annotations or {})) for header in found] == [
         ("a", True),
         ("b", True),
     ]
