@@ -13,7 +13,7 @@ from random import Random
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import dispatch, redelivery, revocation, subscribe, transaction
 from broker.engine.delivery.redelivery import Return
-from broker.engine.delivery.subscribe import Wishes, parse_selector
+from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
 from broker.engine.delivery.transaction import Settlement, Transaction
 from broker.engine.model.access import UNRESTRICTED, Access, Security
 from broker.engine.model.attributes import NOTHING_ASKED, Asked
@@ -272,26 +272,26 @@ class Engine:
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
-    def subscribe(self, sink: Sink, wishes: Wishes) -> Consumer:
+    def subscribe(self, sink: Sink, request: SubscribeRequest) -> Consumer:
         """Attach a consumer.  Raises what `subscribe.find` does."""
         self.core.begin()
         with self.router.undoing():
-            queue, predicate = subscribe.find(self.core, self.router, wishes)
+            queue, predicate = subscribe.find(self.core, self.router, request)
         self._consumers += 1
         consumer = Consumer(
             self._consumers,
             queue,
             sink,
-            ack_mode=wishes.ack_mode,
-            window=wishes.window,
-            counted=wishes.counted,
-            priority=wishes.priority,
+            ack_mode=request.ack_mode,
+            window=request.window,
+            counted=request.counted,
+            priority=request.priority,
             predicate=predicate,
-            selector=wishes.selector,
-            client_id=wishes.client_id,
-            remote=wishes.remote,
-            user=wishes.user,
-            access=wishes.access,
+            selector=request.selector,
+            client_id=request.client_id,
+            remote=request.remote,
+            user=request.user,
+            access=request.access,
         )
         consumer_lifecycle.came(self.core, self.alarms, consumer)
         return consumer

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.access import delete_permission
 from broker.engine.model.errors import AlreadyInUse, NotFound
@@ -36,8 +36,8 @@ from broker.sessions.amqp_source import (
     granted,
     is_browser,
     read_filters,
+    request,
     subscription_name,
-    wishes,
 )
 from broker.sessions.amqp_terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
@@ -143,7 +143,7 @@ class Attacher:
             raise link_error(INVALID_FIELD, "attach: a receiver names its source.")
         filters = read_filters(source.filter)
         owner = self._owner
-        wanted = wishes(
+        wanted = request(
             attach,
             source,
             filters,
@@ -169,7 +169,7 @@ class Attacher:
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
         return made
 
-    def _browse(self, wanted: Wishes, selector: str) -> Iterator[tuple[Message, str]] | None:
+    def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
         """What is on a queue; None if it is a topic that is wanted."""
         engine = self._owner.engine
         with engine.router.undoing():

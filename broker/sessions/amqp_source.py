@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.query import split_query
@@ -81,7 +81,7 @@ def subscription_name(attach: Attach, source: Source, container: str) -> str:
     return f"{name}:global" if everywhere else name
 
 
-def wishes(
+def request(
     attach: Attach,
     source: Source,
     filters: Filters,
@@ -90,7 +90,7 @@ def wishes(
     container: str,
     origin: str,
     access: Access,
-) -> Wishes:
+) -> SubscribeRequest:
     """What the engine is asked for.  Raises InvalidAttribute."""
     assert source.address is not None
     address, stated = options.split(source.address)
@@ -103,7 +103,7 @@ def wishes(
         routing = RoutingType.MULTICAST
     shared = SHARED in source.capabilities
     priority = (attach.properties or {}).get("priority", query.priority)
-    return Wishes(
+    return SubscribeRequest(
         address,
         routing if stated is None else stated,
         name=name,

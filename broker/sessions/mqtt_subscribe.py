@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
@@ -179,7 +179,7 @@ class Subscriptions:
         subscription.borrowed = named != "" or (
             address is not None and address.routing_types == _ANYCAST_ONLY and not subscription.filter.wildcard
         )
-        wishes = Wishes(
+        request = SubscribeRequest(
             named or pattern,
             no_local=origin,
             ack_mode=AckMode.INDIVIDUAL if subscription.qos else AckMode.AUTO,
@@ -190,20 +190,20 @@ class Subscriptions:
             access=session.access,
         )
         if subscription.borrowed:
-            session.deliveries.add(subscription, engine.subscribe(session.deliveries, wishes))
+            session.deliveries.add(subscription, engine.subscribe(session.deliveries, request))
             return
         existing = engine.router.queues.get(subscription.queue_name)
         durable = subscription.shared or (session.lasting and subscription.qos > 0)
         if existing is not None and not subscription.shared:
             self._adapt(existing, origin)
-        wishes = replace(
-            wishes,
+        request = replace(
+            request,
             routing_type=RoutingType.MULTICAST,
             name=subscription.queue_name,
             durable=durable or (existing is not None and existing.durable),
             shared=subscription.shared,
         )
-        consumer = engine.subscribe(session.deliveries, wishes)
+        consumer = engine.subscribe(session.deliveries, request)
         if existing is None:
             alter.limit(engine.router, consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
         consumer.queue.durable_only = False

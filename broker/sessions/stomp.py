@@ -402,15 +402,15 @@ class StompSession:
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
-        wishes, prefix = read_subscribe(headers, self._options, self._destinations, self._origin, self._remote)
+        request, prefix = read_subscribe(headers, self._options, self._destinations, self._origin, self._remote)
         self._publish_first()
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
-            self._subscribed(self._browsers.make(wishes, headers, id=id, prefix=prefix))
+            self._subscribed(self._browsers.make(request, headers, id=id, prefix=prefix))
             self._browse()
             return
-        consumer = self._engine.subscribe(self, wishes)
+        consumer = self._engine.subscribe(self, request)
         consumer.paused = self._write_blocked
-        durable = wishes.name if consumer.queue.name == wishes.name else ""
+        durable = request.name if consumer.queue.name == request.name else ""
         replies = self._options.prefixes.of_replies
         self._subscribed(Subscription(id, consumer, prefix, self._codec.version, replies=replies, durable=durable))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.engine.delivery.redelivery import Return
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.message import Message
 from broker.engine.model.permissions import Permission
@@ -83,23 +83,23 @@ class Browsers:
         self._replies = replies
         self._made = 0
 
-    def make(self, wishes: Wishes, headers: Headers, *, id: bytes, prefix: str) -> Browser:
+    def make(self, request: SubscribeRequest, headers: Headers, *, id: bytes, prefix: str) -> Browser:
         """A browser of the queue that is wished for.  Raises StompError, EngineError."""
         with self._engine.router.undoing():
             queue = self._engine.router.queue_to_consume(
-                wishes.destination,
-                wishes.routing_type,
-                access=wishes.access,
+                request.destination,
+                request.routing_type,
+                access=request.access,
                 permission=Permission.BROWSE,
-                asked=wishes.asked,
+                asked=request.asked,
             )
             if not isinstance(queue, Queue):
                 raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
-            found = self._engine.browse(queue, wishes.selector, access=wishes.access)
+            found = self._engine.browse(queue, request.selector, access=request.access)
         messages = (message for message, place in found if place != "scheduled")
         self._made += 1
         number = b"b%d" % self._made  # no consumer's
-        acknowledged = wishes.ack_mode is not AckMode.AUTO
+        acknowledged = request.ack_mode is not AckMode.AUTO
         browser = Browser(
             self._engine,
             id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.query import split_query
 from broker.sessions.stomp_headers import (
@@ -30,7 +30,7 @@ _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 def read_subscribe(
     headers: Headers, options: Options, destinations: Destinations, origin: str, remote: str
-) -> tuple[Wishes, str]:
+) -> tuple[SubscribeRequest, str]:
     """What a SUBSCRIBE wants, and the prefix of its destination.
 
     `origin` is whose messages no-local means.  Raises StompError, Denied.
@@ -47,7 +47,7 @@ def read_subscribe(
         durable = f"{access.client_id or name}.{headers[b'id'].decode()}"
     window = consumer_window(headers, mode, options.window)
     no_local = any(boolean(headers, n, "SUBSCRIBE", default=False) for n in _NO_LOCALS)
-    wishes = Wishes(
+    request = SubscribeRequest(
         name,
         next((t for t in (asked, stated, query.routing_type) if t is not None), None),
         name=durable,
@@ -64,7 +64,7 @@ def read_subscribe(
         priority=query.priority or 0,
         asked=query.asked,
     )
-    return wishes, prefix
+    return request, prefix
 
 
 def durable_name(headers: Headers, command: str, access: Access) -> str:

@@ -359,7 +359,9 @@ def sleeps(source: Source) -> list[str]:
 
 
 #: What sessions ask of the engine for their peers: each says as whom.
-_IN_SOMEBODYS_NAME: Final = frozenset({"Wishes", "browse", "delete_subscription", "destination", "queue_to_consume"})
+_IN_SOMEBODYS_NAME: Final = frozenset(
+    {"SubscribeRequest", "browse", "delete_subscription", "destination", "queue_to_consume"}
+)
 
 
 def without_access(source: Source) -> list[str]:

@@ -31,7 +31,7 @@ from broker.engine.routing.router import Router
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SubscribeRequest:
     """What a subscriber asks for.
 
     `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
@@ -60,63 +60,65 @@ class Wishes:
     asked: Asked = field(default_factory=dict)
 
 
-def find(core: Core, router: Router, wishes: Wishes) -> tuple[Queue, Callable[[Message], bool] | None]:
+def find(core: Core, router: Router, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
     """The queue to consume, made if need be, and what of its messages the subscriber takes (None: all).
 
     Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
     TooManyConsumers.
     """
-    filter = parse_selector(wishes.selector)
+    filter = parse_selector(request.selector)
     target = router.queue_to_consume(
-        wishes.destination,
-        wishes.routing_type,
-        access=wishes.access,
-        subscribing=create_permission(durable=wishes.durable),
-        asked=wishes.asked,
+        request.destination,
+        request.routing_type,
+        access=request.access,
+        subscribing=create_permission(durable=request.durable),
+        asked=request.asked,
     )
     if isinstance(target, Queue):
         check_room(target.name, target.attributes, len(target.consumers))
-        return target, predicate(filter, wishes.no_local)
-    return _subscription(core, router, target, filter, wishes), None
+        return target, predicate(filter, request.no_local)
+    return _subscription(core, router, target, filter, request), None
 
 
-def _subscription(core: Core, router: Router, address: Address, filter: Filter | None, wishes: Wishes) -> Queue:
-    temporary = not wishes.durable
-    name = wishes.name or router.fresh_name()
-    access, create = wishes.access, create_permission(durable=wishes.durable)
-    if wishes.name:
+def _subscription(
+    core: Core, router: Router, address: Address, filter: Filter | None, request: SubscribeRequest
+) -> Queue:
+    temporary = not request.durable
+    name = request.name or router.fresh_name()
+    access, create = request.access, create_permission(durable=request.durable)
+    if request.name:
         access.require(Permission.CONSUME, address.name, name)
     queue = router.queues.get(name)
     if queue is not None:
         if not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
-        if wishes.exclusive and queue.consumers:
+        if request.exclusive and queue.consumers:
             raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")
-        different = differences(queue.attributes, wishes.asked)
-        if _is_same(queue, address, filter, wishes.no_local) and not different:
+        different = differences(queue.attributes, request.asked)
+        if _is_same(queue, address, filter, request.no_local) and not different:
             check_room(name, queue.attributes, len(queue.consumers))
             return queue
-        if queue.consumers or not wishes.renewable:
+        if queue.consumers or not request.renewable:
             moved = queue.address is not address
             changed = f"is on {queue.address.name}" if moved else "has another selector or no-local"
             if different and not moved:
                 changed = f"exists, and its {' and its '.join(different)}"
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
-        access.require(create, address.name, wishes.name)
+        access.require(create, address.name, request.name)
         clearing.disband(core, queue)
         router.unbind(queue)
-    access.require(create, address.name, wishes.name)
+    access.require(create, address.name, request.name)
     router.allotments.check(access.user)
-    attributes = router.attributes(address, name, wishes.asked)
+    attributes = router.attributes(address, name, request.asked)
     check_room(name, attributes, 0)
     return router.create_queue(
         address,
         name,
         RoutingType.MULTICAST,
-        durable=wishes.durable,
+        durable=request.durable,
         filter=filter,
-        no_local=wishes.no_local,
+        no_local=request.no_local,
         auto_created=temporary,
         temporary=temporary,
         attributes=attributes,

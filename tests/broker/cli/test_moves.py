@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.remote import Remote
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.moves import transfer
 from broker.engine.queues.consumer import AckMode
@@ -137,8 +137,8 @@ def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.turn.enter()
         inbox = Inbox()
-        wishes = Wishes("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
-        consumer = broker.engine.subscribe(inbox, wishes)
+        request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
+        consumer = broker.engine.subscribe(inbox, request)
         await broker.settled()
         result = await operator.run("queue", "move", "DLQ", "repair")
         assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
@@ -132,7 +132,7 @@ def test_connections_and_consumers(tmp_path: Path) -> None:
         inbox = Told()
         broker.queue("a")
         broker.engine.connections.came("1-a", "AMQP", "10.0.0.7:4711", UNRESTRICTED, said.append)
-        broker.engine.subscribe(inbox, Wishes("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         assert "10.0.0.7:4711" in (await says(operator, "connection", "list")).splitlines()[1]
         assert (await operator.json("connection", "list"))[0]["protocol"] == "AMQP"

@@ -12,7 +12,7 @@ from broker.cli import replay as command
 from broker.cli.failure import Failure
 from broker.cli.remote import Remote
 from broker.engine.delivery.redelivery import CLOSED
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode, Consumer
 from tests.broker.cli.harness import Operator, invoke, operate
@@ -31,7 +31,7 @@ async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> lis
     """Take everything from a queue, and acknowledge or reject it."""
     inbox = Inbox()
     broker.turn.enter()
-    consumer = broker.engine.subscribe(inbox, Wishes(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     await broker.settled()
     broker.turn.enter()
     for message in inbox.messages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from broker.engine.delivery.redelivery import Return, rejected
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
 from broker.engine.model.message import Message, MessageHeader, RoutingType
@@ -160,7 +160,7 @@ class Bench:
         more.setdefault("ack_mode", AckMode.INDIVIDUAL)
         if "durable_name" in more:
             more |= {"name": more.pop("durable_name"), "durable": True}
-        taker.consumer = self.enter().subscribe(taker, Wishes(destination, routing_type, **more))
+        taker.consumer = self.enter().subscribe(taker, SubscribeRequest(destination, routing_type, **more))
         return taker
 
     def ack(self, taker: Taker, *messages: Message, tx: Transaction | None = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.build import COMPILED
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
@@ -149,7 +149,9 @@ def test_a_queue_shows_its_consumers_and_settings(tmp_path: Path) -> None:
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
         broker.engine.subscribe(
             Inbox(),
-            Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"),
+            SubscribeRequest(
+                "orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"
+            ),
         )
         await broker.settled()
         shown = await client.get("/api/v1/queues/orders")
@@ -235,7 +237,7 @@ def test_browsing_shows_where_each_message_is_and_takes_none_away(tmp_path: Path
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         for _ in range(2):
             messages = (await client.get(MESSAGES.format("orders")))["messages"]
@@ -292,7 +294,7 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"poison"])
         inbox = Inbox()
-        consumer = broker.engine.subscribe(inbox, Wishes("orders", ack_mode=AckMode.INDIVIDUAL))
+        consumer = broker.engine.subscribe(inbox, SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.turn.enter()
         broker.engine.reject(consumer, inbox.messages[0].id, text="cannot read it")
@@ -308,7 +310,7 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
 def test_failed_deliveries_are_counted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"x"])
-        consumer = broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL))
+        consumer = broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.turn.enter()
         broker.engine.close_consumer(consumer, redelivery.DISCONNECTED)
@@ -343,7 +345,7 @@ def test_a_purge_leaves_what_consumers_hold(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         done = await client.call("DELETE", MESSAGES.format("orders"))
         assert done.json == {"queue": "orders", "purged": 3, "delivering": 1}

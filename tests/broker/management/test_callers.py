@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from broker.audit import AUDITED
 from broker.cli import remote
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
@@ -90,7 +90,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection."""
     broker.send("orders", [b"secret"])
     broker.queue("other")
-    broker.engine.subscribe(Told(), Wishes("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.engine.subscribe(Told(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     broker.engine.connections.came("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
     made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
     assert made.status == 201

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.moves.transfer import Selection
 from broker.engine.queues.consumer import AckMode
 from broker.management import metrics
@@ -93,7 +93,9 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
 def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
-        consumer = broker.engine.subscribe(inbox := Inbox(), Wishes("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        consumer = broker.engine.subscribe(
+            inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+        )
         await broker.settled()
         broker.turn.enter()
         broker.engine.acknowledge(consumer, inbox.messages[0].id)
@@ -161,7 +163,7 @@ def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("named", [b"1"])
         broker.send("beyond", [b"1", b"2"])
-        broker.engine.subscribe(Inbox(), Wishes("news"))
+        broker.engine.subscribe(Inbox(), SubscribeRequest("news"))
         await broker.settled()
         samples = await scrape(client)
         assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
@@ -178,7 +180,7 @@ def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
 def test_a_queue_with_a_selector_has_no_age(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1"])
-        broker.engine.subscribe(Inbox(), Wishes("orders", selector="color = 'red'"))
+        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
         await broker.settled()
         samples = await scrape(client)
         assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1

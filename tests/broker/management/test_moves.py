@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.moves import transfer
 from broker.engine.queues.consumer import AckMode
@@ -23,7 +23,7 @@ async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
     """Messages that are sent and rejected for good."""
     broker.send(name, list(bodies))
     inbox = Inbox()
-    consumer = broker.engine.subscribe(inbox, Wishes(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     await broker.settled()
     broker.turn.enter()
     for message in inbox.messages:
@@ -151,7 +151,7 @@ def test_a_message_that_a_consumer_holds_is_told(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1", b"2"])
         inbox = Inbox()
-        broker.engine.subscribe(inbox, Wishes("a", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         held = await client.call("POST", MOVE.format("a", "b") + f"&id={inbox.messages[0].id}")
         assert (held.status, held.json["error"]) == (409, "in-use")
@@ -181,7 +181,7 @@ def test_the_balance_is_answered_when_all_of_it_is_durable(tmp_path: Path) -> No
         broker.send("a", [b"1", b"2"])
         broker.send("a", [b"later"], scheduled=NOW + 60_000)
         broker.send("a", [b"passing"], durable=False)
-        broker.engine.subscribe(Inbox(), Wishes("t", RoutingType.MULTICAST))
+        broker.engine.subscribe(Inbox(), SubscribeRequest("t", RoutingType.MULTICAST))
         await broker.settled()
         broker.disk_works = False
         broker.send("a", [b"3"])

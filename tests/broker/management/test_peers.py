@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
@@ -40,8 +40,8 @@ def test_consumers_are_listed_and_closed(tmp_path: Path) -> None:
         broker.send("a", [b"1"])
         inbox = Told()
         broker.turn.enter()
-        wishes = Wishes("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
-        consumer = broker.engine.subscribe(inbox, wishes)
+        request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
+        consumer = broker.engine.subscribe(inbox, request)
         await broker.settled()
         (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
         assert (shown["id"], shown["queue"], shown["address"]) == (consumer.id, "a", "a")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.message import RoutingType
 from broker.engine.moves import transfer
@@ -90,7 +90,7 @@ def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(tmp_path:
         broker.send("a", [b"1"])
         inbox = Told()
         broker.turn.enter()
-        broker.engine.subscribe(inbox, Wishes("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         refused = await client.call("DELETE", f"{QUEUES}/a")
         assert (refused.status, refused.json["error"]) == (409, "in-use")

@@ -11,7 +11,7 @@ import pytest
 
 from broker.config import Config, load
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
-from broker.engine.delivery.subscribe import Wishes
+from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.paging import upkeep
@@ -56,10 +56,10 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
     broker.settle()
 
 
-def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **wishes: Any) -> Taker:
+def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **request: Any) -> Taker:
     taker = Taker()
     broker.parts.turn.enter()
-    taker.consumer = broker.parts.engine.subscribe(taker, Wishes(destination, kind, **wishes))
+    taker.consumer = broker.parts.engine.subscribe(taker, SubscribeRequest(destination, kind, **request))
     broker.settle()
     return taker
 

@@ -73,8 +73,8 @@ class Culprit:
             return encode_ack(Ack(chance.choice(ACKS), [id], 0x80 if five else 0), self.version)
         if kind == 8:
             told = [(SUBSCRIPTION_IDENTIFIER, chance.randint(1, 99))] if self.version == V5 else []
-            wishes = [wish(chance.choice(FILTERS), chance.randint(0, 2)) for _ in range(chance.randint(1, 3))]
-            return encode(Subscribe(id, wishes, Properties(told)), self.version)
+            request = [wish(chance.choice(FILTERS), chance.randint(0, 2)) for _ in range(chance.randint(1, 3))]
+            return encode(Subscribe(id, request, Properties(told)), self.version)
         if kind == 9:
             return encode(Unsubscribe(id, [topic_filter(chance.choice(FILTERS))]), self.version)
         if kind == 10 and chance.random() < 0.2:

@@ -19,8 +19,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def subscribed(bench: Bench, **wishes: Any) -> Taker:
-    return bench.take("news", RoutingType.MULTICAST, **wishes)
+def subscribed(bench: Bench, **request: Any) -> Taker:
+    return bench.take("news", RoutingType.MULTICAST, **request)
 
 
 @pytest.mark.parametrize("kind", KINDS)
