@@ -64,7 +64,7 @@ def _exchange(
         moved = producer.pump(consumer.received + load.in_flight)
         producer.listen()
         moved += consumer.pump()
-        if patience.turn(moved, state) > QUIET_S:
+        if patience.tick(moved, state) > QUIET_S:
             consumer.settle_early()
         if time.perf_counter() >= deadline:
             producer.finish()

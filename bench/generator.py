@@ -100,7 +100,7 @@ class Patience:
     def __init__(self) -> None:
         self.quiet_since = time.monotonic()
 
-    def turn(self, moved: int, what: Callable[[], str]) -> float:
+    def tick(self, moved: int, what: Callable[[], str]) -> float:
         """Call after each turn with the bytes it moved; returns the seconds since anything moved."""
         if moved:
             self.quiet_since = time.monotonic()
@@ -140,7 +140,7 @@ def fill(target: Target, pool: Pool, messages: int) -> float:
         while not producer.confirmed:
             moved = producer.pump(messages)
             producer.listen()
-            patience.turn(moved, lambda: f"{producer.sent:,} of {messages:,} messages sent, no receipt")
+            patience.tick(moved, lambda: f"{producer.sent:,} of {messages:,} messages sent, no receipt")
         return time.perf_counter() - start
     finally:
         link.close()
@@ -156,7 +156,7 @@ def drain(target: Target, pool: Pool, messages: int, load: Load) -> float:
         start = time.perf_counter()
         while consumer.received < messages or not consumer.settled:
             moved = consumer.pump(messages)
-            if patience.turn(moved, lambda: f"{consumer.received:,} of {messages:,} received") > QUIET_S:
+            if patience.tick(moved, lambda: f"{consumer.received:,} of {messages:,} received") > QUIET_S:
                 consumer.settle_early()
         seconds = time.perf_counter() - start
         _unsubscribe(consumer)
@@ -175,7 +175,7 @@ def _exchange(target: Target, producer: Producer, consumer: Consumer, load: Load
         moved = producer.pump(consumer.received + load.in_flight)
         producer.listen()
         moved += consumer.pump(producer.total)
-        if patience.turn(moved, lambda: f"{_state(producer, consumer)}, {resent()} TCP segments resent") > QUIET_S:
+        if patience.tick(moved, lambda: f"{_state(producer, consumer)}, {resent()} TCP segments resent") > QUIET_S:
             consumer.settle_early()
         if time.perf_counter() >= deadline:
             producer.finish()
@@ -195,7 +195,7 @@ def _subscribe(consumer: Consumer, target: Target) -> None:
     consumer.subscribe(target.subscription_headers)
     patience = Patience()
     while consumer.subscribed < consumer.destinations:
-        patience.turn(consumer.pump(None), lambda: f"{consumer.subscribed} subscriptions confirmed")
+        patience.tick(consumer.pump(None), lambda: f"{consumer.subscribed} subscriptions confirmed")
     if consumer.received:
         raise BrokerFailed("messages of an earlier run are on these queues")
 
@@ -205,7 +205,7 @@ def _unsubscribe(consumer: Consumer) -> None:
     consumer.unsubscribe()
     patience = Patience()
     while not consumer.closed:
-        patience.turn(consumer.pump(None), lambda: "no receipt for UNSUBSCRIBE")
+        patience.tick(consumer.pump(None), lambda: "no receipt for UNSUBSCRIBE")
     if consumer.received != received:
         raise BrokerFailed(f"{consumer.received - received} messages more than were sent")
 

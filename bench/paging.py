@@ -58,7 +58,7 @@ class Drain:
         """Whether everything was received."""
         return self._consumer.received == self._messages
 
-    def turn(self) -> tuple[float, float] | None:
+    def tick(self) -> tuple[float, float] | None:
         """Receive for a while; messages a second and CPU microseconds of the broker each, None if it does not count."""
         self._receive(SKIPPED_S)
         before, spent, start = self._consumer.received, cpu(self._target), time.perf_counter()
@@ -84,14 +84,14 @@ def in_turn(target: Target, kept: Pool, paged: Pool, messages: int, limit: int) 
     one, other = Drain(target, kept, in_memory), Drain(target, paged, messages, skipped=limit // MESSAGE_BYTES)
     turns = []
     while not (one.done or other.done):
-        first, second = one.turn(), other.turn()
+        first, second = one.tick(), other.tick()
         if first is not None and second is not None:
             turns.append((first, second))
     if not turns:
         say("drained in turn", "too few messages to say anything: a second's worth is not measured")
         return
     for name, number in (("in memory", 0), ("paged", 1)):
-        rate, cost = [statistics.median([turn[number][what] for turn in turns]) for what in (0, 1)]
+        rate, cost = [statistics.median([tick[number][what] for tick in turns]) for what in (0, 1)]
         say(f"{name}: drained in turn", f"{rate:,.0f}/s, {cost:.1f} us of CPU each")
     rate = statistics.median([second[0] / first[0] for first, second in turns])
     cost = statistics.median([first[1] / second[1] for first, second in turns])

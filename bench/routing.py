@@ -198,7 +198,7 @@ class Track:
         self.engine.begin_tick()
         found = case.prepare(self.engine, case.count)
         self.engine.end_tick()
-        rig.parts.turn.end()
+        rig.parts.tick.end()
         Random(2).shuffle(found)
         self._names = (name for _ in iter(int, 1) for name in found)
         seconds(self.engine, self._names, len(found), binding=False)  # whatever is made for the first message is made

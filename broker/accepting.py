@@ -20,7 +20,7 @@ from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp import StompSession
 from broker.sessions.stomp_headers import Options, Prefixes
-from broker.sessions.turn import Outlet, Turn
+from broker.sessions.tick import Outlet, Tick
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.connection import PACKET_BYTES_MAX
@@ -33,12 +33,12 @@ from protocols.stomp.limits import Limits as StompLimits
 class Accepting:
     """Makes sessions; what they share over all acceptors is here."""
 
-    def __init__(self, config: Config, turn: Turn, gate: Gate) -> None:
+    def __init__(self, config: Config, tick: Tick, gate: Gate) -> None:
         self._config = config
-        self._turn = turn
+        self._tick = tick
         self._gate = gate
         self._containers = Containers()
-        self._mqtt_sessions = MqttSessions(turn.engine, __version__, sys_interval=_sys_interval(config))
+        self._mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
     def restore(self) -> None:
         """Take over what sessions of an earlier run have left.  Call within a tick, before anybody connects."""
@@ -111,11 +111,11 @@ class Accepting:
 
     def _refused(self, peer: Peer) -> Callable[[str], None]:
         """Tells of the site whose page may not connect."""
-        report = self._turn.engine.core.report
+        report = self._tick.engine.core.report
         return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
 
     def _connection_id(self, number: int) -> str:
-        return f"{self._turn.engine.core.random.getrandbits(32):08x}-{number}"
+        return f"{self._tick.engine.core.random.getrandbits(32):08x}-{number}"
 
     def _stomp(self, acceptor: StompAcceptor) -> MakeSession:
         config, large = self._config, acceptor.stomp_min_large_message_size
@@ -141,7 +141,7 @@ class Accepting:
 
         def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return StompSession(
-                self._turn,
+                self._tick,
                 outlet,
                 options,
                 limits,
@@ -176,7 +176,7 @@ class Accepting:
 
         def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return AmqpSession(
-                self._turn,
+                self._tick,
                 outlet,
                 options,
                 limits,
@@ -224,7 +224,7 @@ class Accepting:
         )
         sessions, mount = self._mqtt_sessions, acceptor.mount_point
         heads = Heads(sessions.syntax, MountPoint(mount)) if mount else sessions.heads
-        common = Common(self._turn, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
+        common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
 
         def make(outlet: Outlet, number: int, peer: Peer) -> Session:
             return MqttSession(common, outlet, connection_id=self._connection_id(number), peer=peer)

@@ -4,7 +4,7 @@
             then say READY
     stop    accept no more, let what is in flight become durable, say goodbye to each client, close the journal
     fail    a journal that cannot write ends the process: clients are told why, nothing is confirmed any more
-    fault   an exception for which no client can be blamed ends it at once (see `sessions.turn`): nothing more is
+    fault   an exception for which no client can be blamed ends it at once (see `sessions.tick`): nothing more is
             written, and the service manager starts it again
 
 Everything runs on one event loop; only the journal's writer has a thread of its own.  Whatever nobody caught, in a
@@ -47,7 +47,7 @@ from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
 from broker.security.users_file import UnusableFile
 from broker.sessions.login import Gate
-from broker.sessions.turn import Turn, described, told
+from broker.sessions.tick import Tick, described, told
 from broker.starting import cannot_listen, cannot_open
 from broker.systemd import Notifier
 from broker.wiring import Parts, assemble, declare, recover, settings_table
@@ -127,9 +127,9 @@ class Daemon:
         return self._guard.gate
 
     @property
-    def turn(self) -> Turn:
+    def tick(self) -> Tick:
         """The tick."""
-        return self.parts.turn
+        return self.parts.tick
 
     @property
     def events(self) -> Mapping[str, int]:
@@ -177,7 +177,7 @@ class Daemon:
         try:
             call()
         except BaseException as error:
-            self.turn.end_process(error)
+            self.tick.end_process(error)
 
     def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception in a callback or a task that nobody caught."""
@@ -187,9 +187,9 @@ class Daemon:
             self._log("broker.error", error=message if error is None else f"{message}: {described(error)}")
         elif context.get(ESSENTIAL):
             self._log("task.died", error=f"{message}: {described(error)}")
-            self.turn.end_process(error)
+            self.tick.end_process(error)
         else:
-            self.turn.failed(None, error)
+            self.tick.failed(None, error)
 
     def _end_at_once(self, error: BaseException) -> None:
         """See Surroundings.  Nothing else of the process runs any more, not even what would end it in good order."""
@@ -199,7 +199,7 @@ class Daemon:
         os._exit(EXIT_FAULT)
 
     def _end_tick(self) -> None:
-        self.parts.turn.end()
+        self.parts.tick.end()
         self._memory.look(self.parts.engine.core.usage.bytes)
         journal = self.parts.journal
         if self._stop.is_set():
@@ -236,13 +236,13 @@ class Daemon:
         self._timer = None
         due = self.parts.engine.next_due()
         if due is not None and due <= clock.wall_ms():
-            self.parts.turn.enter()
+            self.parts.tick.enter()
         else:
             self._set_timer()
 
     def _durable(self, ticket: int) -> None:
         if self._status == EXIT_OK:
-            self.parts.turn.durable(ticket)
+            self.parts.tick.durable(ticket)
             if not self.parts.journal.pending_bytes:
                 self._all_durable.set()
 
@@ -254,7 +254,7 @@ class Daemon:
         for listener in self.listeners.values():
             listener.close()
             for connection in list(listener.connections):
-                self.turn.give_up(connection, "the broker's disk has failed; what was not confirmed may be lost")
+                self.tick.give_up(connection, "the broker's disk has failed; what was not confirmed may be lost")
         traceback = "" if isinstance(error, JournalError) else told(error)
         self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
         self._stop.set()
@@ -330,7 +330,7 @@ class Daemon:
 
     def _set_guard(self) -> int:
         """Who may come in."""
-        self._runner = LoopRunner(self.turn)
+        self._runner = LoopRunner(self.tick)
         try:
             if self.config.security.audit_file is not None:
                 self._log.audit = AuditLog(self.config.security.audit_file)
@@ -352,15 +352,15 @@ class Daemon:
         config = self.config
         opening: dict[str, str] = {}  # what is being opened, for the log
         try:
-            accepting = Accepting(config, self.turn, self._guard.gate)
+            accepting = Accepting(config, self.tick, self._guard.gate)
             origins: dict[str, int] = {}
-            self.turn.enter()
+            self.tick.enter()
             self.parts.disk.start()
             accepting.restore()
             for name, acceptor in config.messaging_acceptors.items():
                 listener = Listener(
                     name,
-                    self.turn,
+                    self.tick,
                     accepting.sessions(acceptor),
                     report=self._log,
                     monotonic_ms=clock.monotonic_ms,
@@ -433,10 +433,10 @@ class Daemon:
         """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""
         if self._status != EXIT_OK:
             return
-        if self.turn.ended != self._beaten:
-            self._beaten = self.turn.ended
+        if self.tick.ended != self._beaten:
+            self._beaten = self.tick.ended
             self._notifier.watchdog()
-        self.turn.enter()
+        self.tick.enter()
         self._loop.call_later(interval, self._beat, interval)
 
     async def _check_connections(self) -> None:
@@ -447,11 +447,11 @@ class Daemon:
                 try:
                     check()
                 except BaseException as error:
-                    self.turn.failed(None, error)
+                    self.tick.failed(None, error)
 
     def _check_rights(self) -> None:
         gate = self._guard.gate
-        if self._guard.look(self.turn.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+        if self._guard.look(self.tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
             self._expel()
 
     def _expel(self) -> None:
@@ -474,12 +474,12 @@ class Daemon:
         if self._reload is None:
             return
         self._notifier.reloading()
-        self.turn.enter()
+        self.tick.enter()
         try:
             self._do_reload(self._reload)
         except BaseException as error:
             self._log("reload.failed", error=described(error))
-            self.turn.failed(None, error)
+            self.tick.failed(None, error)
         finally:
             self._notifier.ready()
 
@@ -492,7 +492,7 @@ class Daemon:
             self._log("reload.refused", error=str(error))
             return
         changed = self.config.changed_sections(config)
-        self.turn.enter()
+        self.tick.enter()
         self.engine.router.change_settings(settings)
         self._guard.apply(security)
         self._expel()
@@ -527,7 +527,7 @@ class Daemon:
         remove_runtime_file(self.data_directory)
         if self._status != EXIT_OK:
             return self._status
-        self.parts.turn.end()
+        self.parts.tick.end()
         self.parts.journal.close()
         return self._status
 

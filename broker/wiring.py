@@ -27,7 +27,7 @@ from broker.guarding import allot, permission_table
 from broker.sessions.amqp_format import AmqpFormat
 from broker.sessions.mqtt_format import MqttFormat
 from broker.sessions.stomp_format import StompFormat
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 from store.files import Files
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
@@ -48,7 +48,7 @@ class Parts:
     writer: Writer
     journal: Journal
     engine: Engine
-    turn: Turn
+    tick: Tick
     disk: DiskWatch
 
 
@@ -129,7 +129,7 @@ def assemble(
         free_min=config.broker.min_disk_free,
         period=config.broker.disk_scan_period,
     )
-    return Parts(log, writer, journal, engine, Turn(engine, wake, outside.fatal), disk)
+    return Parts(log, writer, journal, engine, Tick(engine, wake, outside.fatal), disk)
 
 
 def formats(config: Config | None = None) -> list[Format]:
@@ -176,7 +176,7 @@ def recover(parts: Parts, config: Config) -> tuple[Verdict, Restored]:
     engine.sessions.settle_restored()
     engine.retained.settle_restored()
     declare(parts.engine, config)
-    parts.turn.end()
+    parts.tick.end()
     return verdict, restored
 
 

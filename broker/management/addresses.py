@@ -99,7 +99,7 @@ class AddressCalls:
         """Make an address; answered when that is on disk."""
         check_known(request, {"routing-type"})
         types = {routing_type_of(text) for text in request.query_params.getlist("routing-type")}
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         address = destinations.make_address(self._router, name_of(request), types)
         told(request, "address.made", address=address.name)
         await durable(self._broker.engine)
@@ -110,7 +110,7 @@ class AddressCalls:
         check_known(request, {"force"})
         address, force = destinations.find_address(self._router, name_of(request)), flag_of(request, "force")
         queues = len(address.queues)
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         destinations.delete_address(self._router, address, self._broker.engine.delete_queue, with_queues=force)
         told(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._broker.engine)
@@ -120,7 +120,7 @@ class AddressCalls:
         """Stop the deliveries of all queues on an address, or let them go on; answered when that is on disk."""
         check_known(request, ())
         address, paused = destinations.find_address(self._router, name_of(request)), request.url.path.endswith("/pause")
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         if alter.pause_address(self._router, address, paused=paused):
             told(request, "address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._broker.engine)
@@ -134,7 +134,7 @@ class AddressCalls:
         head = encode_head(list(dict(map(_property, request.query_params.getlist("property"))).items()))
         named = request.query_params.get("routing-type")
         routing_type = None if named is None else routing_type_of(named)
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         address, queue = self._router.destination(name_of(request), routing_type)
         header = MessageHeader(
             address.name,

@@ -176,7 +176,7 @@ class Api:
             except (EngineError, Refused, HTTPException):
                 raise
             except Exception as error:  # before anything else happens: a verb may have been interrupted
-                self._broker.turn.failed(None, error)
+                self._broker.tick.failed(None, error)
                 return _on_bug(request, error)
 
         return guarded
@@ -203,10 +203,10 @@ class Api:
 
     async def _ticks(self) -> bool:
         """Whether a tick ends within TICK_SECONDS_MAX, which is begun for it."""
-        turn, loop = self._broker.turn, asyncio.get_running_loop()
-        ended, deadline, wait = turn.ended, loop.time() + TICK_SECONDS_MAX, 0.0
-        turn.enter()
-        while turn.ended == ended:
+        tick, loop = self._broker.tick, asyncio.get_running_loop()
+        ended, deadline, wait = tick.ended, loop.time() + TICK_SECONDS_MAX, 0.0
+        tick.enter()
+        while tick.ended == ended:
             if loop.time() >= deadline:
                 return False
             await asyncio.sleep(wait)  # it ends before the loop looks at its sockets again, as a rule
@@ -231,7 +231,7 @@ class Api:
     async def status(self, request: Request) -> Response:
         """The broker as a whole."""
         check_known(request, ())
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         return JSONResponse(status_view(self._broker, self._broker.engine.now))
 
     async def diverts(self, request: Request) -> Response:
@@ -243,7 +243,7 @@ class Api:
 
     async def make_divert(self, request: Request) -> Response:
         """Make a divert; answered when that is on disk."""
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         divert = make_divert(self._broker.engine.router, name_of(request), request)
         told(
             request, "divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding)
@@ -255,7 +255,7 @@ class Api:
     async def delete_divert(self, request: Request) -> Response:
         """Delete a divert; answered when that is on disk."""
         check_known(request, ())
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         name = name_of(request)
         remove_divert(self._broker.engine.router, name)
         told(request, "divert.deleted", divert=name)
@@ -267,7 +267,7 @@ class Api:
         check_known(request, {"name"})
         name, engine = request.query_params.get("name", ""), self._broker.engine
         past = replaying.read_replay(engine, await request.body(), name)
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         answer = replaying.perform(engine, name, past)
         told(request, "journal.replayed", replay=name, messages=answer.replayed, stopped=answer.stopped)
         await durable(self._broker.engine)
@@ -277,7 +277,7 @@ class Api:
         """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
         check_known(request, ())
         engine = self._broker.engine
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         position, counts = engine.balance()
         await durable(self._broker.engine)
         # Beside the event loop: of 100,000 queues this takes a third of a second.

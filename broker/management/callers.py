@@ -96,7 +96,7 @@ class Callers:
 
     async def _login(self, peer: Peer, scheme: str, text: str) -> Identity | None:
         gate = self._broker.gate
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         if not scheme:
             return gate.external(peer, "") if peer.subject else None
         told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()

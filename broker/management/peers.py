@@ -61,7 +61,7 @@ class PeerCalls:
         connected = self._broker.engine.connections.by_id.get(name_of(request))
         if connected is None:
             raise NotFound(f"connection {name_of(request)} does not exist")
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         connected.dismiss(_reason(request))
         told(request, "connection.dismissed", connection=connected.id, client=connected.remote)
         return JSONResponse(_connection(connected))
@@ -83,7 +83,7 @@ class PeerCalls:
         consumer = self._consumer(name_of(request))
         assert consumer is not None, "who may close it has found it"
         shown = _consumer(consumer)
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         self._broker.engine.dismiss(consumer, _reason(request))
         told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return JSONResponse(shown)

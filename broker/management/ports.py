@@ -9,7 +9,7 @@ from typing import Protocol
 
 from broker.engine.engine import Engine
 from broker.sessions.login import Gate
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 from store.log import Counters
 
 
@@ -45,7 +45,7 @@ class Broker(Protocol):
         """The engine, whose verbs are called within a tick."""
 
     @property
-    def turn(self) -> Turn:
+    def tick(self) -> Tick:
         """The tick: `enter` it before calling a verb."""
 
     @property

@@ -149,7 +149,7 @@ class QueueCalls:
             asked=asked,
             make_address=flag_of(request, "make-address"),
         )
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         queue = destinations.make_queue(self._engine.router, wanted)
         told(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
@@ -161,7 +161,7 @@ class QueueCalls:
         queue, force = self._named(request), flag_of(request, "force")
         destinations.check_deletable(queue, with_messages=force)
         messages = await self._shortened(queue)
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         messages += queue.message_count
         destinations.delete_queue(queue, self._engine.delete_destination, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)
@@ -173,7 +173,7 @@ class QueueCalls:
         check_known(request, ())
         queue, paused = self._named(request), request.url.path.endswith("/pause")
         queue.check_public()
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         if alter.pause(self._engine.router, queue, paused=paused):
             told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._engine)
@@ -188,7 +188,7 @@ class QueueCalls:
             asked |= parse(name, value)
         if not asked:
             raise Refused(400, "invalid-parameter", "name attributes and their values, as ring-size=5")
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         if alter.change(self._engine.router, queue, asked):
             shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
             told(request, "queue.changed", queue=queue.name, attributes=shown)
@@ -203,7 +203,7 @@ class QueueCalls:
         queue = self._named(request)
         page, size = page_of(request, max(queue.address.settings.management_browse_page_size, 1))
         filter = parse_selector(request.query_params.get("filter", ""))
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         messages, complete = _browse(self._engine.browse(queue), filter, (page - 1) * size, size)
         answer: Json = {
             "messages": [message_view(message, queue, state) for message, state in messages],
@@ -220,7 +220,7 @@ class QueueCalls:
         if _CHOOSING.isdisjoint(request.query_params):
             queue.check_public()
             purged = await self._shortened(queue)
-            self._broker.turn.enter()
+            self._broker.tick.enter()
             purged += self._engine.purge(queue)
             answer: Json = {"queue": queue.name, "purged": purged}
         else:
@@ -257,13 +257,13 @@ class QueueCalls:
 
     async def _stepwise(self, selection: Selection, verb: Callable[[Selection], Step]) -> Step:
         """Several steps of a verb, each in a tick of its own, between which others are served.  Raises EngineError."""
-        self._broker.turn.enter()
+        self._broker.tick.enter()
         total = verb(selection)
         for _ in range(STEPS_MAX - 1):
             if total.complete:
                 break
             await asyncio.sleep(0)
-            self._broker.turn.enter()
+            self._broker.tick.enter()
             try:
                 total.add(verb(replace(selection, after=total.last, below=total.below)))
             except EngineError:
@@ -275,7 +275,7 @@ class QueueCalls:
         long = queue.message_count - queue.delivering - PURGE_STEP_MAX
         purged = 0
         while purged < long and not queue.deleted:
-            self._broker.turn.enter()
+            self._broker.tick.enter()
             some = self._engine.purge_some(queue)
             if not some:
                 break

@@ -20,7 +20,7 @@ from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.strangers import FIRST_BYTES
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 
 if TYPE_CHECKING:
     from broker.net.listener import Listener
@@ -56,16 +56,16 @@ class Connection(asyncio.Protocol):
         "_sated",
         "_sent_at",
         "_started_at",
+        "_tick",
         "_transport",
-        "_turn",
         "_unsent",
         "peer",
         "session",
     )
 
-    def __init__(self, listener: Listener, turn: Turn, *, started_at: int | None = None) -> None:
+    def __init__(self, listener: Listener, tick: Tick, *, started_at: int | None = None) -> None:
         self._listener = listener
-        self._turn = turn
+        self._tick = tick
         self._transport: asyncio.Transport | None = None
         self._paused = False
         self._overfull = False  # does not read what it asked for
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
             if not self._listener.admit(self):
                 transport.abort()
         except BaseException as error:
-            self._turn.failed(self, error)
+            self._tick.failed(self, error)
 
     def data_received(self, data: bytes) -> None:
         """Bytes: to the session, or nowhere if the connection is about to close."""
@@ -118,13 +118,13 @@ class Connection(asyncio.Protocol):
             return
         if self._first is None:
             self._first = data[:FIRST_BYTES]
-        turn = self._turn
-        turn.enter()
+        tick = self._tick
+        tick.enter()
         try:
             session.receive_data(data)
         except BaseException as error:
-            turn.failed(self, error)
-        turn.touch(self)
+            tick.failed(self, error)
+        tick.touch(self)
         if len(data) >= TICK_READ_BYTES and not self._sated and self._transport is not None:
             self._sated = True
             self._transport.pause_reading()
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
             return False
         self._ended = True
         self._tell(self.session.receive_eof)
-        self._turn.touch(self)
+        self._tick.touch(self)
         return not self.peer.secure  # TLS has no halves: both sides end with one
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,11 +148,11 @@ class Connection(asyncio.Protocol):
 
     def _tell(self, call: Callable[[], None]) -> None:
         """Call the session, within a tick: an exception costs this connection."""
-        self._turn.enter()
+        self._tick.enter()
         try:
             call()
         except BaseException as error:
-            self._turn.failed(self, error)
+            self._tick.failed(self, error)
 
     def pause_writing(self) -> None:
         """The operating system has not taken everything."""
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
             self._apply_reading()
         if self.session is not None and not self._flushing:
             self._tell(self.session.flushed)
-            self._turn.touch(self)
+            self._tick.touch(self)
 
     # -- what the session asks for ---------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
                 self._flushing = False
             self._sent_at = self._listener.monotonic_ms()
             if not self._unsent:
-                self._turn.enter()
+                self._tick.enter()
                 session.flushed()
             elif not self._overfull and transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
                 self._overfull = True
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
             self._tell(session.timed_out)
             if session.close_expected:
-                self._turn.touch(self)  # it says goodbye first
+                self._tick.touch(self)  # it says goodbye first
             else:
                 self.abort()
         elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
         """The broker stops: the session says goodbye."""
         if self.session is not None and not self._closing_since:
             self._tell(self.session.shut_down)
-            self._turn.touch(self)
+            self._tick.touch(self)
 
     def _hang_up(self, transport: asyncio.Transport) -> None:
         self._closing_since = self._listener.monotonic_ms()

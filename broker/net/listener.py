@@ -15,7 +15,7 @@ from broker.security.throttle import block
 from broker.sessions import strangers
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
-from broker.sessions.turn import Outlet, Turn
+from broker.sessions.tick import Outlet, Tick
 
 #: How often the timers of connections are looked at, in ms: half the shortest heart-beat interval.
 CHECK_PERIOD_MS: Final = 250
@@ -33,7 +33,7 @@ class Listener:
     def __init__(
         self,
         name: str,
-        turn: Turn,
+        tick: Tick,
         make_session: MakeSession,
         *,
         report: Report,
@@ -49,7 +49,7 @@ class Listener:
         served: Collection[str] = (),
     ) -> None:
         self.name = name
-        self.turn = turn
+        self.tick = tick
         self.report = report
         self.monotonic_ms = monotonic_ms
         self.handshake_timeout = handshake_timeout
@@ -77,7 +77,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         if self._context is None:
             self._server = await loop.create_server(
-                lambda: Connection(self, self.turn), host or None, port, backlog=BACKLOG
+                lambda: Connection(self, self.tick), host or None, port, backlog=BACKLOG
             )
             return [socket.getsockname()[:2] for socket in self._server.sockets]
         self._secure = SecureServer(self._shake, lambda error: self.report("connection.unaccepted", error=str(error)))
@@ -90,7 +90,7 @@ class Listener:
     def _shake(self, client: socket.socket, address: object) -> None:
         """A socket was accepted that has to speak TLS first."""
         assert self._context is not None
-        handshake = Handshake(self, self.turn, client, address)
+        handshake = Handshake(self, self.tick, client, address)
         if not self._may_come(handshake.remote, handshake.origin):
             client.close()
             return

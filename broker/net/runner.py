@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 
 #: Threads that hash passwords: each takes a processor and 19 MiB while it does.
 THREADS: Final = 2
@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 class LoopRunner:
     """See Runner."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, tick: Tick) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turn = turn
+        self._tick = tick
         self._threads = ThreadPoolExecutor(THREADS, "login")
         self._fetcher = ThreadPoolExecutor(1, "keys")
 
@@ -50,11 +50,11 @@ class LoopRunner:
         self._loop.call_later(ms / 1000, self._call, call)
 
     def _call(self, call: Callable[[], None]) -> None:
-        self._turn.enter()
+        self._tick.enter()
         try:
             call()
         except BaseException as error:
-            self._turn.failed(None, error)
+            self._tick.failed(None, error)
 
     def close(self) -> None:
         """Whoever still waits is told nothing any more."""

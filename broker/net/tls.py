@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from broker.net.connection import Connection
 from broker.net.handshake import Context, shake
 from broker.net.tasks import supervised
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 
 if TYPE_CHECKING:
     from broker.net.listener import Listener
@@ -163,8 +163,8 @@ class SecuredConnection(Connection):
 
     __slots__ = ("_handshake",)
 
-    def __init__(self, handshake: Handshake, listener: Listener, turn: Turn, started_at: int) -> None:
-        super().__init__(listener, turn, started_at=started_at)
+    def __init__(self, handshake: Handshake, listener: Listener, tick: Tick, started_at: int) -> None:
+        super().__init__(listener, tick, started_at=started_at)
         self._handshake = handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -176,12 +176,12 @@ class SecuredConnection(Connection):
 class Handshake:
     """A socket that has been accepted and does not yet speak our protocol."""
 
-    def __init__(self, listener: Listener, turn: Turn, client: socket.socket, address: object) -> None:
+    def __init__(self, listener: Listener, tick: Tick, client: socket.socket, address: object) -> None:
         self.remote, self.origin = "local", ""
         if isinstance(address, tuple):
             self.remote, self.origin = f"{address[0]}:{address[1]}", str(address[0])
         self._listener = listener
-        self._turn = turn
+        self._tick = tick
         self._socket = client
         self._task: asyncio.Task[None] | None = None
 
@@ -201,7 +201,7 @@ class Handshake:
             await shake(
                 self._socket,
                 context,
-                lambda: SecuredConnection(self, listener, self._turn, started_at),
+                lambda: SecuredConnection(self, listener, self._tick, started_at),
                 seconds=max(listener.handshake_timeout, 1) / 1000,
                 failed=self._failed,
             )

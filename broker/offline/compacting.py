@@ -23,7 +23,7 @@ def compact(broker: Stopped, progress: Progress) -> Compacted:
     copied = 0
     for done, segment in enumerate(old, 1):
         if segment in journal.space.segments:  # else it went with one before it
-            broker.parts.turn.enter()
+            broker.parts.tick.enter()
             copied += engine.cleaner.whole(segment)
             broker.settle()
         progress(done, len(old))

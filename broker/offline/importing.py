@@ -190,7 +190,7 @@ class _Importer:
 
     def _settle(self) -> None:
         self.broker.settle()
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
 
     def _message(self, line: MessageLine, body: LargeBody | None = None) -> None:
         core, router = self.engine.core, self.engine.router
@@ -274,7 +274,7 @@ def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> 
                 continue
             if number < first and line.get("kind") in ("message", "body"):
                 continue
-            broker.parts.turn.enter()
+            broker.parts.tick.enter()
             importer.take(line)
         importer.finish()
     except (ValueError, EngineError) as wrong:

@@ -37,7 +37,7 @@ class Stopped:
         return self._writer
 
     def _announce(self, ticket: int) -> None:
-        self.parts.turn.durable(ticket)
+        self.parts.tick.durable(ticket)
 
     def _failed(self, error: Exception) -> None:
         self._failure = error
@@ -49,7 +49,7 @@ class Stopped:
         """End the tick; return when everything done so far is on disk.  Raises LogError."""
         for _ in range(TICKS_MAX):
             self._woken = False
-            self.parts.turn.end()
+            self.parts.tick.end()
             self._writer.step()
             if self._failure is not None:
                 raise self._failure

@@ -29,7 +29,7 @@ from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, re
 from broker.sessions.amqp_transactions import OpenTransaction, Transactions, coordinate
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import Reading
-from broker.sessions.turn import Outlet, Turn
+from broker.sessions.tick import Outlet, Tick
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
@@ -82,7 +82,7 @@ class AmqpSession:
 
     def __init__(
         self,
-        turn: Turn,
+        tick: Tick,
         outlet: Outlet,
         options: AmqpOptions,
         limits: Limits,
@@ -93,14 +93,14 @@ class AmqpSession:
         containers: Containers,
     ) -> None:
         self.established = False
-        self.engine: Engine = turn.engine
+        self.engine: Engine = tick.engine
         self.options = options
-        self.format = turn.engine.core.formats[AMQP_FORMAT]
-        self.access = turn.engine.security.access(NOBODY, "")
+        self.format = tick.engine.core.formats[AMQP_FORMAT]
+        self.access = tick.engine.security.access(NOBODY, "")
         self.origin = connection_id
         self.container = ""
         self.remote = peer.remote
-        self._turn = turn
+        self._tick = tick
         self._outlet = outlet
         self._containers = containers
         self._id = connection_id
@@ -110,20 +110,20 @@ class AmqpSession:
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        self.reading = Reading(outlet, partial(turn.guarded, outlet))
+        self.reading = Reading(outlet, partial(tick.guarded, outlet))
         self._login = Login(self._codec, gate, peer, self.reading, self._proceed)
         self._sole = False
         self.pulling = Pulling()
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
         self._coordinators: dict[Link, Receiver] = {}
-        self._transactions = Transactions(turn.engine, options.transactions_max)
+        self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
         self._gathered = Gathered()
-        self._answers = Answers(turn.engine)
+        self._answers = Answers(tick.engine)
         self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
-        self.unsendable = Unsendable(turn)
+        self.unsendable = Unsendable(tick)
         self._unflushed_bytes = 0
         self._write_blocked = self._stuffed = False  # nothing is delivered; the system does not take what there is
         self._lost = False
@@ -175,7 +175,7 @@ class AmqpSession:
             self._fail(error)
         self._gathered.publish()
         if self._answers.confirm(self):
-            self._turn.touch(self._outlet)
+            self._tick.touch(self._outlet)
         if codec.error is not None:
             self._fail(codec.error)
 
@@ -183,7 +183,7 @@ class AmqpSession:
         """The peer broke a rule of the connection: say which, and end it."""
         self._report(error)
         self._codec.send_close(error)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._end(redelivery.LOST)
 
     def data_to_send(self) -> bytes:
@@ -192,7 +192,7 @@ class AmqpSession:
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
         if self.pulling.links and not self._stuffed:
-            self._turn.enter()
+            self._tick.enter()
             self.pulling.pull()
         if self._draining:
             self._finish_drains()
@@ -210,7 +210,7 @@ class AmqpSession:
             link.flushed()
         self._unflushed_bytes = 0
         if self.pulling.links and self.pulling.ready:
-            self._turn.touch(self._outlet)
+            self._tick.touch(self._outlet)
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
@@ -225,7 +225,7 @@ class AmqpSession:
     def send_heartbeat(self) -> None:
         """An empty frame."""
         self._codec.send_heartbeat()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def timed_out(self) -> None:
         """The peer fell silent for longer than its idle-time-out allows."""
@@ -233,7 +233,7 @@ class AmqpSession:
         self._codec.send_close(
             connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
         )
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._end(redelivery.LOST)
 
     def connection_lost(self) -> None:
@@ -251,7 +251,7 @@ class AmqpSession:
         """The peer has to go."""
         self._gathered.publish()
         self._codec.send_close(connection_error(CONNECTION_FORCED, why))
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: Return) -> None:
@@ -278,11 +278,11 @@ class AmqpSession:
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def _proceed(self) -> None:
         """The answer to a login, which took a while, is given."""
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._process()
 
     def _on_open(self, event: Open) -> None:
@@ -305,7 +305,7 @@ class AmqpSession:
         self._attacher = Attacher(self)
         self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.established = True
-        dismiss = self._turn.guarded(self._outlet, self.shut_down)
+        dismiss = self._tick.guarded(self._outlet, self.shut_down)
         self.engine.connections.came(self._id, "AMQP", self.remote, self.access, dismiss)
 
     def _send_open(self, properties: dict[str, object]) -> None:
@@ -314,7 +314,7 @@ class AmqpSession:
             offered_capabilities=OFFERED,
             properties={"product": "bartleby", "version": self.options.version} | properties,
         )
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
@@ -413,7 +413,7 @@ class AmqpSession:
             link.send_detach(error=error)
         except AmqpError as too_large:
             self._fail(too_large)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     # -- messages in -----------------------------------------------------------------------------------------------
 
@@ -484,7 +484,7 @@ class AmqpSession:
         self._unflushed_bytes += nbytes
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._pause()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
@@ -493,7 +493,7 @@ class AmqpSession:
     def _finish_drains(self) -> None:
         self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
         if self._draining:  # there is more to send first: look again after the next tick
-            self._turn.touch(self._outlet)
+            self._tick.touch(self._outlet)
 
     def answer(
         self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
@@ -508,12 +508,12 @@ class AmqpSession:
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
         self._answers.release(number)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
 
 #: What is done about each event; one table for all, as those who have not logged in must cost little.

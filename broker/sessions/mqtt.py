@@ -28,7 +28,7 @@ from broker.sessions.mqtt_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
 from broker.sessions.mqtt_will import Testament
 from broker.sessions.reading import Reading
-from broker.sessions.turn import Outlet
+from broker.sessions.tick import Outlet
 from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import V5, PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
@@ -74,14 +74,14 @@ class MqttSession:
         self.receive_timeout = 0
         self.send_interval = 0
         self.codec = MqttConnection(common.codec)
-        self.unsendable = Unsendable(common.turn)
+        self.unsendable = Unsendable(common.tick)
         self.renderer = Renderer(common.heads, V5)  # until the version is known
         self._common = common
-        self._engine = common.turn.engine
+        self._engine = common.tick.engine
         self._options = common.options
         self._traffic = common.sessions.traffic
         self._outlet = outlet
-        self._reading = Reading(outlet, partial(common.turn.guarded, outlet))
+        self._reading = Reading(outlet, partial(common.tick.guarded, outlet))
         self._id = connection_id
         self._introduction = mqtt_connect.Introduction(
             self.codec, common.gate, peer, self._reading, self._known, self._fail
@@ -169,7 +169,7 @@ class MqttSession:
     def _cut(self, error: Unreadable) -> None:
         """A payload cannot be read, in the middle of its packet: there is no way to say so."""
         why = str(error)
-        self._common.turn.enter()
+        self._common.tick.enter()
         self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
         payload, session = self.codec.streaming, self._session
         if session is not None and isinstance(payload, LargePayload) and not error.passing:
@@ -252,7 +252,7 @@ class MqttSession:
         self._leaving = True
 
     def _turn_out(self) -> None:
-        self._common.turn.touch(self._outlet)
+        self._common.tick.touch(self._outlet)
 
     def _end(self, *, publish_will: bool) -> None:
         """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
@@ -441,7 +441,7 @@ class MqttSession:
         self._turn_out()
         self.established = True
         self._traffic.came()
-        dismiss = self._common.turn.guarded(self._outlet, self.taken_away)
+        dismiss = self._common.tick.guarded(self._outlet, self.taken_away)
         self._engine.connections.came(self._id, "MQTT", self._remote, session.access, dismiss)
         self._traffic.said(connack)
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))

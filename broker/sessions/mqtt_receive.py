@@ -52,7 +52,7 @@ class Receiver:
     """The receiving side of a connection whose client is known; who also waits for addresses that are full."""
 
     def __init__(self, common: Common, session: ClientSession, link: Link, reading: Reading) -> None:
-        self._engine = engine = common.turn.engine
+        self._engine = engine = common.tick.engine
         self._session = session
         self._traffic = common.sessions.traffic
         self._options = common.options

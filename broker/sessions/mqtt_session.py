@@ -37,7 +37,7 @@ from broker.sessions.mqtt_subscribe import Subscriptions, key_of
 from broker.sessions.mqtt_sys import SystemTopics, Traffic
 from broker.sessions.mqtt_terms import NEVER, MqttOptions, TooMany
 from broker.sessions.mqtt_will import Testament
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
@@ -350,7 +350,7 @@ class MqttSessions:
 class Common:
     """What the connections of an acceptor share."""
 
-    turn: Turn
+    tick: Tick
     options: MqttOptions
     codec: Shared
     sessions: MqttSessions

@@ -21,7 +21,7 @@ class Readable(Protocol):
         """Take bytes from the peer again."""
 
 
-#: Makes of a call one that costs the connection what comes out of it (`Turn.guarded`).
+#: Makes of a call one that costs the connection what comes out of it (`Tick.guarded`).
 Guard = Callable[[Callable[..., None]], Callable[..., None]]
 
 

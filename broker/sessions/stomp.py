@@ -39,7 +39,7 @@ from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.stomp_subscribe import deletes, durable_name, read_subscribe
 from broker.sessions.stomp_temporary import Destinations, is_temporary
 from broker.sessions.stomp_upload import LargeSend
-from broker.sessions.turn import Outlet, Turn
+from broker.sessions.tick import Outlet, Tick
 from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError, shown
@@ -62,7 +62,7 @@ class StompSession:
 
     def __init__(
         self,
-        turn: Turn,
+        tick: Tick,
         outlet: Outlet,
         options: Options,
         limits: Limits,
@@ -74,8 +74,8 @@ class StompSession:
         self.established = False
         self.receive_timeout = 0
         self.send_interval = 0
-        self._turn = turn
-        self._engine: Engine = turn.engine
+        self._tick = tick
+        self._engine: Engine = tick.engine
         self._outlet = outlet
         self._options = options
         self._codec = StompConnection(limits)
@@ -83,31 +83,31 @@ class StompSession:
         self._remote = peer.remote
         self._introduction = Introduction(self._codec, gate, peer, options, connection_id)
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
-        nobody = turn.engine.security.access(NOBODY, "")
-        self._destinations = Destinations(turn.engine, options.prefixes, nobody)
+        nobody = tick.engine.security.access(NOBODY, "")
+        self._destinations = Destinations(tick.engine, options.prefixes, nobody)
         self._subscriptions: dict[bytes, Subscription | Browser] = {}
         self._by_number: dict[bytes, Subscription | Browser] = {}
-        self._browsers = Browsers(turn.engine, self._codec, options.prefixes.of_replies)
+        self._browsers = Browsers(tick.engine, self._codec, options.prefixes.of_replies)
         self._transactions: dict[bytes, Transaction] = {}
         self._sends = Sends(
-            turn.engine,
+            tick.engine,
             self._destinations,
-            turn.engine.core.formats[STOMP_FORMAT],
+            tick.engine.core.formats[STOMP_FORMAT],
             self._transactions,
             self._expect_reply,
         )
-        self._receipts = Receipts(turn.engine, self._codec)
+        self._receipts = Receipts(tick.engine, self._codec)
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
-        self._unsendable = Unsendable(turn)
+        self._unsendable = Unsendable(tick)
         self._unflushed_bytes = 0
         self._lost = False
         self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
-        self._reading = Reading(outlet, partial(turn.guarded, outlet))
-        self._large = LargeSend(turn.engine, self._sends, self._reading, self._sent_large)
+        self._reading = Reading(outlet, partial(tick.guarded, outlet))
+        self._large = LargeSend(tick.engine, self._sends, self._reading, self._sent_large)
         self._write_blocked = False  # nothing is delivered ...
         self._stuffed = False  # ... since the operating system does not take what there is
-        acknowledging = Acknowledging(turn.engine, self._codec, self._by_number, self._transactions)
+        acknowledging = Acknowledging(tick.engine, self._codec, self._by_number, self._transactions)
         self._handlers: Final[dict[str, Callable[[Any], None]]] = {
             "CONNECT": self._on_connect,
             "STOMP": self._on_connect,
@@ -205,7 +205,7 @@ class StompSession:
 
     def _cut(self, error: Unreadable) -> None:
         """A body cannot be read, in the middle of its frame: there is no way to say so."""
-        self._turn.enter()
+        self._tick.enter()
         self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
         self._codec.abandon()
         self._receipts.forget()
@@ -216,7 +216,7 @@ class StompSession:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
         self._stuffed = False
         if self._codec.streaming:  # there is more, and what follows it waits
-            self._turn.touch(self._outlet)
+            self._tick.touch(self._outlet)
             return
         if self._write_blocked:
             self._write_blocked = False
@@ -244,7 +244,7 @@ class StompSession:
     def send_heartbeat(self) -> None:
         """An empty line."""
         self._codec.send_heartbeat()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
@@ -268,7 +268,7 @@ class StompSession:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         self._receipts.end(StompError(short, why or default, None))
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: redelivery.Return) -> None:
@@ -301,13 +301,13 @@ class StompSession:
             return
         report_error(self._engine.core.report, failure, connection=self._id, remote=self._remote)
         self._receipts.end(failure)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._end(redelivery.DISCONNECTED)
 
     def durable(self, ticket: int) -> None:
         """Everything up to a tick is on disk."""
         self._receipts.durable(ticket)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -333,9 +333,9 @@ class StompSession:
             self._fail(wrong)
             return
         self.established = True
-        dismiss = self._turn.guarded(self._outlet, self.shut_down)
+        dismiss = self._tick.guarded(self._outlet, self.shut_down)
         self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
         self._process()
 
     def _on_disconnect(self, frame: Frame) -> None:
@@ -346,7 +346,7 @@ class StompSession:
         """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
         self._give_up(redelivery.DISCONNECTED)
         self._leaving = True
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class StompSession:
             self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
         self._codec.resume()
         self._process()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class StompSession:
             return
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._pause()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -466,7 +466,7 @@ class StompSession:
         self._unflushed_bytes += sum([message.size for message in messages])
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX or self._codec.streaming:
             self._pause()
-        self._turn.touch(self._outlet)
+        self._tick.touch(self._outlet)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """The engine closed a subscription: STOMP can only say so with an ERROR."""

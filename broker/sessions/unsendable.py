@@ -13,16 +13,16 @@ from broker.engine.engine import Engine
 from broker.engine.model.message import Message
 from broker.engine.queues.consumer import Consumer
 from broker.sessions.convert import ConversionError, RenderingFailed
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 
 
 class Unsendable:
     """Those of one connection."""
 
-    __slots__ = ("_found", "_turn")
+    __slots__ = ("_found", "_tick")
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
         self._found: list[tuple[Consumer, Message, ConversionError]] = []
 
     def add(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
@@ -37,9 +37,9 @@ class Unsendable:
         """Make dead letters of them; whose they were.  Call when the tick is over."""
         if not self._found:
             return []
-        self._turn.enter()
+        self._tick.enter()
         found, self._found = self._found, []
-        engine = self._turn.engine
+        engine = self._tick.engine
         for consumer, message, why in found:
             confess(engine, message, why)
             if consumer.closed or message.id not in consumer.unacked:

@@ -20,8 +20,8 @@ def fails() -> NoReturn:
 
 async def ran(way: str) -> object:
     """What a runner hands over of work that fails."""
-    turn = SimBroker(small()).parts.turn
-    runner = LoopRunner(turn)
+    tick = SimBroker(small()).parts.tick
+    runner = LoopRunner(tick)
     told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     getattr(runner, way)(fails, told.set_result)
     assert not told.done(), "never at once"

@@ -218,7 +218,7 @@ class _Journal:
 
     def settle(self) -> None:
         """See Stopped."""
-        self.parts.turn.enter()
+        self.parts.tick.enter()
         self.broker.run()
 
     def take(self, raw: bytes) -> None:

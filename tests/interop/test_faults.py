@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from broker.daemon import EXIT_FAULT, EXIT_JOURNAL
-from broker.sessions.turn import APOLOGY
+from broker.sessions.tick import APOLOGY
 from tests.interop.client import DURABLE, Lost, connected
 from tests.interop.raw import peer
 from tests.support.daemon import ROOT, DaemonProcess, running

@@ -200,7 +200,7 @@ class Workload:
         rejected = [body for body in held(self.broker, "DLQ") if body in (b"order 0", b"order 6")]
         for body in rejected:
             self.oracle.may(body, "orders")
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         step = self.broker.engine.retry(self.broker.engine.queue("DLQ"), selection)
         self.broker.run()
         self.done(rejected, "orders", step)
@@ -210,7 +210,7 @@ class Workload:
         expired = held(self.broker, "ExpiryQueue")
         for body in expired:
             self.oracle.may(body, "again")
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         step = self.broker.engine.move(self.broker.engine.queue("ExpiryQueue"), "again", Selection())
         self.broker.run()
         self.done(expired, "again", step)
@@ -228,7 +228,7 @@ class Workload:
             doomed = [body for body, places in self.oracle.places.items() if "later" in places]
         for body in doomed:
             self.oracle.may(body, "gone")
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         self.broker.engine.purge(self.broker.engine.queue("later"))
         self.broker.run()
         if self.broker.failure is None:
@@ -326,7 +326,7 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
         client.drop()
         files.plan(at, Fault.CRASH)
         with suppress(Crash):
-            broker.parts.turn.enter()
+            broker.parts.tick.enter()
             broker.engine.retry(broker.engine.queue("DLQ"), Selection())
             broker.run()
         if not files.faults:

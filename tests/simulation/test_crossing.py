@@ -78,7 +78,7 @@ class Mqtt(Connecting):
 def _prepared() -> SimBroker:
     """A broker with a queue for each consumer, that has stopped."""
     broker = SimBroker(small(*SETTINGS, segment_bytes=1 << 18, retained=False))
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     router = broker.engine.router
     for name in ("jobs", "tasks", "late", "park"):
         router.create_queue(router.ensure_address(name), name, RoutingType.ANYCAST, durable=True)
@@ -247,7 +247,7 @@ def test_all_that_is_accepted_can_be_rendered(
     if fate in ("dead", "moved") and taken:
         kill(broker, went, notes, why, failed=failed)
     if fate == "moved" and taken:
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         broker.engine.move(broker.engine.queue("park"), "out", Selection())
         broker.run()
     if fate == "expired":

@@ -93,12 +93,12 @@ def expire(broker: SimBroker, client: SimClient) -> None:
 
 def retry(broker: SimBroker, client: SimClient) -> None:
     """An operator moves three messages."""
-    turn = broker.parts.turn
-    turn.enter()
+    tick = broker.parts.tick
+    tick.enter()
     try:
         broker.engine.move(broker.engine.queue("idle"), "elsewhere", Selection())
     except Fault as error:
-        turn.failed(None, error)  # as the HTTP acceptor does
+        tick.failed(None, error)  # as the HTTP acceptor does
     broker.run()
 
 
@@ -149,7 +149,7 @@ def check(verb: Callable[[SimBroker, SimClient], None], fault: Callable[[int], A
             return at
         if failed:  # the process is over; what a forgetful part of it might still do must not reach the disk
             assert broker.parts.journal.abandoned, f"fault {at} of {verb.__name__} let the journal go on"
-            broker.parts.turn.end()
+            broker.parts.tick.end()
             broker.parts.journal.commit()
             broker.step()
         else:  # it cost a connection, or less: the broker goes on, and what it held is back

@@ -96,7 +96,7 @@ class Lagging(Sim):
         """The other mode, by a reload."""
         self.changed = True
         self.strict = not self.strict
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         self.broker.engine.router.change_settings(settings_table(configuration(strict=self.strict)))
         self.broker.run()
 

@@ -332,7 +332,7 @@ class Sim:
             self.done(number, "DISCONNECT", {})
             assert client.closed
         elif how == "silent":
-            self.broker.parts.turn.enter()
+            self.broker.parts.tick.enter()
             client.session.timed_out()
             client.drop()
         else:
@@ -350,7 +350,7 @@ class Sim:
 
     def do_purge(self) -> None:
         name = self.random.choice(_QUEUES)
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         assert self.broker.engine.purge(self.broker.engine.queue(name)) == self.model.purge(name)
         self.broker.run()
 
@@ -362,7 +362,7 @@ class Sim:
     def do_retry(self) -> None:
         name, selector = self.random.choice((DLQ, DLQ, DLQ, EXPIRY, "plain", "slow")), self.random.choice(_SELECTORS)
         expected = self.model.retry(name, selector, self.waiting(name))
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         selection = Selection(filter=compile_filter(selector))
         step = self.broker.engine.retry(self.broker.engine.queue(name), selection)
         assert step.complete
@@ -375,7 +375,7 @@ class Sim:
             return
         selector = self.random.choice(_SELECTORS)
         expected = self.model.move(source, target, selector, self.waiting(source))
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         selection = Selection(filter=compile_filter(selector))
         step = self.broker.engine.move(self.broker.engine.queue(source), target, selection)
         assert (step.moved, step.refused, step.complete) == (expected, {}, True)

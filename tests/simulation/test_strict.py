@@ -136,7 +136,7 @@ def test_another_mode_counts_from_the_next_delivery_on(strict: bool) -> None:
 
 def change(broker: SimBroker, config: Config) -> None:
     """Other settings, while the broker runs."""
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.router.change_settings(settings_table(config))
     broker.run()
 
@@ -154,7 +154,7 @@ def test_what_never_left_has_not_failed(how: str) -> None:
         taker.do("UNSUBSCRIBE", {"id": "s"})
     else:
         if how == "silent":
-            broker.parts.turn.enter()
+            broker.parts.tick.enter()
             taker.session.timed_out()
         taker.drop()
     broker.catch_up()
@@ -177,7 +177,7 @@ def test_an_automatic_subscription_loses_nothing_between_two_writes() -> None:
     bodies = [b"%d" % n for n in range(50)]
     for body in bodies[:25]:
         sender.send("/queue/orders", body, persistent="true")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     sender.raw(b"".join(b"SEND\ndestination:/queue/orders\npersistent:true\n\n%b\0" % body for body in bodies[25:]))
     assert taker.bodies() == bodies
     broker = broker.restart()

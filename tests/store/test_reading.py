@@ -17,9 +17,9 @@ def filled() -> SimFiles:
     files = SimFiles()
     station = Station(files, retention=RetentionSettings(enabled=True))
     queue = station.new_queue("q")
-    for turn in range(6):
+    for tick in range(6):
         ids = station.send([queue], [bytes(3000)])
-        station.remove(queue, ids if turn < 4 else [])
+        station.remove(queue, ids if tick < 4 else [])
         station.commit()
         station.step()
     return files

@@ -100,15 +100,15 @@ def _reload() -> None:
 
 
 def _stuck() -> None:
-    from broker.sessions.turn import Turn
+    from broker.sessions.tick import Tick
 
-    original = Turn.end
+    original = Tick.end
 
-    def end(self: Turn) -> None:
+    def end(self: Tick) -> None:
         if not _beside("ticks-stuck"):
             original(self)
 
-    Turn.end = end  # type: ignore[method-assign]
+    Tick.end = end  # type: ignore[method-assign]
 
 
 def _configuration() -> str:

@@ -97,7 +97,7 @@ class SimCarrier(SimPeer):
 
     def silent(self) -> None:
         """The broker has waited long enough: what its network does then."""
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         self.session.timed_out()
         self.flush()
         self.broker.run()

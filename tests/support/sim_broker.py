@@ -91,10 +91,10 @@ class SimBroker:
         report = noting(self._report, self.engine.core.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
-        self.accepting = Accepting(self.config, self.parts.turn, self.gate)
+        self.accepting = Accepting(self.config, self.parts.tick, self.gate)
         self.parts.log.open()
         self.verdict, self.restored = recover(self.parts, self.config)
-        self.parts.turn.enter()
+        self.parts.tick.enter()
         if self.files.capacity is not None:
             self.parts.disk.start()
         self.restore_sessions()
@@ -114,7 +114,7 @@ class SimBroker:
         return self._writer
 
     def _announce(self, ticket: int) -> None:
-        self.parts.turn.durable(ticket)
+        self.parts.tick.durable(ticket)
 
     def _failed(self, error: Exception) -> None:
         self.failure = error
@@ -136,7 +136,7 @@ class SimBroker:
     def step(self) -> None:
         """Let the disk do what it has been given."""
         self.write()
-        self.turn()
+        self.tick()
 
     def hold_disk(self) -> None:
         """From now on the writer works only when told, as with `lazy_disk`."""
@@ -152,19 +152,19 @@ class SimBroker:
         """The disk works while a tick may be open: the writer's announcement comes before its end."""
         self._writer.step()
 
-    def turn(self) -> None:
+    def tick(self) -> None:
         """End the tick, and the ticks that follow from it."""
         for _ in range(TURNS_MAX):
             if not self._woken:
                 return
             self._woken = False
-            self.parts.turn.end()
+            self.parts.tick.end()
         raise AssertionError("the broker keeps waking itself")
 
     def run(self) -> None:
         """Turn, with the disk, until nothing is left to do."""
         for _ in range(TURNS_MAX):
-            self.turn()
+            self.tick()
             if self._lazy or self.failure is not None:
                 return
             before = self.parts.journal.durable
@@ -181,7 +181,7 @@ class SimBroker:
             if due is None or due > end:
                 break
             self.now = max(self.now, due)
-            self.parts.turn.enter()
+            self.parts.tick.enter()
             self.run()
         self.now = end
 
@@ -189,7 +189,7 @@ class SimBroker:
         """The wall clock is set, while no time passes."""
         self.now += ms
         self.jumped += ms
-        self.parts.turn.enter()
+        self.parts.tick.enter()
         self.run()
 
     # -- beginning and ending --------------------------------------------------------------------------------------
@@ -228,13 +228,13 @@ class SimBroker:
 
     def shut_down(self) -> None:
         """Stop in good order."""
-        self.parts.turn.enter()
+        self.parts.tick.enter()
         for client in self._clients:
             if not client.closed:
                 client.session.shut_down()
-                self.parts.turn.touch(client)
+                self.parts.tick.touch(client)
         self.run()
-        self.parts.turn.end()
+        self.parts.tick.end()
         self.parts.journal.close()
 
 
@@ -276,12 +276,12 @@ class SimPeer:
 
     def _tell(self, call: Callable[[], None]) -> None:
         """Call the session, as a connection does."""
-        turn = self.broker.parts.turn
-        turn.enter()
+        tick = self.broker.parts.tick
+        tick.enter()
         try:
             call()
         except BaseException as error:
-            turn.failed(self, error)
+            tick.failed(self, error)
 
     def abort(self) -> None:
         """The connection is cut."""
@@ -309,7 +309,7 @@ class SimPeer:
     def raw(self, data: bytes) -> None:
         """Bytes to the broker."""
         self._tell(lambda: self.session.receive_data(data))
-        self.broker.parts.turn.touch(self)
+        self.broker.parts.tick.touch(self)
         self.broker.run()
 
     def drop(self) -> None:

@@ -119,14 +119,14 @@ class JournalScene(Scene):
         return self.station.oracle if self.station is not None else Oracle()
 
     def check(self, disk: SimFiles, copy: int) -> None:
-        turn = self.points % WORKS_ON
-        if turn == 1:
+        tick = self.points % WORKS_ON
+        if tick == 1:
             disk.plan(disk.random.randrange(1, RECOVERY_OPERATIONS), Fault.CRASH)
             with suppress(Crash):
                 Station(disk)
             disk.crash()
-        station = reopened(disk, self.oracle, start=turn < 2)
-        if turn == 0:
+        station = reopened(disk, self.oracle, start=tick < 2)
+        if tick == 0:
             Script(self.points).run(station, 5)
             disk.crash()
             reopened(disk, station.oracle, start=False)
@@ -182,15 +182,15 @@ class BrokerScene(Scene):
         broker.shut_down()
 
     def check(self, disk: SimFiles, copy: int) -> None:
-        turn = self.points % WORKS_ON
-        if turn == 1:
+        tick = self.points % WORKS_ON
+        if tick == 1:
             disk.plan(disk.random.randrange(1, RECOVERY_OPERATIONS), Fault.CRASH)
             with suppress(Crash):
                 SimBroker(self.config, files=disk)
             disk.crash()
         broker = SimBroker(self.config, files=disk, seed=1)
         self.oracle.check(broker)
-        if turn == 0:
+        if tick == 0:
             if self.config.journal.retention.enabled:
                 check_accounts(broker)
             broker.connect().confirmed("/queue/orders", b"after")

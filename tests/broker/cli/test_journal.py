@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
     async def fill(broker: TestBroker, operator: Operator) -> None:
         broker.send("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
         await broker.settled()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.purge(broker.queue("orders"))
 
     operate(tmp_path, fill)

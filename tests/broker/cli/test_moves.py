@@ -135,7 +135,7 @@ def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.turn.enter()
+        broker.tick.enter()
         inbox = Inbox()
         request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
         consumer = broker.engine.subscribe(inbox, request)

@@ -23,17 +23,17 @@ REPLAY = ("journal", "replay")
 
 
 def away(broker: TestBroker, consumer: Consumer) -> None:
-    broker.turn.enter()
+    broker.tick.enter()
     broker.engine.close_consumer(consumer, CLOSED)
 
 
 async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> list[bytes]:
     """Take everything from a queue, and acknowledge or reject it."""
     inbox = Inbox()
-    broker.turn.enter()
+    broker.tick.enter()
     consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     await broker.settled()
-    broker.turn.enter()
+    broker.tick.enter()
     for message in inbox.messages:
         if reject:
             broker.engine.reject(consumer, message.id)
@@ -178,7 +178,7 @@ def test_a_full_disk_stops_it_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_gone_is_made_again(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.delete_queue(broker.engine.queue("a"))
         await broker.settled()
         assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)

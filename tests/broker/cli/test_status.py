@@ -89,7 +89,7 @@ def test_a_table_that_goes_to_a_program_is_not_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a/b::c", "#x?y=1&z", "ä %2F", "[red]"])
 def test_queue_show_takes_any_name(tmp_path: Path, name: str) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.turn.enter()
+        broker.tick.enter()
         router = broker.engine.router
         address = router.create_address(name.partition("::")[0], set())
         router.create_queue(address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
@@ -102,7 +102,7 @@ def test_queue_show_lists_consumers(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.queue("orders")
         assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.subscribe(
             Inbox(), SubscribeRequest("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
         )
@@ -322,7 +322,7 @@ def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
 def test_a_user_calls_with_his_password(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         everything = [("#", {Permission.MANAGE: frozenset({"team"})})]
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.secure(PermissionTable(everything))
         as_alice = ("status", "--user", "alice")
         assert (await operator.run(*as_alice, input="s3cret\n")).exit_code == 0
@@ -331,7 +331,7 @@ def test_a_user_calls_with_his_password(tmp_path: Path) -> None:
         assert "wrong" not in denied.output
         nobody = await operator.run(*as_alice, input="")
         assert (nobody.exit_code, "BARTLEBY_PASSWORD" in nobody.stderr) == (2, True)
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.secure(PermissionTable([]))
         forbidden = await operator.run(*as_alice, input="s3cret\n")
         assert (forbidden.exit_code, "not allowed to manage activemq.management" in forbidden.stderr) == (4, True)

@@ -107,7 +107,7 @@ class Bench:
 
     def enter(self) -> Engine:
         """Begin a tick, in which verbs may be called; `run` ends it."""
-        self.broker.parts.turn.enter()
+        self.broker.parts.tick.enter()
         return self.broker.engine
 
     def run(self) -> None:

@@ -28,7 +28,7 @@ from broker.management.ports import AcceptorState
 from broker.security.gate import Policy, UserGate
 from broker.security.throttle import Throttle
 from broker.sessions.stomp_format import StompFormat, encode_head
-from broker.sessions.turn import Turn
+from broker.sessions.tick import Tick
 from store.files import OsFiles
 from store.journal import Journal
 from store.log import Counters, FileLog, LogSettings
@@ -81,7 +81,7 @@ class TestBroker:
             formats=[StompFormat()],
             limits=Limits(),
         )
-        self.turn = Turn(self.engine, self._wake)
+        self.tick = Tick(self.engine, self._wake)
         self.reports: list[tuple[str, dict[str, str | int]]] = []
         users = {name: cheap_user(password, role) for name, (password, role) in USERS.items()}
         self.gate = UserGate(
@@ -105,15 +105,15 @@ class TestBroker:
         asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
-        self.turn.end()
+        self.tick.end()
         if self.disk_works:
             self.writer.step()
         elif any(work.waiters for work in self.engine.core.waiting):
             self.waiting.set()
 
     def _announce(self, ticket: int) -> None:
-        if hasattr(self, "turn"):
-            self.turn.enter()
+        if hasattr(self, "tick"):
+            self.tick.enter()
             self.journal.on_durable(ticket)
             self.engine.durable(ticket)
 
@@ -139,7 +139,7 @@ class TestBroker:
 
     def queue(self, name: str) -> Queue:
         """The anycast queue of that name, made if it is missing."""
-        self.turn.enter()
+        self.tick.enter()
         found = self.engine.router.queue_to_consume(name, RoutingType.ANYCAST)
         assert isinstance(found, Queue)
         return found

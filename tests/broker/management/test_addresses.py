@@ -152,7 +152,7 @@ class Keeper:
 
 def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.router.create_address("$.artemis.internal.x", set(), internal=True)
         answer = await client.call("DELETE", f"{ADDRESSES}/%24.artemis.internal.x?force=true")
         assert answer.status == 400

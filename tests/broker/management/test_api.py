@@ -58,7 +58,7 @@ def test_queues_are_listed_by_name_in_pages(tmp_path: Path) -> None:
 def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
-        broker.turn.enter()
+        broker.tick.enter()
         header = MessageHeader("topic", broker.engine.core.formats[1], durable=True)
         address, _ = broker.engine.router.destination("topic", RoutingType.MULTICAST)
         broker.engine.retained.set(address, Message(header, b"", b"last"))
@@ -296,7 +296,7 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
         inbox = Inbox()
         consumer = broker.engine.subscribe(inbox, SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.reject(consumer, inbox.messages[0].id, text="cannot read it")
         await broker.settled()
         (message,) = (await client.get(MESSAGES.format("DLQ")))["messages"]
@@ -312,7 +312,7 @@ def test_failed_deliveries_are_counted(tmp_path: Path) -> None:
         broker.send("orders", [b"x"])
         consumer = broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.close_consumer(consumer, redelivery.DISCONNECTED)
         await broker.settled()
         (message,) = (await client.get(MESSAGES.format("orders")))["messages"]
@@ -334,7 +334,7 @@ def test_a_purge_is_answered_only_when_it_is_durable(tmp_path: Path) -> None:
         assert (await client.get("/api/v1/queues/orders"))["messages"] == 0
         assert not answer.done(), "nothing is confirmed before it is durable"
         broker.disk_works = True
-        broker.turn.enter()
+        broker.tick.enter()
         done = await answer
         assert (done.status, done.json) == (200, {"queue": "orders", "purged": 2, "delivering": 0})
 

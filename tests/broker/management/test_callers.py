@@ -77,7 +77,7 @@ ALICE = basic("alice", "s3cret")
 def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
     """The role may manage these, and nothing else."""
     entries = [(address, {Permission.MANAGE: frozenset({role})}) for address in addresses]
-    broker.turn.enter()
+    broker.tick.enter()
     broker.engine.secure(PermissionTable(entries))
 
 
@@ -190,7 +190,7 @@ def test_a_queue_that_is_not_the_callers_is_as_unknown_as_one_that_is_not_there(
         managing(broker, "mine", "missing")
         there = await call(client, "GET", "/api/v1/queues/missing", ALICE)
         assert (there.status, there.json["error"]) == (404, "not-found")
-        broker.turn.enter()
+        broker.tick.enter()
         managing(broker, "#", "other", role="team")
         broker.engine.secure(
             PermissionTable(
@@ -231,7 +231,7 @@ def test_who_loses_his_roles_or_is_removed_calls_no_more(tmp_path: Path) -> None
         managing(broker, "#")
         assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 200
         broker.gate.change(type(broker.gate._policy)({}))
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.secure(None)
         assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 401
 

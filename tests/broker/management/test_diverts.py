@@ -83,7 +83,7 @@ def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
         table = SettingsTable(hidden, broker.engine.router._settings._defaults)
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.router.change_settings(table)
         broker.send("quiet", [b"1"])
         broker.send("loud", [b"1", b"2"])
@@ -102,7 +102,7 @@ def test_how_much_of_a_property_is_shown(tmp_path: Path, limit: int, shown: str)
         table = SettingsTable(
             [("#", {"management_message_attribute_size_limit": limit})], broker.engine.router._settings._defaults
         )
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.router.change_settings(table)
         broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
         await broker.settled()

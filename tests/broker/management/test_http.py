@@ -54,13 +54,13 @@ def test_a_tick_that_does_not_end_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(api, "TICK_SECONDS_MAX", 0.05)
 
     async def check(broker: TestBroker, client: Client) -> None:
-        ends = broker.turn.end
-        broker.turn.end = lambda: None  # type: ignore[method-assign]
+        ends = broker.tick.end
+        broker.tick.end = lambda: None  # type: ignore[method-assign]
         live = await client.call("GET", "/livez", token=None)
         assert (live.status, live.body) == (503, b"no tick has ended for 5 s\n")
         ready = await client.call("GET", "/readyz", token=None)
         assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 5 s"]})
-        broker.turn.end = ends  # type: ignore[method-assign]
+        broker.tick.end = ends  # type: ignore[method-assign]
         ends()
         assert (await client.call("GET", "/livez", token=None)).status == 200
 

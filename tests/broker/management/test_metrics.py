@@ -97,7 +97,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
             inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
         )
         await broker.settled()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.acknowledge(consumer, inbox.messages[0].id)
         await broker.settled()
         broker.now += 2_500

@@ -25,7 +25,7 @@ async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
     inbox = Inbox()
     consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     await broker.settled()
-    broker.turn.enter()
+    broker.tick.enter()
     for message in inbox.messages:
         broker.engine.reject(consumer, message.id)
     await broker.settled()
@@ -87,7 +87,7 @@ def test_a_move_is_answered_only_when_it_is_durable(tmp_path: Path) -> None:
         assert (await client.get("/api/v1/queues/a"))["messages"] == 0
         assert not answer.done(), "nothing is confirmed before it is durable"
         broker.disk_works = True
-        broker.turn.enter()
+        broker.tick.enter()
         assert (await answer).json["moved"] == 1
 
     serve(tmp_path, check)
@@ -192,7 +192,7 @@ def test_the_balance_is_answered_when_all_of_it_is_durable(tmp_path: Path) -> No
         position = broker.journal.position
         broker.send("a", [b"not before it"])
         broker.disk_works = True
-        broker.turn.enter()
+        broker.tick.enter()
         balance = (await answer).json
         assert balance["broker_id"] == broker.journal.broker_id.hex()
         assert balance["position"] == position

@@ -16,7 +16,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         said: list[str] = []
         for id in ("1-a", "2-b", "3-c"):
-            broker.turn.enter()
+            broker.tick.enter()
             broker.engine.connections.came(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
         page = await client.get("/api/v1/connections?page=2&size=2")
         assert page["total"] == 3
@@ -39,7 +39,7 @@ def test_consumers_are_listed_and_closed(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
         inbox = Told()
-        broker.turn.enter()
+        broker.tick.enter()
         request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
         consumer = broker.engine.subscribe(inbox, request)
         await broker.settled()

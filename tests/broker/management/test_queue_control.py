@@ -22,7 +22,7 @@ def test_pausing_a_queue(tmp_path: Path) -> None:
         done = await client.call("POST", f"{path}/pause")
         assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
         inbox = Inbox()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.subscribe(inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         assert inbox.messages == []

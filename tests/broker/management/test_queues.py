@@ -89,7 +89,7 @@ def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(tmp_path:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
         inbox = Told()
-        broker.turn.enter()
+        broker.tick.enter()
         broker.engine.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         refused = await client.call("DELETE", f"{QUEUES}/a")

@@ -82,7 +82,7 @@ def test_it_is_answered_when_it_is_durable(tmp_path: Path) -> None:
         await broker.settled()
         assert not calling.done()
         broker.disk_works = True
-        broker.turn.enter()
+        broker.tick.enter()
         assert (await calling).json["replayed"] == 1
 
     serve(tmp_path, check)

@@ -41,13 +41,13 @@ def config(directory: Path) -> Config:
 
 def within(directory: Path, do: Callable[[Stopped], Any]) -> Any:
     with stopped(config(directory), report) as broker:
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         return do(broker)
 
 
 def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = ANYCAST, **header: Any) -> None:
     engine = broker.parts.engine
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     address, queue = engine.router.destination(name, kind)
     format = engine.core.formats[STOMP_FORMAT]
     made = MessageHeader(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **header)
@@ -58,7 +58,7 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
 
 def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **request: Any) -> Taker:
     taker = Taker()
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     taker.consumer = broker.parts.engine.subscribe(taker, SubscribeRequest(destination, kind, **request))
     broker.settle()
     return taker
@@ -68,23 +68,23 @@ def filled(broker: Stopped) -> None:
     """Messages on queues and a subscription, one that failed, one that is due later, one that expires, some gone."""
     engine = broker.parts.engine
     reader = take(broker, "news", MULTICAST, name="me.news", durable=True)
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     engine.close_consumer(reader.consumer, rejected(""))
     send(broker, "news", [b"for everybody"], MULTICAST, user="editor", priority=7)
     send(broker, "orders", [b"1", b"2", b"3"])
     send(broker, "orders", [b"later"], scheduled=engine.now + 3_600_000)
     send(broker, "orders", [b"brief"], expiration=engine.now + 7_200_000)
     taker = take(broker, "orders")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     engine.give_back(taker.consumer, taker.taken[0].id, rejected("no"))
     engine.close_consumer(taker.consumer, rejected("no"))
     send(broker, "shipped", [b"left"])
     taker = take(broker, "shipped")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     engine.close_consumer(taker.consumer, INTERRUPTED)
     for _ in range(30):
         send(broker, "passing", [b"x" * 8000])
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         engine.purge(engine.queue("passing"))
         broker.settle()
 
@@ -148,7 +148,7 @@ PART: dict[str, object] = {"filter": "a", "qos": 1, "no_local": False, "retain_a
 
 def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
     def fill(broker: Stopped) -> None:
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         sessions = broker.parts.engine.sessions
         session = sessions.open("c", SESSION)
         for key in ("a", "b", "c"):
@@ -221,11 +221,11 @@ def test_the_commands(tmp_path: Path) -> None:
 def send_large(broker: Stopped, name: str, body: bytes) -> None:
     """A message whose body is in a file."""
     engine = broker.parts.engine
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     upload = engine.uploads.begin(lambda: None, durable=True)
     engine.uploads.write(upload, body, last=True)
     broker.settle()
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     address, queue = engine.router.destination(name, ANYCAST)
     made = MessageHeader(address.name, engine.core.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
     message = Message.of(made, b"", engine.uploads.finished(upload))

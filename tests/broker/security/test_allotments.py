@@ -43,7 +43,7 @@ def test_they_count_while_they_are_there_and_over_restarts() -> None:
     broker = broker.restart()
     made = broker.engine.router.allotments.made_by(NAME)
     assert made == 2, "one was of a session that its connection took with it"
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue(QUEUE))
     broker.run()
     assert broker.engine.router.allotments.made_by(NAME) == made - 1

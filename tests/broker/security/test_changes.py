@@ -21,7 +21,7 @@ class LosesItsRoles(AmqpSim):
         super().say()
         self.said += 1
         if self.said == 2:
-            self.broker.parts.turn.enter()
+            self.broker.parts.tick.enter()
             self.broker.gate.change(Policy({NAME: cheap_user(PASSWORD)}))
             self.broker.engine.secure(None)
             self.broker.run()

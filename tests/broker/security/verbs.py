@@ -47,7 +47,7 @@ def permissions(*missing: Permission) -> Config:
 
 def restrict(broker: SimBroker, config: Config) -> None:
     """Other permissions while it runs."""
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.secure(permission_table(config))
     broker.run()
     broker.reports.clear()

@@ -256,7 +256,7 @@ def test_bytes_that_are_no_amqp_cost_the_sender_only() -> None:
 def test_a_silent_peer_is_told_and_dropped() -> None:
     broker, client = started()
     assert client.session.receive_timeout == 60_000
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     client.session.timed_out()
     broker.run()
     error = client.closed_with
@@ -601,7 +601,7 @@ def test_a_message_too_large_for_its_receiver_is_a_dead_letter() -> None:
 def test_a_queue_that_is_deleted_ends_its_links() -> None:
     broker, client = started()
     link = client.receiver("a", "queue")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("a"))
     broker.run()
     assert client.refused(link).condition == "amqp:resource-deleted"

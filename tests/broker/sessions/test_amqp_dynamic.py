@@ -204,7 +204,7 @@ def test_a_node_whose_queue_was_deleted_is_not_left() -> None:
     broker, client = started()
     link = dynamic(client, "source")
     address = answered(client, link).address
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue(address))
     broker.run()
     assert client.refused(link).condition == "amqp:resource-deleted"

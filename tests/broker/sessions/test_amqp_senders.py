@@ -23,7 +23,7 @@ from tests.support.sim_broker import SimBroker
 
 def delete(broker: SimBroker, queue: str) -> None:
     """An operator deletes a queue."""
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     destinations.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
     broker.run()
 
@@ -49,7 +49,7 @@ def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: 
 def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     broker, client = started()
     link = client.sender("news", "topic")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     router = broker.engine.router
     destinations.delete_address(router, router.addresses["news"], broker.engine.delete_queue, with_queues=True)
     broker.run()

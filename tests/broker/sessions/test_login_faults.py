@@ -39,14 +39,14 @@ class Threads:
 
     def work(self) -> None:
         """All of it, each as the daemon's runner does it."""
-        turn = self._broker.parts.turn
+        tick = self._broker.parts.tick
         waiting, self.waiting = self.waiting, []
         for call in waiting:
-            turn.enter()
+            tick.enter()
             try:
                 call()
             except BaseException as error:
-                turn.failed(None, error)
+                tick.failed(None, error)
             self._broker.run()
 
 

@@ -623,7 +623,7 @@ def test_a_queue_that_an_operator_deletes() -> None:
     client.subscribe("a", qos=1)
     engine = sim.broker.engine
     engine.delete_queue(engine.queue("c.a"))
-    sim.broker.parts.turn.enter()
+    sim.broker.parts.tick.enter()
     sim.broker.run()
     client.settle()
     assert client.closed

@@ -154,7 +154,7 @@ def test_culprits_cost_nobody_else_anything() -> None:
     sim = SimWorld()
     innocents = Innocents(sim)
     culprits: list[Culprit] = []
-    for turn in range(1, TURNS + 1):
+    for tick in range(1, TURNS + 1):
         culprits = [one for one in culprits if not one.client.closed]
         if len(culprits) < 3:
             culprit = Culprit(chance, _mute(sim))
@@ -162,10 +162,10 @@ def test_culprits_cost_nobody_else_anything() -> None:
             culprit.client._carrier.send(culprit.hello())
         chance.choice(culprits).act()
         assert sim.broker.failure is None
-        if turn % 10 == 0:
+        if tick % 10 == 0:
             sim.advance(chance.choice((0, 1, 10)))
             innocents.go_on()
-        if turn % 60 == 0:
+        if tick % 60 == 0:
             sim.restart(crash=chance.random() < 0.5)
             culprits.clear()
             innocents.come()

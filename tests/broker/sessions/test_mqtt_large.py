@@ -171,7 +171,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(how: str) -> None:
     elif how == "shutdown":
         world.restart(crash=False)
     else:
-        world.broker.parts.turn.enter()
+        world.broker.parts.tick.enter()
         world._carriers[-1].session.receive_eof()
         world.broker.run()
     assert not files_of(world.broker)
@@ -358,7 +358,7 @@ def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(how:
     elif how == "goodbye":
         carrier.raw(bytes([0xE0, 0]))
     else:
-        world.broker.parts.turn.enter()
+        world.broker.parts.tick.enter()
         carrier.session.shut_down()
         world.broker.run()
     carrier.unstall()

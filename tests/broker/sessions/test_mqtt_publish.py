@@ -293,7 +293,7 @@ def test_authenticating_again_while_a_large_message_comes_in(monkeypatch: pytest
     authenticate(client, 0x19, "right")
     wire = carrier(client)
     assert [wire.reading] == [False]
-    sim.broker.parts.turn.enter()
+    sim.broker.parts.tick.enter()
     answers[0]()
     sim.broker.run()
     assert [wire.reading] == [True]

@@ -150,7 +150,7 @@ def test_sessions_of_earlier_versions() -> None:
     client.subscribe("$share/g/b", qos=2, identifier=7)
     client.drop()
     session, sessions = stored(sim), sim.broker.engine.sessions
-    sim.broker.parts.turn.enter()
+    sim.broker.parts.tick.enter()
     before = [part for _, part in session.parts.values()]
     for key in list(session.parts):
         sessions.remove(session, key)
@@ -577,7 +577,7 @@ def test_a_connect_that_waits_while_the_broker_stops_is_answered() -> None:
     client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
     carrier = client._carrier
     assert isinstance(carrier, SimCarrier)
-    sim.broker.parts.turn.enter()
+    sim.broker.parts.tick.enter()
     carrier.session.shut_down()
     sim.broker.run()
     client.settle()

@@ -33,7 +33,7 @@ def shut(broker: SimBroker) -> SimBroker:
     client = broker.connect()
     for name in ("off", "on"):
         client.send(f"/queue/{name}", b"first", persistent="true", receipt=name)
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     change(broker.engine.router, broker.engine.queue("off"), {"enabled": False})
     broker.run()
     return broker
@@ -96,7 +96,7 @@ def test_amqp_has_them_rejected(relay: bool) -> None:
 
 def test_amqp_has_only_those_of_a_run_rejected_that_no_filter_lets_in() -> None:
     broker, client = started()
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     home = broker.engine.declare("f", set())
     broker.engine.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
     broker.run()
@@ -195,7 +195,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     ]
     assert len(set(old_ids)) == 8
     check_accounts(broker)
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     change(broker.engine.router, broker.engine.queue("off"), {"enabled": True})
     assert broker.engine.retry(broker.engine.queue("DLQ"), Selection()).moved == 8
     broker.run()

@@ -145,7 +145,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(sized: bool) -> None:
         client.raw(head + body()[:3000])
         assert len(files_of(broker)) == 1
         if end == "eof":
-            broker.parts.turn.enter()
+            broker.parts.tick.enter()
             client.session.receive_eof()
             broker.run()
             assert [error.headers["message"] for error in client.take("ERROR")] == ["incomplete frame"]
@@ -255,7 +255,7 @@ def test_expiry_purge_and_deletion() -> None:
     assert [body_of(m) for m, _ in broker.engine.browse(broker.engine.queue("ExpiryQueue"))] == [body()]
     client.confirmed("/queue/q", body(4000))
     assert len(files_of(broker)) == 2
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.purge(broker.engine.queue("q"))
     broker.engine.delete_queue(broker.engine.queue("ExpiryQueue"))
     broker.run()
@@ -398,7 +398,7 @@ def test_cleaning_writes_them_anew_there_too() -> None:
     broker = broker.restart()
     space = broker.engine.core.journal.space
     first = space.segments[0]
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     assert broker.engine.cleaner.whole(first) == 4
     broker.run()
     assert space.live(first) == 0
@@ -415,7 +415,7 @@ def test_purging_a_paged_queue_removes_the_files() -> None:
         client.confirmed("/queue/q", body(1000 + n))
         client.confirmed("/queue/q", b"small")
     assert len(files_of(broker)) == 4
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     assert broker.engine.purge(broker.engine.queue("q")) == 8
     broker.run()
     assert not files_of(broker)

@@ -130,9 +130,9 @@ def test_of_several_errors_that_wait_the_first_is_sent() -> None:
 def test_the_goodbye_of_a_broker_that_stops_waits_for_receipts() -> None:
     broker, client = lazy()
     client.raw(pipelined("/queue/a"))
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     client.session.shut_down()
-    broker.parts.turn.touch(client)
+    broker.parts.tick.touch(client)
     broker.run()
     assert (said(client), client.closed) == ([], False)
     broker.step()
@@ -143,7 +143,7 @@ def test_the_goodbye_of_a_broker_that_stops_waits_for_receipts() -> None:
 def test_an_error_that_waits_is_forgotten_with_its_connection(end: str) -> None:
     broker, client = lazy()
     client.raw(pipelined("/queue/a") + b"NONSENSE\n\n\0")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     getattr(client.session, end)()
     broker.run()
     broker.step()

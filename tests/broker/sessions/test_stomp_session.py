@@ -234,7 +234,7 @@ def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/b", b"1", persistent="true", transaction="t")
     client.send("b::other", b"2", persistent="true", transaction="t")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("other"))
     broker.advance(200_000)
     assert "b" not in broker.engine.router.addresses
@@ -354,9 +354,9 @@ def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do() -> None:
     client = broker.connect()
     whole = frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x")
     client.raw(whole + b"SEND\ndestination:/queue/a\n\ny")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     client.session.receive_eof()
-    client.broker.parts.turn.touch(client)
+    client.broker.parts.tick.touch(client)
     broker.run()
     assert held(broker, "a") == [b"x"]
     assert client.closed
@@ -393,7 +393,7 @@ def test_every_end_may_come_twice_and_in_any_order(end: str) -> None:
     client.subscribe("/queue/a")
     client.do("BEGIN", {"transaction": "t"})
     for _ in range(2):
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         if end == "drop":
             client.session.connection_lost()
         else:

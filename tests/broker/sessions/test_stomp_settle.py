@@ -229,7 +229,7 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
     if end == "drop":
         client.drop()
     elif end == "silent":
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         client.session.timed_out()
         broker.run()
     else:
@@ -341,7 +341,7 @@ def test_an_operator_deletes_a_queue_under_its_consumers() -> None:
     client.subscribe("/queue/a", id="2", consumer_window_size="0")
     client.do("BEGIN", {"transaction": "t"})
     client.ack(client.messages()[0], transaction="t")
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("a"))
     broker.run()
     assert error(client) == "subscription closed"

@@ -126,7 +126,7 @@ def _bring_back(broker: SimBroker) -> None:
     """Three dead letters go back; then one is consumed, and one dies again."""
     dead = {body: message.id for body, message in _on(broker, "DLQ")}
     for body in (b"poison", b"order 0", b"order 1"):
-        broker.parts.turn.enter()
+        broker.parts.tick.enter()
         step = broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=dead[body]))
         assert step.moved == 1
         broker.run()

@@ -184,7 +184,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     client.do("UNSUBSCRIBE", {"id": "d"})
     client.subscribe("/topic/news", id="n", ack="client-individual", **{"durable-subscription-name": "reader"})
     first, last = (letter for letter, _ in broker.engine.browse(broker.engine.queue("DLQ")))
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     assert broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=last.id)).moved == 1
     broker.run()
     client.drop()

@@ -68,7 +68,7 @@ class Outlet(Protocol):
         """Cut the connection."""
 
 
-class Turn:
+class Tick:
     """The current tick.  `wake` asks the driver to call `end` as soon as this turn of its loop is over.
 
     `fatal` is told why the process has to end, and does not return if it can end it.

@@ -10,7 +10,7 @@ import pytest
 from broker.engine.delivery import dispatch
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import removal
-from broker.sessions.turn import APOLOGY
+from broker.sessions.tick import APOLOGY
 from tests.simulation.world import everything, held, small
 from tests.support.interpreted import interpreted
 from tests.support.sim_amqp import AmqpSim
@@ -100,7 +100,7 @@ def test_a_consumer_that_fails_when_its_queue_is_deleted() -> None:
     victim = broker.connect()
     victim.subscribe("/queue/q")
     victim.session.consumer_closed = fail  # type: ignore[attr-defined]
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("q"))
     broker.run()
     assert victim.closed
@@ -137,7 +137,7 @@ def test_a_session_that_cannot_even_say_so_is_cut_off() -> None:
 
 def test_an_alarm_that_fails_costs_nothing_else() -> None:
     broker, other = loaded()
-    broker.parts.turn.enter()
+    broker.parts.tick.enter()
     broker.engine.alarms.at("planted", broker.now, fail)
     broker.run()
     assert [fault["error"] for fault in broker.reported("broker.error")] == ["Bug: planted"]
@@ -150,7 +150,7 @@ def test_an_alarm_that_fails_costs_nothing_else() -> None:
 def check_ended(broker: SimBroker, before: Counter[bytes]) -> SimBroker:
     """Nothing is written any more, whatever is still called; after a restart all is as it was."""
     assert broker.parts.journal.abandoned
-    broker.parts.turn.end()
+    broker.parts.tick.end()
     broker.step()
     broker.parts.journal.close()
     again = broker.restart()
