@@ -12,7 +12,7 @@ from random import Random
 
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import dispatch, redelivery, revocation, subscribe, transaction
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
 from broker.engine.delivery.transaction import Settlement, Transaction
 from broker.engine.model.access import UNRESTRICTED, Access, Security
@@ -356,7 +356,7 @@ class Engine:
         """
         messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, Return(-1, True, text), dead=True))
+            tx.settlements.append(Settlement(consumer, messages, DeliveryOutcome(-1, True, text), dead=True))
         else:
             redelivery.reject(self.core, self.router, consumer.queue, messages, text, consumer)
 
@@ -375,7 +375,7 @@ class Engine:
         self.core.mark = NO_WAY_BACK
         redelivery.postpone(self.core, consumer.queue, consumer.settle([message.id]), RETRY_MS)
 
-    def give_back(self, consumer: Consumer, id: int, how: Return, tx: Transaction | None = None) -> None:
+    def give_back(self, consumer: Consumer, id: int, how: DeliveryOutcome, tx: Transaction | None = None) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.
 
         Raises UnknownDelivery, TransactionClosed.
@@ -406,7 +406,7 @@ class Engine:
         self.core.dirty[consumer.queue] = None
         return consumer.settle(consumer.up_to(id))
 
-    def close_consumer(self, consumer: Consumer, how: Return) -> None:
+    def close_consumer(self, consumer: Consumer, how: DeliveryOutcome) -> None:
         """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
         if consumer.closed:
             return
@@ -423,7 +423,7 @@ class Engine:
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 
-    def end_consumer(self, consumer: Consumer, how: Return, reason: str) -> None:
+    def end_consumer(self, consumer: Consumer, how: DeliveryOutcome, reason: str) -> None:
         """Close a consumer against its will: its sink is told why."""
         self.close_consumer(consumer, how)
         self.core.tell_closed(consumer, reason)

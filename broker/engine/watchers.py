@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.delivery.redelivery import LOST, Return
+from broker.engine.delivery.redelivery import LOST, DeliveryOutcome
 from broker.engine.delivery.slow_consumers import SlowConsumers
 from broker.engine.moves.retroactive import Retroactive
 from broker.engine.operators.notifications import Notifications
@@ -30,7 +30,7 @@ class Companions(Watcher):
         alarms: Alarms,
         sessions: StoredSessions,
         *,
-        end_consumer: Callable[[Consumer, Return, str], None],
+        end_consumer: Callable[[Consumer, DeliveryOutcome, str], None],
         delete_queue: Callable[[Queue], None],
     ) -> None:
         def kill(consumer: Consumer, reason: str) -> None:

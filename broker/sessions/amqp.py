@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.engine import Engine
 from broker.engine.model.access import NOBODY
 from broker.engine.model.errors import EngineError
@@ -254,7 +254,7 @@ class AmqpSession:
         self._tick.touch(self._outlet)
         self._end(redelivery.INTERRUPTED)
 
-    def _end(self, how: Return) -> None:
+    def _end(self, how: DeliveryOutcome) -> None:
         """Nothing more happens on this connection."""
         if self._lost:
             return
@@ -333,7 +333,7 @@ class AmqpSession:
         self._drop_session(event.session, redelivery.INTERRUPTED)
         event.session.send_end(event.error)
 
-    def _drop_session(self, session: Session, how: Return) -> None:
+    def _drop_session(self, session: Session, how: DeliveryOutcome) -> None:
         self._gathered.publish()
         for link in (*self._incoming, *self._outgoing, *self._coordinators):
             if link.session is session:
@@ -391,7 +391,9 @@ class AmqpSession:
         first = not self.established
         report_error(self.engine.core.report, error, connection=self._id, remote=self.remote, first=first)
 
-    def _drop(self, link: Link, *, closed: bool, detached: bool = False, how: Return = redelivery.CLOSED) -> None:
+    def _drop(
+        self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
+    ) -> None:
         """A link is gone: `closed` by the peer, or only `detached`."""
         incoming = self._incoming.pop(link, None)
         if incoming is not None:

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from typing import Final, Protocol
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
@@ -102,7 +102,7 @@ class Outgoing(Protocol):
     def pause(self, paused: bool) -> None:
         """The operating system does not take more for now, or does again."""
 
-    def close(self, how: Return) -> None:
+    def close(self, how: DeliveryOutcome) -> None:
         """The link is gone."""
 
 
@@ -313,7 +313,7 @@ class OutgoingLink:
         if not paused:
             self._owner.engine.resume(self.attached)
 
-    def close(self, how: Return) -> None:
+    def close(self, how: DeliveryOutcome) -> None:
         """See Outgoing."""
         pending, self._pending = self._pending, deque()
         self.large = None
@@ -411,7 +411,7 @@ class BrowsingLink:
         if not paused and self._messages is not None:
             self.more_room()
 
-    def close(self, how: Return) -> None:
+    def close(self, how: DeliveryOutcome) -> None:
         """See Outgoing."""
         self._messages, self._next = iter(()), None
         self.large = None

@@ -271,7 +271,7 @@ class StompSession:
         self._tick.touch(self._outlet)
         self._end(redelivery.INTERRUPTED)
 
-    def _end(self, how: redelivery.Return) -> None:
+    def _end(self, how: redelivery.DeliveryOutcome) -> None:
         if self._lost:
             return
         self._lost = True
@@ -281,7 +281,7 @@ class StompSession:
         self._sends.forget()
         self._give_up(how)
 
-    def _give_up(self, how: redelivery.Return) -> None:
+    def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
         """Everything that the peer holds is given back, and what was its own is deleted."""
         for tx in self._transactions.values():
             self._engine.rollback(tx)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.message import Message
@@ -68,7 +68,7 @@ class Browser(Rendering):
     def pause(self) -> None:
         """Nothing comes by itself."""
 
-    def close(self, engine: Engine, how: Return) -> None:
+    def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """The end: nothing has been taken."""
         self._messages, self._next = iter(()), None
 

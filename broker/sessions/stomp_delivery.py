@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.engine import Engine
 from broker.engine.model.message import Body, Message, MessageHeader
 from broker.engine.queues.bodies import LargeBody, Stream
@@ -138,6 +138,6 @@ class Subscription(Rendering):
         """No deliveries for now."""
         self.consumer.paused = True
 
-    def close(self, engine: Engine, how: Return) -> None:
+    def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """The end of the subscription."""
         engine.close_consumer(self.consumer, how)

@@ -38,7 +38,7 @@ from store.record import DeadLetterReason, RemovalReason
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class DeliveryOutcome:
     """How deliveries come back: how many of the oldest count as failed (-1: all), whether the delay applies.
 
     Those that failed are `redelivered`; with `left` so are all the others.
@@ -50,22 +50,22 @@ class Return:
     left: bool = False
 
 
-ROLLBACK = Return(-1, True, "the transaction was rolled back")
-RELEASED = Return(0, True, "released by the consumer")
-CLOSED = Return(0, False, "the consumer was closed")
-INTERRUPTED = Return(0, False, "the broker ended the delivery", left=True)
-DISCONNECTED = Return(1, True, "the connection ended", left=True)
-SILENT = Return(-1, False, "the client fell silent")
-LOST = Return(-1, False, "the connection was lost")
+ROLLBACK = DeliveryOutcome(-1, True, "the transaction was rolled back")
+RELEASED = DeliveryOutcome(0, True, "released by the consumer")
+CLOSED = DeliveryOutcome(0, False, "the consumer was closed")
+INTERRUPTED = DeliveryOutcome(0, False, "the broker ended the delivery", left=True)
+DISCONNECTED = DeliveryOutcome(1, True, "the connection ended", left=True)
+SILENT = DeliveryOutcome(-1, False, "the client fell silent")
+LOST = DeliveryOutcome(-1, False, "the connection was lost")
 
 
-def rejected(text: str) -> Return:
+def rejected(text: str) -> DeliveryOutcome:
     """A delivery that its consumer refused, with what it said."""
-    return Return(-1, True, text or "rejected by the consumer")
+    return DeliveryOutcome(-1, True, text or "rejected by the consumer")
 
 
 def give_back(
-    core: Core, router: Router, queue: Queue, messages: list[Message], how: Return, consumer: Consumer | None
+    core: Core, router: Router, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
 ) -> None:
     """Put deliveries back on their queue, or bury those that have failed too often.
 
@@ -94,7 +94,7 @@ def give_back(
     requeue(core, queue, alive, delayed=how.delayed)
 
 
-def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message], how: Return) -> None:
+def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
     """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
     reached = max(len(messages) - consumer.held, 0)
     if reached < len(messages):

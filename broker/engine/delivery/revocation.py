@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.engine.delivery.redelivery import INTERRUPTED, Return
+from broker.engine.delivery.redelivery import INTERRUPTED, DeliveryOutcome
 from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.consumer import Consumer
 from broker.engine.routing.router import Router
 
 #: Closes a consumer, and tells its sink why.
-Close = Callable[[Consumer, Return, str], None]
+Close = Callable[[Consumer, DeliveryOutcome, str], None]
 
 
 def revoke(router: Router, close: Close) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model.errors import TooLarge, TransactionClosed
 from broker.engine.model.message import Message
 from broker.engine.publish import publish, sending
@@ -32,7 +32,13 @@ class Settlement:
     __slots__ = ("consumer", "dead", "how", "kept", "messages")
 
     def __init__(
-        self, consumer: Consumer, messages: list[Message], how: Return | None, *, dead: bool = False, kept: bool = False
+        self,
+        consumer: Consumer,
+        messages: list[Message],
+        how: DeliveryOutcome | None,
+        *,
+        dead: bool = False,
+        kept: bool = False,
     ) -> None:
         self.consumer = consumer
         self.messages = messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from broker.engine.delivery.redelivery import Return, rejected
+from broker.engine.delivery.redelivery import DeliveryOutcome, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
@@ -180,7 +180,7 @@ class Bench:
                 engine.reject(taker.consumer, message.id, tx=tx)
         self.run()
 
-    def close(self, taker: Taker, how: Return) -> None:
+    def close(self, taker: Taker, how: DeliveryOutcome) -> None:
         """Detach a consumer, and everything that follows."""
         self.enter().close_consumer(taker.consumer, how)
         self.run()

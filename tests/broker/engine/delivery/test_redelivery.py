@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import Return
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store import decode
@@ -55,7 +55,7 @@ def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
         (redelivery.LOST, 3, True, False),
     ],
 )
-def test_the_table(how: Return, failed: int, again: bool, delayed: bool, strict: bool) -> None:
+def test_the_table(how: DeliveryOutcome, failed: int, again: bool, delayed: bool, strict: bool) -> None:
     bench = Bench({**DELAY, "delivery-count-persistence": "strict" if strict else "on-return"})
     bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")

@@ -12,7 +12,7 @@ from typing import Final
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from broker.engine.delivery.redelivery import CLOSED, LOST, Return
+from broker.engine.delivery.redelivery import CLOSED, LOST, DeliveryOutcome
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.message import Message
 from broker.engine.routing import alter
@@ -331,7 +331,7 @@ class Run:
         number = self._one(a)
         if number < 0:
             return
-        how: Return = (CLOSED, LOST)[b % 2]
+        how: DeliveryOutcome = (CLOSED, LOST)[b % 2]
         taker = self.takers.pop(number)
         held = self._copies(list(taker.consumer.unacked.values()))
         self.bench.close(taker, how)
