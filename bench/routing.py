@@ -151,7 +151,7 @@ def _fail(error: Exception) -> None:
 class _Producer:
     """A producer that is never stopped."""
 
-    outlet = None
+    transport = None
 
     def unblock(self) -> None:
         """See Producer."""

@@ -20,7 +20,7 @@ from broker.sessions.mqtt_terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp import StompSession
 from broker.sessions.stomp_headers import Options, Prefixes
-from broker.sessions.tick import Outlet, Tick
+from broker.sessions.tick import Tick, Transport
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.connection import PACKET_BYTES_MAX
@@ -56,8 +56,8 @@ class Accepting:
             return make
         served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
 
-        def detecting(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return DetectingSession({name: _bound(each, outlet, number, peer) for name, each in served.items()})
+        def detecting(transport: Transport, number: int, peer: Peer) -> Session:
+            return DetectingSession({name: _bound(each, transport, number, peer) for name, each in served.items()})
 
         return detecting
 
@@ -73,9 +73,9 @@ class Accepting:
         if not (door.users or door.roles):
             return make
 
-        def restricted(outlet: Outlet, number: int, peer: Peer) -> Session:
+        def restricted(transport: Transport, number: int, peer: Peer) -> Session:
             self._gate.restrict(peer, door)
-            return make(outlet, number, peer)
+            return make(transport, number, peer)
 
         return restricted
 
@@ -94,8 +94,8 @@ class Accepting:
         # Imported here, as for STOMP: brokers without WebSocket start faster.
         from broker.sessions.websocket import WebSocketSession
 
-        def wrapping(outlet: Outlet, number: int, peer: Peer) -> Session:
-            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: _bound(make, outlet, number, peer)}
+        def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
+            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: _bound(make, transport, number, peer)}
             return WebSocketSession(offered, origins=acceptor.websocket_origins, refused=self._refused(peer))
 
         return wrapping
@@ -103,8 +103,8 @@ class Accepting:
     def _stomp_over_websocket(self, make: MakeSession, acceptor: StompAcceptor) -> MakeSession:
         from broker.sessions.stomp_websocket import StompWebSocketSession
 
-        def wrapping(outlet: Outlet, number: int, peer: Peer) -> Session:
-            bound = _bound(make, outlet, number, peer)
+        def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
+            bound = _bound(make, transport, number, peer)
             return StompWebSocketSession(bound, origins=acceptor.websocket_origins, refused=self._refused(peer))
 
         return wrapping
@@ -139,10 +139,10 @@ class Accepting:
             transactions_max=config.limits.transactions_per_connection_max,
         )
 
-        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
             return StompSession(
                 self._tick,
-                outlet,
+                transport,
                 options,
                 limits,
                 connection_id=self._connection_id(number),
@@ -174,10 +174,10 @@ class Accepting:
             transactions_max=config.limits.transactions_per_connection_max,
         )
 
-        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
             return AmqpSession(
                 self._tick,
-                outlet,
+                transport,
                 options,
                 limits,
                 connection_id=self._connection_id(number),
@@ -226,8 +226,8 @@ class Accepting:
         heads = Heads(sessions.syntax, MountPoint(mount)) if mount else sessions.heads
         common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
 
-        def make(outlet: Outlet, number: int, peer: Peer) -> Session:
-            return MqttSession(common, outlet, connection_id=self._connection_id(number), peer=peer)
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
+            return MqttSession(common, transport, connection_id=self._connection_id(number), peer=peer)
 
         return make
 
@@ -254,5 +254,5 @@ def _expiry(ms: int) -> int:
     return NEVER if ms < 0 else min(_seconds(ms), NEVER)
 
 
-def _bound(make: MakeSession, outlet: Outlet, number: int, peer: Peer) -> Callable[[], Session]:
-    return lambda: make(outlet, number, peer)
+def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
+    return lambda: make(transport, number, peer)

@@ -208,7 +208,7 @@ class Engine:
             try:
                 waiter.durable(number)
             except BaseException as error:
-                core.blame(waiter.outlet, error)
+                core.blame(waiter.transport, error)
 
     def confirmation(self, waiter: Waiter) -> int:
         """What must be durable before everything done so far may be confirmed: a tick number; 0 if nothing.
@@ -428,14 +428,14 @@ class Engine:
         self.close_consumer(consumer, how)
         self.core.tell_closed(consumer, reason)
 
-    def abandon(self, outlet: object) -> None:
+    def abandon(self, transport: object) -> None:
         """A connection was lost by a fault of its session's: no consumer of it may stay behind.
 
         Looks at all consumers.
         """
         for queue in list(self.router.queues.values()):
             for consumer in list(queue.consumers):
-                if consumer.sink.outlet is outlet:
+                if consumer.sink.transport is transport:
                     self.close_consumer(consumer, redelivery.LOST)
 
     # -- transactions ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from broker.engine.engine import Engine
 class _Durable:
     """Waits for a tick to become durable."""
 
-    outlet = None  # whoever called may be gone
+    transport = None  # whoever called may be gone
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -15,7 +15,7 @@ from broker.security.throttle import block
 from broker.sessions import strangers
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
-from broker.sessions.tick import Outlet, Tick
+from broker.sessions.tick import Tick, Transport
 
 #: How often the timers of connections are looked at, in ms: half the shortest heart-beat interval.
 CHECK_PERIOD_MS: Final = 250
@@ -24,7 +24,7 @@ CHECK_PERIOD_MS: Final = 250
 BACKLOG: Final = 1_024
 
 #: A session for a new connection: outlet, connection number, who is at its other end.
-MakeSession = Callable[[Outlet, int, Peer], Session]
+MakeSession = Callable[[Transport, int, Peer], Session]
 
 
 class Listener:

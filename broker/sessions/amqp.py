@@ -29,7 +29,7 @@ from broker.sessions.amqp_terms import OFFERED, SOLE_CONNECTION, AmqpOptions, re
 from broker.sessions.amqp_transactions import OpenTransaction, Transactions, coordinate
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import Reading
-from broker.sessions.tick import Outlet, Tick
+from broker.sessions.tick import Tick, Transport
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
@@ -83,7 +83,7 @@ class AmqpSession:
     def __init__(
         self,
         tick: Tick,
-        outlet: Outlet,
+        transport: Transport,
         options: AmqpOptions,
         limits: Limits,
         *,
@@ -101,7 +101,7 @@ class AmqpSession:
         self.container = ""
         self.remote = peer.remote
         self._tick = tick
-        self._outlet = outlet
+        self._transport = transport
         self._containers = containers
         self._id = connection_id
         self._codec = AmqpConnection(
@@ -110,7 +110,7 @@ class AmqpSession:
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        self.reading = Reading(outlet, partial(tick.guarded, outlet))
+        self.reading = Reading(transport, partial(tick.guarded, transport))
         self._login = Login(self._codec, gate, peer, self.reading, self._proceed)
         self._sole = False
         self.pulling = Pulling()
@@ -131,9 +131,9 @@ class AmqpSession:
     # -- what the network calls ------------------------------------------------------------------------------------
 
     @property
-    def outlet(self) -> Outlet:
+    def transport(self) -> Transport:
         """The connection: see Waiter."""
-        return self._outlet
+        return self._transport
 
     @property
     def receive_timeout(self) -> int:
@@ -175,7 +175,7 @@ class AmqpSession:
             self._fail(error)
         self._gathered.publish()
         if self._answers.confirm(self):
-            self._tick.touch(self._outlet)
+            self._tick.touch(self._transport)
         if codec.error is not None:
             self._fail(codec.error)
 
@@ -183,7 +183,7 @@ class AmqpSession:
         """The peer broke a rule of the connection: say which, and end it."""
         self._report(error)
         self._codec.send_close(error)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._end(redelivery.LOST)
 
     def data_to_send(self) -> bytes:
@@ -210,7 +210,7 @@ class AmqpSession:
             link.flushed()
         self._unflushed_bytes = 0
         if self.pulling.links and self.pulling.ready:
-            self._tick.touch(self._outlet)
+            self._tick.touch(self._transport)
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
@@ -225,7 +225,7 @@ class AmqpSession:
     def send_heartbeat(self) -> None:
         """An empty frame."""
         self._codec.send_heartbeat()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def timed_out(self) -> None:
         """The peer fell silent for longer than its idle-time-out allows."""
@@ -233,7 +233,7 @@ class AmqpSession:
         self._codec.send_close(
             connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
         )
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._end(redelivery.LOST)
 
     def connection_lost(self) -> None:
@@ -251,7 +251,7 @@ class AmqpSession:
         """The peer has to go."""
         self._gathered.publish()
         self._codec.send_close(connection_error(CONNECTION_FORCED, why))
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: DeliveryOutcome) -> None:
@@ -278,11 +278,11 @@ class AmqpSession:
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def _proceed(self) -> None:
         """The answer to a login, which took a while, is given."""
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._process()
 
     def _on_open(self, event: Open) -> None:
@@ -305,7 +305,7 @@ class AmqpSession:
         self._attacher = Attacher(self)
         self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.established = True
-        dismiss = self._tick.guarded(self._outlet, self.shut_down)
+        dismiss = self._tick.guarded(self._transport, self.shut_down)
         self.engine.connections.came(self._id, "AMQP", self.remote, self.access, dismiss)
 
     def _send_open(self, properties: dict[str, object]) -> None:
@@ -314,7 +314,7 @@ class AmqpSession:
             offered_capabilities=OFFERED,
             properties={"product": "bartleby", "version": self.options.version} | properties,
         )
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
@@ -415,7 +415,7 @@ class AmqpSession:
             link.send_detach(error=error)
         except AmqpError as too_large:
             self._fail(too_large)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     # -- messages in -----------------------------------------------------------------------------------------------
 
@@ -486,7 +486,7 @@ class AmqpSession:
         self._unflushed_bytes += nbytes
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._pause()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
@@ -495,7 +495,7 @@ class AmqpSession:
     def _finish_drains(self) -> None:
         self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
         if self._draining:  # there is more to send first: look again after the next tick
-            self._tick.touch(self._outlet)
+            self._tick.touch(self._transport)
 
     def answer(
         self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
@@ -510,12 +510,12 @@ class AmqpSession:
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
         self._answers.release(number)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
 
 #: What is done about each event; one table for all, as those who have not logged in must cost little.

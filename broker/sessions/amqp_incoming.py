@@ -63,7 +63,7 @@ class Owner(Protocol):
     """What a link needs of its connection's session layer."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection's outlet."""
 
     engine: Engine
@@ -403,9 +403,9 @@ class IncomingLink:
             self._owner.detach(self.link, Error(RESOURCE_DELETED, lost))
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """See Producer."""
-        return self._owner.outlet
+        return self._owner.transport
 
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""

@@ -54,7 +54,7 @@ class Owner(Protocol):
     """What a link needs of its connection's session layer."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection's outlet."""
 
     engine: Engine
@@ -121,9 +121,9 @@ class OutgoingLink:
         self._unflushed = False
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """See Sink."""
-        return self._owner.outlet
+        return self._owner.transport
 
     @property
     def mode(self) -> AckMode:

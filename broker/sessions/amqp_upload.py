@@ -46,7 +46,9 @@ class Uploading:
 
     def begin(self, begun: Begun, event: Portion) -> None:
         """The first portion, and what it says.  Raises DiskFull."""
-        self._upload = self._engine.uploads.begin(self._changed, durable=begun.durable, outlet=self._reading.outlet)
+        self._upload = self._engine.uploads.begin(
+            self._changed, durable=begun.durable, transport=self._reading.transport
+        )
         self._begun = begun
         self._write(begun.body, event)
 

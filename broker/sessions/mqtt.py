@@ -28,7 +28,7 @@ from broker.sessions.mqtt_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
 from broker.sessions.mqtt_will import Testament
 from broker.sessions.reading import Reading
-from broker.sessions.tick import Outlet
+from broker.sessions.tick import Transport
 from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import V5, PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
@@ -69,7 +69,7 @@ Waiting = Ack | Connack | Suback | Unsuback | Publishing
 class MqttSession:
     """The broker's side of one MQTT connection."""
 
-    def __init__(self, common: Common, outlet: Outlet, *, connection_id: str, peer: Peer) -> None:
+    def __init__(self, common: Common, transport: Transport, *, connection_id: str, peer: Peer) -> None:
         self.established = False
         self.receive_timeout = 0
         self.send_interval = 0
@@ -80,8 +80,8 @@ class MqttSession:
         self._engine = common.tick.engine
         self._options = common.options
         self._traffic = common.sessions.traffic
-        self._outlet = outlet
-        self._reading = Reading(outlet, partial(common.tick.guarded, outlet))
+        self._transport = transport
+        self._reading = Reading(transport, partial(common.tick.guarded, transport))
         self._id = connection_id
         self._introduction = mqtt_connect.Introduction(
             self.codec, common.gate, peer, self._reading, self._known, self._fail
@@ -101,9 +101,9 @@ class MqttSession:
     # -- what the network calls ------------------------------------------------------------------------------------
 
     @property
-    def outlet(self) -> Outlet:
+    def transport(self) -> Transport:
         """The connection: see Waiter, Port."""
-        return self._outlet
+        return self._transport
 
     @property
     def close_expected(self) -> bool:
@@ -252,7 +252,7 @@ class MqttSession:
         self._leaving = True
 
     def _turn_out(self) -> None:
-        self._common.tick.touch(self._outlet)
+        self._common.tick.touch(self._transport)
 
     def _end(self, *, publish_will: bool) -> None:
         """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
@@ -441,7 +441,7 @@ class MqttSession:
         self._turn_out()
         self.established = True
         self._traffic.came()
-        dismiss = self._common.tick.guarded(self._outlet, self.taken_away)
+        dismiss = self._common.tick.guarded(self._transport, self.taken_away)
         self._engine.connections.came(self._id, "MQTT", self._remote, session.access, dismiss)
         self._traffic.said(connack)
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))

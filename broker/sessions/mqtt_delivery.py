@@ -228,9 +228,9 @@ class Deliveries:
             self._unsent.update(packet[2])
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """See Sink; None while the session has no connection."""
-        return None if self.port is None else self.port.outlet
+        return None if self.port is None else self.port.transport
 
     def recover(self) -> None:
         """The session failed, maybe while it was handed messages: those that no book here has go back to their queues.

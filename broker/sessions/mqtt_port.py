@@ -21,7 +21,7 @@ class Port(Protocol):
     """The connection through which a session sends."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection's outlet."""
 
     codec: MqttConnection

@@ -33,7 +33,7 @@ class Link(Protocol):
     """The connection."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """Its outlet."""
 
     codec: MqttConnection
@@ -105,9 +105,9 @@ class Receiver:
             self._reading.stop(_FULL)
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """See Producer."""
-        return self._link.outlet
+        return self._link.transport
 
     def unblock(self) -> None:
         """A full address has room again (see Producer)."""
@@ -175,7 +175,7 @@ class Receiver:
             self._publisher.check(run.topics[0])
             # A retained message is durable, and has the same body.
             self._upload = self._engine.uploads.begin(
-                self._changed, durable=run.qos > 0 or run.retain, outlet=self._link.outlet
+                self._changed, durable=run.qos > 0 or run.retain, transport=self._link.transport
             )
         except EngineError as error:
             self._refused = Refused(refusal(error), str(error))

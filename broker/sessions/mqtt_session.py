@@ -49,7 +49,7 @@ class Owner(Protocol):
     """The connection that has a session."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """Its outlet."""
 
     def taken_over(self) -> None:
@@ -170,7 +170,7 @@ class MqttSessions:
             try:
                 former.taken_over()
             except BaseException as error:  # both connections end: the session must not have two of them
-                self.engine.core.blame(former.outlet, error)
+                self.engine.core.blame(former.transport, error)
                 raise
             session = self._sessions.get(client_id)  # it may have ended with its connection
         if session is not None and arrival.clean:
@@ -376,7 +376,7 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
 class _Nobody:
     """A producer that cannot be stopped: a will is one message."""
 
-    outlet = None
+    transport = None
 
     def unblock(self) -> None:
         """See Producer."""

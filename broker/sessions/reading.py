@@ -28,17 +28,17 @@ Guard = Callable[[Callable[..., None]], Callable[..., None]]
 class Reading:
     """The reading of one connection, and why it is stopped."""
 
-    __slots__ = ("_guard", "_reasons", "outlet")
+    __slots__ = ("_guard", "_reasons", "transport")
 
-    def __init__(self, outlet: Readable, guard: Guard) -> None:
-        self.outlet = outlet
+    def __init__(self, transport: Readable, guard: Guard) -> None:
+        self.transport = transport
         self._guard = guard
         self._reasons: set[str] = set()
 
     def stop(self, reason: str) -> None:
         """Do not read, for this reason too."""
         if not self._reasons:
-            self.outlet.pause_reading()
+            self.transport.pause_reading()
         self._reasons.add(reason)
 
     def go(self, reason: str) -> None:
@@ -46,7 +46,7 @@ class Reading:
         if reason in self._reasons:
             self._reasons.remove(reason)
             if not self._reasons:
-                self.outlet.resume_reading()
+                self.transport.resume_reading()
 
     def until(self, reason: str, then: Callable[[Answer], None]) -> Callable[[Answer], None]:
         """Do not read, for this reason, until the answer is there: what is returned takes it, and tells `then`.

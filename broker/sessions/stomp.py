@@ -39,7 +39,7 @@ from broker.sessions.stomp_send import Sends, find_transaction
 from broker.sessions.stomp_subscribe import deletes, durable_name, read_subscribe
 from broker.sessions.stomp_temporary import Destinations, is_temporary
 from broker.sessions.stomp_upload import LargeSend
-from broker.sessions.tick import Outlet, Tick
+from broker.sessions.tick import Tick, Transport
 from broker.sessions.unsendable import Unsendable
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError, shown
@@ -63,7 +63,7 @@ class StompSession:
     def __init__(
         self,
         tick: Tick,
-        outlet: Outlet,
+        transport: Transport,
         options: Options,
         limits: Limits,
         *,
@@ -76,7 +76,7 @@ class StompSession:
         self.send_interval = 0
         self._tick = tick
         self._engine: Engine = tick.engine
-        self._outlet = outlet
+        self._transport = transport
         self._options = options
         self._codec = StompConnection(limits)
         self._id = connection_id
@@ -103,7 +103,7 @@ class StompSession:
         self._lost = False
         self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
-        self._reading = Reading(outlet, partial(tick.guarded, outlet))
+        self._reading = Reading(transport, partial(tick.guarded, transport))
         self._large = LargeSend(tick.engine, self._sends, self._reading, self._sent_large)
         self._write_blocked = False  # nothing is delivered ...
         self._stuffed = False  # ... since the operating system does not take what there is
@@ -128,9 +128,9 @@ class StompSession:
     # -- what the network calls ------------------------------------------------------------------------------------
 
     @property
-    def outlet(self) -> Outlet:
+    def transport(self) -> Transport:
         """The connection: see Sink, Waiter, Producer."""
-        return self._outlet
+        return self._transport
 
     @property
     def close_expected(self) -> bool:
@@ -216,7 +216,7 @@ class StompSession:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
         self._stuffed = False
         if self._codec.streaming:  # there is more, and what follows it waits
-            self._tick.touch(self._outlet)
+            self._tick.touch(self._transport)
             return
         if self._write_blocked:
             self._write_blocked = False
@@ -244,7 +244,7 @@ class StompSession:
     def send_heartbeat(self) -> None:
         """An empty line."""
         self._codec.send_heartbeat()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
@@ -268,7 +268,7 @@ class StompSession:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         self._receipts.end(StompError(short, why or default, None))
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: redelivery.DeliveryOutcome) -> None:
@@ -301,13 +301,13 @@ class StompSession:
             return
         report_error(self._engine.core.report, failure, connection=self._id, remote=self._remote)
         self._receipts.end(failure)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._end(redelivery.DISCONNECTED)
 
     def durable(self, ticket: int) -> None:
         """Everything up to a tick is on disk."""
         self._receipts.durable(ticket)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -333,9 +333,9 @@ class StompSession:
             self._fail(wrong)
             return
         self.established = True
-        dismiss = self._tick.guarded(self._outlet, self.shut_down)
+        dismiss = self._tick.guarded(self._transport, self.shut_down)
         self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
         self._process()
 
     def _on_disconnect(self, frame: Frame) -> None:
@@ -346,7 +346,7 @@ class StompSession:
         """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
         self._give_up(redelivery.DISCONNECTED)
         self._leaving = True
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class StompSession:
             self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
         self._codec.resume()
         self._process()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class StompSession:
             return
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._pause()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -466,7 +466,7 @@ class StompSession:
         self._unflushed_bytes += sum([message.size for message in messages])
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX or self._codec.streaming:
             self._pause()
-        self._tick.touch(self._outlet)
+        self._tick.touch(self._transport)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """The engine closed a subscription: STOMP can only say so with an ERROR."""

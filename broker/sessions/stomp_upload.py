@@ -38,7 +38,7 @@ class LargeSend:
     def begin(self, frame: Begun) -> None:
         """The head of a SEND.  Raises StompError, EngineError: whoever may not send learns it before the body."""
         durable = self._sends.check(frame)
-        self._upload = self._engine.uploads.begin(self._changed, durable=durable, outlet=self._reading.outlet)
+        self._upload = self._engine.uploads.begin(self._changed, durable=durable, transport=self._reading.transport)
         self._frame = frame
 
     def part(self, part: Part) -> None:

@@ -44,7 +44,7 @@ _LOOKING: Final = (
 _CALLS_MAX: Final = 12
 
 
-class Outlet(Protocol):
+class Transport(Protocol):
     """Where a session's bytes go: its connection."""
 
     @property
@@ -82,8 +82,8 @@ class Tick:
         self._wake = wake
         self._fatal = fatal
         self._open = False
-        self._touched: dict[Outlet, None] = {}
-        self._lost: dict[Outlet, BaseException] = {}
+        self._touched: dict[Transport, None] = {}
+        self._lost: dict[Transport, BaseException] = {}
         engine.core.blame = self._blame
 
     def enter(self) -> None:
@@ -97,9 +97,9 @@ class Tick:
         except BaseException as error:
             self.end_process(error)
 
-    def touch(self, outlet: Outlet) -> None:
+    def touch(self, transport: Transport) -> None:
         """This outlet has something to write at the end of the tick."""
-        self._touched[outlet] = None
+        self._touched[transport] = None
 
     def durable(self, ticket: int) -> None:
         """The writer announced that everything up to a ticket is on disk."""
@@ -122,37 +122,37 @@ class Tick:
         self.ended += 1
         touched, self._touched = self._touched, {}
         lost, self._lost = self._lost, {}
-        for outlet, fault in lost.items():
-            touched.pop(outlet, None)
-            self._lose(outlet, fault)
-        for outlet in touched:
+        for transport, fault in lost.items():
+            touched.pop(transport, None)
+            self._lose(transport, fault)
+        for transport in touched:
             try:
-                outlet.flush()
+                transport.flush()
             except BaseException as error:
-                self.failed(outlet, error)
+                self.failed(transport, error)
         if more:
             self.enter()
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
-    def failed(self, outlet: Outlet | None, error: BaseException) -> None:
+    def failed(self, transport: Transport | None, error: BaseException) -> None:
         """An exception came out of what was called for a connection, or for nobody (None), in this tick."""
         if not isinstance(error, Exception) or self._is_interrupted(error):
             self.end_process(error)
-        if outlet is None:
+        if transport is None:
             self.engine.core.report("broker.error", error=described(error), traceback=told(error))
         else:
-            self._lost.setdefault(outlet, error)  # the engine may be in the middle of something
+            self._lost.setdefault(transport, error)  # the engine may be in the middle of something
         self.enter()
 
-    def guarded(self, outlet: Outlet, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(self, transport: Transport, call: Callable[..., None]) -> Callable[..., None]:
         """The call, for whoever makes it later and for no connection: what comes out of it costs this one."""
 
         def guard(*args: object) -> None:
             try:
                 call(*args)
             except BaseException as error:
-                self.failed(outlet, error)
+                self.failed(transport, error)
 
         return guard
 
@@ -162,9 +162,9 @@ class Tick:
         self._fatal(error)
         raise error
 
-    def _blame(self, outlet: object, error: BaseException) -> None:
+    def _blame(self, transport: object, error: BaseException) -> None:
         # What belongs to a connection names the outlet that its session was given; the engine knows no such type.
-        self.failed(outlet, error)  # type: ignore[arg-type]
+        self.failed(transport, error)  # type: ignore[arg-type]
 
     def _is_interrupted(self, error: BaseException) -> bool:
         """Whether an exception came through a verb of the engine that had begun to change something."""
@@ -181,30 +181,32 @@ class Tick:
             calls = calls.tb_next
         return False
 
-    def _lose(self, outlet: Outlet, error: BaseException) -> None:
+    def _lose(self, transport: Transport, error: BaseException) -> None:
         """End the connection of a session that failed, within a tick of its own."""
         core = self.engine.core
         self.enter()
         peers = self.engine.connections.by_id.values()
-        user = next((peer.access.user for peer in peers if peer.remote == outlet.remote), "")
-        core.report("connection.failed", remote=outlet.remote, user=user, error=described(error), traceback=told(error))
-        self.give_up(outlet, APOLOGY)
+        user = next((peer.access.user for peer in peers if peer.remote == transport.remote), "")
+        core.report(
+            "connection.failed", remote=transport.remote, user=user, error=described(error), traceback=told(error)
+        )
+        self.give_up(transport, APOLOGY)
         try:
-            self.engine.abandon(outlet)
+            self.engine.abandon(transport)
         except BaseException as second:
             self.end_process(second)
 
-    def give_up(self, outlet: Outlet, why: str) -> None:
+    def give_up(self, transport: Transport, why: str) -> None:
         """End a connection by the broker's fault, within a tick: its client is told why, if there is a way."""
         self.engine.core.begin()
         try:
-            if outlet.session is not None:
-                outlet.session.fail(why)
-            outlet.flush()
+            if transport.session is not None:
+                transport.session.fail(why)
+            transport.flush()
         except BaseException as error:
             if not isinstance(error, Exception) or self._is_interrupted(error):
                 self.end_process(error)
-            outlet.abort()
+            transport.abort()
 
 
 def _changes(call: TracebackType) -> bool:

@@ -207,7 +207,7 @@ def _give(core: Core, consumer: Consumer, run: list[Message]) -> None:
     try:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:
-        core.blame(consumer.sink.outlet, error)
+        core.blame(consumer.sink.transport, error)
 
 
 def release(core: Core, held: Held) -> None:

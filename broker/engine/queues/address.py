@@ -30,7 +30,7 @@ class Producer(Protocol):
     """Whoever sends to an address: told when a full address has room again."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection that an exception of it costs; None: there is none."""
 
     def unblock(self) -> None:

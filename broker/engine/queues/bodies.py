@@ -91,10 +91,10 @@ class Uploads:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def begin(self, changed: Callable[[], None], *, durable: bool, outlet: object = None) -> Upload:
+    def begin(self, changed: Callable[[], None], *, durable: bool, transport: object = None) -> Upload:
         """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull.
 
-        An exception of `changed` costs the connection `outlet`.
+        An exception of `changed` costs the connection `transport`.
         """
         core = self._core
         if not core.journal.accepting:
@@ -105,7 +105,7 @@ class Uploads:
             try:
                 changed()
             except BaseException as error:
-                core.blame(outlet, error)
+                core.blame(transport, error)
 
         return core.journal.bodies.begin(tell, durable=durable)
 

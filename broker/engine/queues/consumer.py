@@ -27,7 +27,7 @@ class Sink(Protocol):
     """Where a consumer's messages go: a session.  Called within a tick."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection that an exception of it costs; None: there is none."""
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:

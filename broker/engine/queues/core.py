@@ -50,7 +50,7 @@ class Waiter(Protocol):
     """Whoever waits for a ticket to become durable."""
 
     @property
-    def outlet(self) -> object:
+    def transport(self) -> object:
         """The connection that an exception of it costs; None: there is none."""
 
     def durable(self, number: int) -> None:
@@ -78,7 +78,7 @@ class Work:
         self.waiters: dict[Waiter, None] = {}
 
 
-def _nobody(outlet: object, error: BaseException) -> None:
+def _nobody(transport: object, error: BaseException) -> None:
     """Without connections (tests, tools) nobody can be blamed."""
     raise error
 
@@ -141,7 +141,7 @@ class Core:
         self.now = clock()
         #: Where the journal was when the verb that runs began, or NO_WAY_BACK: whether an exception may leave it.
         self.mark = 0
-        #: Told of an exception that came out of what belongs to a connection (an `outlet`) or, None, to nobody.
+        #: Told of an exception that came out of what belongs to a connection (an `transport`) or, None, to nobody.
         self.blame: Callable[[object, BaseException], None] = _nobody
         self.usage = Usage(global_size_max)
         self.acknowledged: dict[Consumer, list[Message]] = {}  # settled as consumed, not yet removed
@@ -172,7 +172,7 @@ class Core:
         try:
             consumer.sink.consumer_closed(consumer, reason)
         except BaseException as error:
-            self.blame(consumer.sink.outlet, error)
+            self.blame(consumer.sink.transport, error)
 
     def is_under_way(self, tick: int) -> bool:
         """Whether what that tick put into the journal may not be durable yet."""

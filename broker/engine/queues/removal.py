@@ -121,7 +121,7 @@ def release(core: Core, waiting: dict[Producer, None]) -> None:
         try:
             producer.unblock()
         except BaseException as error:
-            core.blame(producer.outlet, error)
+            core.blame(producer.transport, error)
 
 
 def stop_waiting(core: Core, producer: Producer) -> None:

@@ -22,7 +22,7 @@ FORMAT = 1
 class Taker:
     """A consumer and the sink that takes its messages."""
 
-    outlet = None
+    transport = None
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
@@ -51,7 +51,7 @@ T = TypeVar("T", bound=Taker)
 class Waiting:
     """Somebody who waits for confirmations."""
 
-    outlet = None
+    transport = None
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -64,7 +64,7 @@ class Waiting:
 class Producing:
     """A producer that may be stopped."""
 
-    outlet = None
+    transport = None
 
     def __init__(self) -> None:
         self.blocked = False

@@ -176,7 +176,7 @@ class TestBroker:
 class Inbox:
     """A sink that keeps what it gets."""
 
-    outlet = None
+    transport = None
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

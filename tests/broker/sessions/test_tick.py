@@ -51,7 +51,7 @@ def check_lost(broker: SimBroker, victim: SimClient, other: SimClient) -> None:
         other.ack(message)
     other.confirmed("/queue/q", b"after")
     assert other.bodies() == [b"after"]
-    assert not [c for q in broker.engine.router.queues.values() for c in q.consumers if c.sink.outlet is victim]
+    assert not [c for q in broker.engine.router.queues.values() for c in q.consumers if c.sink.transport is victim]
 
 
 @interpreted
