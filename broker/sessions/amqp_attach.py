@@ -27,7 +27,7 @@ from broker.engine.operators import administration
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.sessions.amqp_dynamic import Nodes, check_properties, lasting, properties
-from broker.sessions.amqp_incoming import Goal, IncomingLink, Place, check_temporary
+from broker.sessions.amqp_incoming import IncomingLink, Place, SendTarget, check_temporary
 from broker.sessions.amqp_incoming import Owner as IncomingOwner
 from broker.sessions.amqp_outgoing import BrowsingLink, Outgoing, OutgoingLink
 from broker.sessions.amqp_outgoing import Owner as OutgoingOwner
@@ -112,7 +112,7 @@ class Attacher:
             self._nodes.take_up(link, found.name)
         link.order = None if place is None else place.address.name
         target = _granted(target, None if place is None else place.address)
-        made = IncomingLink(self._owner, link, Goal(target.address or "", asked, temporary), place)
+        made = IncomingLink(self._owner, link, SendTarget(target.address or "", asked, temporary), place)
         limits = link.session.limits
         link.streams = limits.streamed_bytes_max > 0
         link.send_attach(

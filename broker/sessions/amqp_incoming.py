@@ -25,7 +25,7 @@ from broker.engine.model.query import split_query
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.sessions.amqp_message import Special, make_facts, take_apart
+from broker.sessions.amqp_message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp_terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp_transactions import OpenTransaction, rollback_only
 from broker.sessions.amqp_upload import Uploading
@@ -97,7 +97,7 @@ class Owner(Protocol):
         """An open transaction.  Raises AmqpError."""
 
 
-class Goal(NamedTuple):
+class SendTarget(NamedTuple):
     """Where messages go: an address with its prefix, and what is said of it beside it.
 
     An empty name: nowhere yet, as every message says it itself.
@@ -134,7 +134,12 @@ class _Run(Send):
     __slots__ = ("alone", "goal", "header", "ids", "second", "section", "settled", "tx")
 
     def __init__(
-        self, goal: Goal, header: MessageHeader, address: Address, queue: Queue | None, routing_type: RoutingType | None
+        self,
+        goal: SendTarget,
+        header: MessageHeader,
+        address: Address,
+        queue: Queue | None,
+        routing_type: RoutingType | None,
     ) -> None:
         super().__init__(address, queue, routing_type, [])
         self.goal = goal
@@ -150,7 +155,7 @@ class _Run(Send):
 class IncomingLink:
     """A producer's link.  `goal` is the target's, `place` what it names; without them it is the anonymous relay."""
 
-    def __init__(self, owner: Owner, link: Receiver, goal: Goal, place: Place | None) -> None:
+    def __init__(self, owner: Owner, link: Receiver, goal: SendTarget, place: Place | None) -> None:
         self.link = link
         self._owner = owner
         self._goal = goal
@@ -177,15 +182,15 @@ class IncomingLink:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
             try:
-                section, head, body, special = take_apart(payload)
+                section, head, body, broker_annotations = take_apart(payload)
                 check_body(body)
                 if relay:
                     goal = self._stated_goal(payload)
-                if run is None or special is not None or section != run.section or goal != run.goal:
+                if run is None or broker_annotations is not None or section != run.section or goal != run.goal:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(goal, section, special, event, tx)
+                    run = self._begin(goal, section, broker_annotations, event, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
@@ -193,7 +198,7 @@ class IncomingLink:
                 self.refuse(error, event, ids[at], event.tags[at], tx)
                 continue
             run.messages.append(Message(run.header, head, body))
-            if special is not None:
+            if broker_annotations is not None:
                 run.ids.append(ids[at])
                 run, begun = None, at + 1
         if run is not None:
@@ -223,21 +228,21 @@ class IncomingLink:
 
     def _begin(
         self,
-        goal: Goal,
+        goal: SendTarget,
         section: bytes,
-        special: Special | None,
+        broker_annotations: BrokerAnnotations | None,
         event: Transfers | Portion,
         tx: OpenTransaction | None,
     ) -> _Run:
-        run = self.make(goal, section, special, event, tx)
+        run = self.make(goal, section, broker_annotations, event, tx)
         self._runs.append(run)
         return run
 
     def make(
         self,
-        goal: Goal,
+        goal: SendTarget,
         section: bytes,
-        special: Special | None,
+        broker_annotations: BrokerAnnotations | None,
         event: Transfers | Portion,
         tx: OpenTransaction | None,
     ) -> _Run:
@@ -245,16 +250,16 @@ class IncomingLink:
         owner = self._owner
         plain, stated = owner.options.split(goal.name)
         plain, query = split_query(plain)
-        noted = None if special is None else special.routing_type
+        noted = None if broker_annotations is None else broker_annotations.routing_type
         asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
         check_temporary(owner.engine, plain, stated=goal.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
-        header = make_facts(section, special, owner.format, asked, now=now, user=user, origin=origin)
+        header = make_facts(section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin)
         address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
         run = _Run(goal, header, address, queue, asked)
-        run.section, run.tx, run.alone = section, tx, special is not None
+        run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
 
@@ -271,11 +276,11 @@ class IncomingLink:
         """The link cannot go on."""
         self._owner.lose(self.link, error)
 
-    def goal(self, payload: bytes) -> Goal:
+    def goal(self, payload: bytes) -> SendTarget:
         """Where a message goes.  Raises DecodeError."""
         return self._goal if self._goal.name else self._stated_goal(payload)
 
-    def _stated_goal(self, payload: bytes) -> Goal:
+    def _stated_goal(self, payload: bytes) -> SendTarget:
         """Where a message for the anonymous relay goes.  Raises DecodeError."""
         encoded = Encoded(payload)
         to = encoded.properties.to
@@ -286,7 +291,7 @@ class IncomingLink:
             kind = encoded.message_annotations.get(_JMS_DESTINATION)
             if isinstance(kind, int) and 0 <= kind < len(JMS_KINDS):
                 asked, temporary = JMS_KINDS[kind]
-        return Goal(to, asked, temporary)
+        return SendTarget(to, asked, temporary)
 
     def refuse(
         self, error: Exception, event: Transfers | Portion, id: int, tag: bytes, tx: OpenTransaction | None

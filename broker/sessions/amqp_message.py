@@ -83,7 +83,7 @@ class _Repeats(DecodeError):
         )
 
 
-class Special:
+class BrokerAnnotations:
     """What of a message's annotations and properties decides the message header; times in ms since the epoch."""
 
     __slots__ = ("closes_group", "expiration", "group", "routing_type", "scheduled_delay", "scheduled_time")
@@ -97,15 +97,15 @@ class Special:
         self.scheduled_delay = 0
 
 
-def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
+def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
     """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError."""
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
     noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
-        head, special = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
-        return section, genuine(head), payload[body_at:], special
+        head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
+        return section, genuine(head), payload[body_at:], broker_annotations
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
@@ -115,21 +115,21 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, Special | None]:
     return section, genuine(head), payload[body_at:], None
 
 
-def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, Special]:
-    special = Special()
+def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, BrokerAnnotations]:
+    broker_annotations = BrokerAnnotations()
     encoded = Encoded(payload)
     annotations = encoded.section(MESSAGE_ANNOTATIONS)
     if noted:
-        annotations = _obey(special, encoded.message_annotations)
+        annotations = _obey(broker_annotations, encoded.message_annotations)
     if decides:
         properties = encoded.properties
-        special.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
-        special.group = properties.group_id or ""
-        special.closes_group = bool(special.group) and properties.group_sequence == GROUP_CLOSED
-    return annotations + bare, special
+        broker_annotations.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
+        broker_annotations.group = properties.group_id or ""
+        broker_annotations.closes_group = bool(broker_annotations.group) and properties.group_sequence == GROUP_CLOSED
+    return annotations + bare, broker_annotations
 
 
-def _obey(special: Special, annotations: dict[object, object]) -> bytes:
+def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
     """Note what annotations ask for; those of a schedule are used up, the others go on.
 
     Raises DecodeError for a schedule that repeats.
@@ -139,19 +139,19 @@ def _obey(special: Special, annotations: dict[object, object]) -> bytes:
             raise _Repeats(name)
     time, delay = (annotations.get(name) for name in _SCHEDULES)
     if isinstance(time, int):
-        special.scheduled_time = min(max(time, 0), TIME_MAX)
+        broker_annotations.scheduled_time = min(max(time, 0), TIME_MAX)
     if isinstance(delay, int):
-        special.scheduled_delay = min(max(delay, 0), TIME_MAX)
+        broker_annotations.scheduled_delay = min(max(delay, 0), TIME_MAX)
     routing = annotations.get(ROUTING_TYPE)
     if isinstance(routing, int):
-        special.routing_type = _ROUTINGS.get(routing)
+        broker_annotations.routing_type = _ROUTINGS.get(routing)
     left = {name: value for name, value in annotations.items() if name not in _SCHEDULES + _REPEATING}
     return encode_annotations(MESSAGE_ANNOTATIONS, left)
 
 
 def make_facts(
     section: bytes,
-    special: Special | None,
+    broker_annotations: BrokerAnnotations | None,
     format: Format,
     routing_type: RoutingType | None,
     *,
@@ -164,10 +164,12 @@ def make_facts(
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
     scheduled = 0
     group, closes_group = "", False
-    if special is not None:
-        expiration = special.expiration or expiration
-        scheduled = special.scheduled_time or (now + special.scheduled_delay if special.scheduled_delay else 0)
-        group, closes_group = special.group, special.closes_group
+    if broker_annotations is not None:
+        expiration = broker_annotations.expiration or expiration
+        scheduled = broker_annotations.scheduled_time or (
+            now + broker_annotations.scheduled_delay if broker_annotations.scheduled_delay else 0
+        )
+        group, closes_group = broker_annotations.group, broker_annotations.closes_group
     return MessageHeader(
         "",
         format,
