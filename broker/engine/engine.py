@@ -25,7 +25,7 @@ from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.moves import expiry, transfer
-from broker.engine.moves.transfer import Selection, Step
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators import administration
 from broker.engine.operators.connections import Connections
 from broker.engine.publish import publish, sending
@@ -532,13 +532,13 @@ class Engine:
         settle_acknowledged(self.core)
         return clearing.purge_some(self.core, queue)
 
-    def retry(self, queue: Queue, selection: Selection) -> Step:
+    def retry(self, queue: Queue, selection: MessageRange) -> MoveResult:
         """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
         self.core.begin()
         settle_acknowledged(self.core)
         return transfer.retry(self.core, self.router, queue, selection)
 
-    def move(self, queue: Queue, target: str, selection: Selection) -> Step:
+    def move(self, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
         """Move messages to an address, a queue or an FQQN, one step.
 
         Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
@@ -547,7 +547,7 @@ class Engine:
         settle_acknowledged(self.core)
         return transfer.relocate(self.core, self.router, queue, target, selection)
 
-    def discard(self, queue: Queue, selection: Selection) -> Step:
+    def discard(self, queue: Queue, selection: MessageRange) -> MoveResult:
         """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
         self.core.begin()
         settle_acknowledged(self.core)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.management.callers import ACCESS
 
 #: Things on a page, and the most that may be asked for: a page is made within some ms.
@@ -88,13 +88,13 @@ def check_known(request: Request, known: Iterable[str]) -> None:
         raise Refused(400, "invalid-parameter", f"there is no parameter {unknown[0][:100]!r}; there are {listed}")
 
 
-def selection_of(request: Request) -> Selection:
+def selection_of(request: Request) -> MessageRange:
     """Which messages a call is about."""
     filter = parse_selector(request.query_params.get("filter", ""))
     id, after, below = (number_of(request, name, 0, ID_MAX) for name in ("id", "after", "below"))
     if id and (filter or after or below):
         raise Refused(400, "invalid-parameter", "id names one message: give nothing else")
-    return Selection(filter, id, after, below)
+    return MessageRange(filter, id, after, below)
 
 
 def routing_type_of(text: str) -> RoutingType:

@@ -36,7 +36,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import FIELDS, dashed, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
-from broker.engine.moves.transfer import Selection, Step
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators import destinations
 from broker.engine.operators.destinations import NewQueue
 from broker.engine.queues.clearing import PURGE_STEP_MAX
@@ -255,7 +255,7 @@ class QueueCalls:
 
     # -- much at once, without keeping others waiting --------------------------------------------------------------
 
-    async def _stepwise(self, selection: Selection, verb: Callable[[Selection], Step]) -> Step:
+    async def _stepwise(self, selection: MessageRange, verb: Callable[[MessageRange], MoveResult]) -> MoveResult:
         """Several steps of a verb, each in a tick of its own, between which others are served.  Raises EngineError."""
         self._broker.tick.enter()
         total = verb(selection)

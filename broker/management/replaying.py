@@ -17,7 +17,7 @@ from broker.engine.engine import Engine
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.moves.replay import NAME_CHARS_MAX, Past, Replayed, replay
+from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem, replay
 from broker.offline.lines import PastLine, read_json, read_past
 
 PATH: Final = "/api/v1/messages:replay"
@@ -35,7 +35,7 @@ class BadReplay(EngineError):
     code = "invalid-replay"
 
 
-def read_replay(engine: Engine, body: bytes, name: str) -> list[Past]:
+def read_replay(engine: Engine, body: bytes, name: str) -> list[ReplayItem]:
     """The messages of a request.  Raises BadReplay."""
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
@@ -50,7 +50,7 @@ def read_replay(engine: Engine, body: bytes, name: str) -> list[Past]:
         raise BadReplay(str(wrong)) from wrong
 
 
-def _past(formats: Mapping[str, Format], line: PastLine) -> Past:
+def _past(formats: Mapping[str, Format], line: PastLine) -> ReplayItem:
     format = formats[line.protocol]
     line.check_head(format, len(line.body))
     header = MessageHeader(
@@ -69,7 +69,7 @@ def _past(formats: Mapping[str, Format], line: PastLine) -> Past:
     group, closes = group_of(PropertyView(message))
     if group:
         message.header = header.in_group(group, closes=closes)
-    return Past(message, line.queue, line.to)
+    return ReplayItem(message, line.queue, line.to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Answer:
     stopped: str
 
 
-def perform(engine: Engine, name: str, past: list[Past]) -> Answer:
+def perform(engine: Engine, name: str, past: list[ReplayItem]) -> Answer:
     """Bring them back, as far as it goes; what the call answers when that is on disk."""
     done = Replayed()
     stopped = ""

@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.build import COMPILED
 from broker.engine.model.message import Body, Format, Message, Value
-from broker.engine.moves.transfer import Step
+from broker.engine.moves.transfer import MoveResult
 from broker.engine.queues.bodies import Unreadable, read
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import COUNTED, Queue
@@ -194,7 +194,7 @@ def status_view(broker: Broker, now: int) -> Json:
     }
 
 
-def step_view(step: Step, queue: Queue) -> Json:
+def step_view(step: MoveResult, queue: Queue) -> Json:
     """What a retry or a move has done, and where the next one goes on."""
     return {
         "queue": queue.name,

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from broker.engine.model.message import Message
 from broker.engine.queues.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.amqp_message import Past, encode_alone
+from broker.sessions.amqp_message import DeliveryHistory, encode_alone
 from broker.sessions.convert import ReplyPrefixes
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
@@ -25,7 +25,7 @@ _DATA_BYTES_MAX: Final = 1 << 30
 class LargeMessage:
     """A message whose body is in a file, as it goes out: `head` is everything before the body, `nbytes` the whole."""
 
-    def __init__(self, message: Message, past: Past, now: int, replies: ReplyPrefixes) -> None:
+    def __init__(self, message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> None:
         """Raises ConversionError."""
         assert not isinstance(message.body, bytes)
         foreign = message.header.format.number != AMQP_FORMAT

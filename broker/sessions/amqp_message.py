@@ -199,7 +199,7 @@ def plain_header(durable: bool, priority: int, first: bool) -> bytes:
     return encode(Header(durable, priority, None, first))
 
 
-class Past:
+class DeliveryHistory:
     """What became of a queue's messages before they leave (3.2.1): `states` are of those that failed or may have been
     processed, `acquired` have come back from a link, and so may have all below `acquired_below`.
     """
@@ -218,12 +218,12 @@ class Past:
 
 _ALL: Final = 1 << 64
 #: Of messages that are only looked at, and so may be with somebody.
-LOOKED_AT: Final = Past({}, frozenset(), _ALL)
+LOOKED_AT: Final = DeliveryHistory({}, frozenset(), _ALL)
 
 
-def past_of(queue: Queue) -> Past:
+def past_of(queue: Queue) -> DeliveryHistory:
     """A queue's; of one that keeps its messages anybody may have had them."""
-    return Past(queue.states, queue.acquired, _ALL if queue.keeps else queue.acquired_below)
+    return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.keeps else queue.acquired_below)
 
 
 class Encoder:
@@ -237,7 +237,7 @@ class Encoder:
         self._first = self._again = b""  # headers: of those that no other link had before, and of others
 
     def encode(
-        self, messages: list[Message], past: Past, now: int, bytes_max: int | None
+        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
     ) -> tuple[list[bytes], list[Refusal], int]:
         """The payloads of messages; those that cannot be sent, and why; and how many were looked at: it ends before one
         whose body is in a file.
@@ -258,7 +258,7 @@ class Encoder:
         return payloads, refused, len(messages)
 
     def _encode(
-        self, messages: list[Message], past: Past, now: int, bytes_max: int | None
+        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
     ) -> tuple[list[bytes], list[Refusal], int]:
         payloads: list[bytes] = []
         refused: list[Refusal] = []
@@ -296,12 +296,12 @@ class Encoder:
         return payloads, refused, len(messages)
 
 
-def encode_alone(message: Message, past: Past, now: int, replies: ReplyPrefixes) -> bytes:
+def encode_alone(message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> bytes:
     """One message, whatever its size.  Raises ConversionError."""
     return _own_header(message, past, now) + _rewritten(message, replies)
 
 
-def _own_header(message: Message, past: Past, now: int) -> bytes:
+def _own_header(message: Message, past: DeliveryHistory, now: int) -> bytes:
     header = message.header
     state = past.states.get(message.id)
     ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0

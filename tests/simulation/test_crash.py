@@ -17,7 +17,7 @@ import pytest
 from broker.config import Config
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import NotReadable
-from broker.engine.moves.transfer import Selection, Step
+from broker.engine.moves.transfer import MessageRange, Step
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -196,7 +196,7 @@ class Workload:
 
     def retry(self) -> None:
         """What was rejected goes back to where it died."""
-        selection = Selection(filter=compile_filter("_AMQ_DL_REASON = 'rejected'"))
+        selection = MessageRange(filter=compile_filter("_AMQ_DL_REASON = 'rejected'"))
         rejected = [body for body in held(self.broker, "DLQ") if body in (b"order 0", b"order 6")]
         for body in rejected:
             self.oracle.may(body, "orders")
@@ -211,7 +211,7 @@ class Workload:
         for body in expired:
             self.oracle.may(body, "again")
         self.broker.parts.tick.enter()
-        step = self.broker.engine.move(self.broker.engine.queue("ExpiryQueue"), "again", Selection())
+        step = self.broker.engine.move(self.broker.engine.queue("ExpiryQueue"), "again", MessageRange())
         self.broker.run()
         self.done(expired, "again", step)
 
@@ -327,7 +327,7 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
         files.plan(at, Fault.CRASH)
         with suppress(Crash):
             broker.parts.tick.enter()
-            broker.engine.retry(broker.engine.queue("DLQ"), Selection())
+            broker.engine.retry(broker.engine.queue("DLQ"), MessageRange())
             broker.run()
         if not files.faults:
             break

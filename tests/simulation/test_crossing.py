@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, RoutingType
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.management.views import message_view
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source
@@ -248,7 +248,7 @@ def test_all_that_is_accepted_can_be_rendered(
         kill(broker, went, notes, why, failed=failed)
     if fate == "moved" and taken:
         broker.parts.tick.enter()
-        broker.engine.move(broker.engine.queue("park"), "out", Selection())
+        broker.engine.move(broker.engine.queue("park"), "out", MessageRange())
         broker.run()
     if fate == "expired":
         broker.advance(10_000)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from store.journal import Journal
 from tests.simulation.world import everything, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -96,7 +96,7 @@ def retry(broker: SimBroker, client: SimClient) -> None:
     tick = broker.parts.tick
     tick.enter()
     try:
-        broker.engine.move(broker.engine.queue("idle"), "elsewhere", Selection())
+        broker.engine.move(broker.engine.queue("idle"), "elsewhere", MessageRange())
     except Fault as error:
         tick.failed(None, error)  # as the HTTP acceptor does
     broker.run()

@@ -12,7 +12,7 @@ import pytest
 
 from broker.config import Config
 from broker.engine.filter import compile_filter
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from tests.simulation.model import (
     DLQ,
     EXPIRY,
@@ -363,7 +363,7 @@ class Sim:
         name, selector = self.random.choice((DLQ, DLQ, DLQ, EXPIRY, "plain", "slow")), self.random.choice(_SELECTORS)
         expected = self.model.retry(name, selector, self.waiting(name))
         self.broker.parts.tick.enter()
-        selection = Selection(filter=compile_filter(selector))
+        selection = MessageRange(filter=compile_filter(selector))
         step = self.broker.engine.retry(self.broker.engine.queue(name), selection)
         assert step.complete
         assert (step.moved, step.refused) == (expected.pop("", 0), expected)
@@ -376,7 +376,7 @@ class Sim:
         selector = self.random.choice(_SELECTORS)
         expected = self.model.move(source, target, selector, self.waiting(source))
         self.broker.parts.tick.enter()
-        selection = Selection(filter=compile_filter(selector))
+        selection = MessageRange(filter=compile_filter(selector))
         step = self.broker.engine.move(self.broker.engine.queue(source), target, selection)
         assert (step.moved, step.refused, step.complete) == (expected, {}, True)
         self.broker.run()

@@ -28,7 +28,7 @@ NAME_CHARS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ReplayItem:
     """A message as it was, under its old id; the name of the queue that it left; where it is to come, empty: there."""
 
     message: Message
@@ -44,7 +44,7 @@ class Replayed:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def replay(core: Core, router: Router, name: str, past: Iterable[Past], done: Replayed) -> None:
+def replay(core: Core, router: Router, name: str, past: Iterable[ReplayItem], done: Replayed) -> None:
     """Bring messages back, each in one step; `done` counts them, also when this raises.
 
     Raises AddressFull, DiskFull, and for a target that is named NotFound, InvalidName, RoutingTypeMismatch: what came
@@ -66,14 +66,14 @@ def replay(core: Core, router: Router, name: str, past: Iterable[Past], done: Re
             done.replayed += 1
 
 
-def _place(router: Router, past: Past) -> transfer.Destination | str:
+def _place(router: Router, past: ReplayItem) -> transfer.Destination | str:
     if past.target:
         return transfer.destination(router, past.target)
     header = past.message.header
     return transfer.home(router, None, header.address, past.queue, header.routing_type)
 
 
-def _bring(core: Core, name: str, past: Past, destination: transfer.Destination) -> bool:
+def _bring(core: Core, name: str, past: ReplayItem, destination: transfer.Destination) -> bool:
     address = destination.address
     _check_room(core, address)
     annotations = move.origin(past.message, past.queue)

@@ -58,7 +58,7 @@ DISK_FULL: Final = "disk-full"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class MessageRange:
     """Which messages of a queue: one id, or those that a filter fits, from the last step on.
 
     `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
@@ -71,7 +71,7 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Step:
+class MoveResult:
     """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all."""
 
     below: int
@@ -80,7 +80,7 @@ class Step:
     moved: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
-    def add(self, next: Step) -> None:
+    def add(self, next: MoveResult) -> None:
         """The next step was made too."""
         self.below, self.last, self.complete = next.below, next.last, next.complete
         self.moved += next.moved
@@ -99,7 +99,7 @@ class Destination:
         self.routing_type = routing_type
 
 
-def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Step:
+def retry(core: Core, router: Router, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
     found: dict[tuple[str, str, int | None], Destination | str] = {}
     step, run = _begin(core, queue, selection)
@@ -119,7 +119,7 @@ def retry(core: Core, router: Router, queue: Queue, selection: Selection) -> Ste
     return step
 
 
-def relocate(core: Core, router: Router, queue: Queue, target: str, selection: Selection) -> Step:
+def relocate(core: Core, router: Router, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
     """One step to an address, or to one queue by its name or FQQN.
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
@@ -130,7 +130,7 @@ def relocate(core: Core, router: Router, queue: Queue, target: str, selection: S
     return step
 
 
-def discard(core: Core, queue: Queue, selection: Selection) -> Step:
+def discard(core: Core, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
     step, run = _begin(core, queue, selection)
     for message in run:
@@ -144,7 +144,7 @@ def discard(core: Core, queue: Queue, selection: Selection) -> Step:
 # -- which messages ----------------------------------------------------------------------------------------------------
 
 
-def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[Message]]:
+def _begin(core: Core, queue: Queue, selection: MessageRange) -> tuple[MoveResult, list[Message]]:
     """What the step looks at, and the messages among it that are to be moved."""
     queue.check_public()
     if selection.id:
@@ -159,23 +159,23 @@ def _begin(core: Core, queue: Queue, selection: Selection) -> tuple[Step, list[M
             del run[at:]
             complete = False
             break
-    step = Step(below, max(below - 1, 0) if complete else run[-1].id, complete)
+    step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete)
     filter = selection.filter
     if filter is not None:
         run = [message for message in run if filter.matches(PropertyView(message))]
     return step, run
 
 
-def _one(core: Core, queue: Queue, id: int) -> tuple[Step, list[Message]]:
+def _one(core: Core, queue: Queue, id: int) -> tuple[MoveResult, list[Message]]:
     run = upkeep.between(core, queue, id - 1, id + 1, 1)
     if not run:
         if any(id in consumer.unacked for consumer in queue.consumers):
             raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
         raise NotFound(f"queue {queue.name} has no message {id}")
-    return Step(id + 1, id, True), run
+    return MoveResult(id + 1, id, True), run
 
 
-def _count(step: Step, refused: str) -> None:
+def _count(step: MoveResult, refused: str) -> None:
     if refused:
         step.refused[refused] = step.refused.get(refused, 0) + 1
     else:
@@ -242,7 +242,7 @@ def destination(router: Router, target: str, queue: Queue | None = None) -> Dest
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
-def _move(core: Core, queue: Queue, step: Step, wanted: list[tuple[Message, Destination | str]]) -> None:
+def _move(core: Core, queue: Queue, step: MoveResult, wanted: list[tuple[Message, Destination | str]]) -> None:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
     if not _has_room(core, [message for message, _ in wanted if message.header.durable]):
         if len(wanted) > 1:

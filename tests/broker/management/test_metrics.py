@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.management import metrics
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
@@ -139,7 +139,7 @@ def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
         await broker.settled()
         queue = broker.queue("first")
         (last,) = [message.id for message, _ in broker.engine.browse(queue) if message.body == b"3"]
-        assert broker.engine.move(queue, "elsewhere", Selection(id=last)).moved == 1
+        assert broker.engine.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
         broker.engine.purge(queue)
         broker.engine.delete_queue(queue)
         broker.engine.router.delete_address(queue.address)

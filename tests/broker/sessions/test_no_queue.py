@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.routing.alter import change
 from protocols.amqp.performatives import Accepted, Properties, Rejected
 from protocols.mqtt.codes import V5, V311, PacketType
@@ -197,7 +197,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     check_accounts(broker)
     broker.parts.tick.enter()
     change(broker.engine.router, broker.engine.queue("off"), {"enabled": True})
-    assert broker.engine.retry(broker.engine.queue("DLQ"), Selection()).moved == 8
+    assert broker.engine.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
     broker.run()
     assert (len(held(broker, "off")), held(broker, "DLQ")) == (9, [])
     check_accounts(broker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.moves.move import HOPS_MAX
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from tests.broker.engine.bench import Bench
 
 A = {"match": "a", "expiry-address": "b", "expiry-delay": 0}
@@ -61,7 +61,7 @@ def test_the_count_survives_a_restart_and_ends_with_an_operator() -> None:
     assert isinstance(hops, int)
     assert hops >= 20
     assert hops + 1 == (message.header.annotations or {})["_AMQ_DL_COUNT"]
-    bench.enter().move(bench.queue(name), "elsewhere", Selection())
+    bench.enter().move(bench.queue(name), "elsewhere", MessageRange())
     bench.run()
     ((moved, _),) = bench.engine.browse(bench.queue("elsewhere"))
     assert "_AMQ_DL_HOPS" not in (moved.header.annotations or {})

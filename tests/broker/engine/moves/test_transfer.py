@@ -18,7 +18,7 @@ from broker.engine.model.errors import (
 )
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.moves import transfer
-from broker.engine.moves.transfer import Selection, Step
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.sessions.stomp_format import encode_head
 from store.record import RemovalReason
@@ -29,17 +29,17 @@ from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
-EVERYTHING = Selection()
+EVERYTHING = MessageRange()
 
 
-def retry(bench: Bench, name: str = "DLQ", selection: Selection = EVERYTHING) -> Step:
+def retry(bench: Bench, name: str = "DLQ", selection: MessageRange = EVERYTHING) -> MoveResult:
     """One step, and everything that follows from it."""
     step = bench.enter().retry(bench.queue(name), selection)
     bench.run()
     return step
 
 
-def moved(bench: Bench, name: str, target: str, selection: Selection = EVERYTHING) -> Step:
+def moved(bench: Bench, name: str, target: str, selection: MessageRange = EVERYTHING) -> MoveResult:
     """One step, and everything that follows from it."""
     step = bench.enter().move(bench.queue(name), target, selection)
     bench.run()
@@ -224,7 +224,7 @@ def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> N
     assert retry(bench).refused == {"no-origin": 1}
     assert bench.bodies("DLQ") == [b"sent"]
     assert moved(bench, "DLQ", "b").moved == 1
-    assert moved(bench, "b", "DLQ", Selection(filter=compile_filter("_AMQ_DL_COUNT = 1"))).moved == 1
+    assert moved(bench, "b", "DLQ", MessageRange(filter=compile_filter("_AMQ_DL_COUNT = 1"))).moved == 1
     assert bench.bodies("b") == [b"sent"]
     assert retry(bench, "b").moved == 1, "back to where an operator took it from"
     assert sorted(bench.bodies("DLQ")) == [b"dead", b"sent"]
@@ -354,7 +354,7 @@ def test_a_filter_chooses_by_what_the_broker_noted() -> None:
     bench = Bench()
     die(bench, "a", b"1")
     die(bench, "b", b"2")
-    step = retry(bench, selection=Selection(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
+    step = retry(bench, selection=MessageRange(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
     assert (step.moved, step.complete, bench.bodies("DLQ")) == (1, True, [b"1"])
 
 
@@ -362,13 +362,13 @@ def test_one_id() -> None:
     bench = Bench()
     die(bench, "a", b"1", b"2")
     dead = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
-    assert retry(bench, selection=Selection(id=dead[1].id)).moved == 1
+    assert retry(bench, selection=MessageRange(id=dead[1].id)).moved == 1
     assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
     with pytest.raises(NotFound):
-        retry(bench, selection=Selection(id=dead[1].id))
+        retry(bench, selection=MessageRange(id=dead[1].id))
     bench.take("DLQ")
     with pytest.raises(AlreadyInUse):
-        retry(bench, selection=Selection(id=dead[0].id))
+        retry(bench, selection=MessageRange(id=dead[0].id))
 
 
 def test_what_consumers_hold_is_left_to_them() -> None:
@@ -393,12 +393,12 @@ def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str, mo
     if selector:
         bench.take("a", selector=selector)
     odd = compile_filter("odd = '1'")
-    step = moved(bench, "a", "b", Selection(filter=odd))
+    step = moved(bench, "a", "b", MessageRange(filter=odd))
     assert (step.moved, step.complete) == (2, False)
     bench.sent("a", b"11", head=encode_head([(b"odd", b"1")]))
     counts = []
     while not step.complete:
-        step = moved(bench, "a", "b", Selection(filter=odd, after=step.last, below=step.below))
+        step = moved(bench, "a", "b", MessageRange(filter=odd, after=step.last, below=step.below))
         counts.append(step.moved)
     assert counts == [2, 1]
     assert set(bench.bodies("b")) == {b"1", b"3", b"5", b"7", b"9"}
@@ -423,7 +423,7 @@ def test_what_dies_again_meanwhile_does_not_go_round() -> None:
     taker = bench.take("a")
     bench.nack(taker, *taker.taken, requeue=False)
     assert bench.bodies("DLQ") == [b"1"]
-    assert retry(bench, selection=Selection(after=first.last, below=first.below)).moved == 0
+    assert retry(bench, selection=MessageRange(after=first.last, below=first.below)).moved == 0
 
 
 # -- when it cannot be -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.engine.moves.transfer import Selection, Step
+from broker.engine.moves.transfer import MessageRange, Step
 from broker.engine.recovery.cleaning import PERIOD_MS
 from broker.engine.routing.alter import change
 from store import decode
@@ -36,7 +36,7 @@ def letters(bench: Bench, name: str = "DLQ") -> list[Message]:
 
 def retry(bench: Bench, name: str = "DLQ") -> Step:
     """Bring back all of a queue."""
-    step = bench.enter().retry(bench.queue(name), Selection())
+    step = bench.enter().retry(bench.queue(name), MessageRange())
     bench.run()
     return step
 
@@ -186,7 +186,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
     for n in range(200):
         bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
         if n % 40:
-            bench.enter().discard(bench.queue("DLQ"), Selection(id=letters(bench)[-1].id))
+            bench.enter().discard(bench.queue("DLQ"), MessageRange(id=letters(bench)[-1].id))
         bench.broker.advance(PERIOD_MS)
     assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
     bench.run()

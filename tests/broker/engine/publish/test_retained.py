@@ -12,7 +12,7 @@ from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, N
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.topics import Topics
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
@@ -187,8 +187,8 @@ def test_the_queue_is_the_brokers_own() -> None:
     for refused in (
         lambda: bench.engine.purge(queue),
         lambda: bench.engine.delete_queue(queue),
-        lambda: bench.engine.retry(queue, Selection()),
-        lambda: bench.engine.move(queue, "b", Selection()),
+        lambda: bench.engine.retry(queue, MessageRange()),
+        lambda: bench.engine.move(queue, "b", MessageRange()),
     ):
         with pytest.raises(AlreadyInUse, match="own"):
             refused()

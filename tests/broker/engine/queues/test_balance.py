@@ -9,7 +9,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from tests.broker.engine.bench import Bench, Taker
 from tests.simulation.world import accounts, journal_directory
 
@@ -84,9 +84,9 @@ class Work:
     def transfer(self) -> None:
         engine = self.bench.enter()
         if "DLQ" in engine.router.queues:
-            engine.retry(engine.queue("DLQ"), Selection())
+            engine.retry(engine.queue("DLQ"), MessageRange())
         if "a" in engine.router.queues:
-            engine.move(engine.queue("a"), "b", Selection())
+            engine.move(engine.queue("a"), "b", MessageRange())
 
     def purge(self) -> None:
         engine = self.bench.enter()

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
@@ -59,12 +59,12 @@ def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
         with pytest.raises(NotReadable, match="Too many open files"):
             list(bench.enter().browse(queue))
         with pytest.raises(NotReadable):
-            bench.enter().move(queue, "elsewhere", Selection())
+            bench.enter().move(queue, "elsewhere", MessageRange())
         with pytest.raises(NotReadable):
             alter.change(bench.engine.router, queue, {"ring_size": 100})
         bench.run()
     assert queue.paged == 6
-    bench.enter().move(queue, "elsewhere", Selection())
+    bench.enter().move(queue, "elsewhere", MessageRange())
     bench.run()
     assert bench.bodies("elsewhere") == bodies(*range(8))
     check_accounts(bench.broker)

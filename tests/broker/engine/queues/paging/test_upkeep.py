@@ -9,7 +9,7 @@ import pytest
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, NotFound
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging import upkeep
 from broker.engine.routing import alter
 from store.record import RemovalReason
@@ -88,7 +88,7 @@ def test_an_operator_moves_paged_messages_step_by_step(monkeypatch: pytest.Monke
     bench = paging({"match": "other"})
     for n in range(10):
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
-    selection, moved, steps = Selection(filter=compile_filter("AMQPriority = 9")), 0, 0
+    selection, moved, steps = MessageRange(filter=compile_filter("AMQPriority = 9")), 0, 0
     while True:
         step = bench.enter().move(bench.queue("q"), "other", selection)
         bench.run()
@@ -96,7 +96,7 @@ def test_an_operator_moves_paged_messages_step_by_step(monkeypatch: pytest.Monke
         assert not step.refused
         if step.complete:
             break
-        selection = Selection(filter=selection.filter, after=step.last, below=step.below)
+        selection = MessageRange(filter=selection.filter, after=step.last, below=step.below)
     assert (moved, steps) == (5, 4)
     assert bench.bodies("q") == bodies(0, 2, 4, 6, 8)
     assert sorted(bench.bodies("other")) == bodies(1, 3, 5, 7, 9)
@@ -109,7 +109,7 @@ def test_an_operator_removes_chosen_ones() -> None:
     bench = paging()
     for n in range(8):
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
-    step = bench.enter().discard(bench.queue("q"), Selection(filter=compile_filter("AMQPriority = 9")))
+    step = bench.enter().discard(bench.queue("q"), MessageRange(filter=compile_filter("AMQPriority = 9")))
     bench.run()
     assert (step.moved, step.complete) == (4, True)
     assert bench.bodies("q") == bodies(0, 2, 4, 6)
@@ -124,12 +124,12 @@ def test_one_message_is_found_by_its_id() -> None:
     ids = [message.id for message, _ in bench.engine.browse(bench.queue("q"))]
     queue = bench.queue("q")
     paged = next(message for message in upkeep.waiting(bench.engine.core, queue) if message.body == b"4")
-    step = bench.enter().move(queue, "other", Selection(id=paged.id))
+    step = bench.enter().move(queue, "other", MessageRange(id=paged.id))
     assert step.moved == 1
     with pytest.raises(NotFound):
-        bench.engine.move(queue, "other", Selection(id=paged.id))
+        bench.engine.move(queue, "other", MessageRange(id=paged.id))
     with pytest.raises(AlreadyInUse):
-        bench.engine.move(queue, "other", Selection(id=taker.taken[0].id))
+        bench.engine.move(queue, "other", MessageRange(id=taker.taken[0].id))
     bench.run()
     assert paged.id in ids
     assert bench.bodies("other") == [b"4"]

@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import alter
 from tests.broker.engine.bench import Bench
@@ -172,7 +172,7 @@ def test_moving_messages_away() -> None:
     declared(bench, "other")
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
-    assert bench.enter().move(bench.queue("q"), "other", Selection()).moved == 2
+    assert bench.enter().move(bench.queue("q"), "other", MessageRange()).moved == 2
     bench.run()
     bench.ack(taker, *taker.taken)
     assert bench.bodies("other") == [b"1", b"2"]
