@@ -20,7 +20,7 @@ from bench.cases import IDLE, NAMES, PROTOCOLS, RECOVERY, Plan, Recovery, Row, i
 from bench.consumer import AckMode
 from bench.generator import Load, Target
 from bench.link import BrokerFailed
-from bench.messages import LAP, Pool, Shape
+from bench.messages import LAP, FrameTemplate, Pool
 from bench.mqtt_brokers import Mosquitto, RabbitMQ
 from bench.mqtt_idle import Idle
 
@@ -160,7 +160,7 @@ def run(
         plan = Plan(
             cases=cases or NAMES,
             rounds=rounds,
-            shape=Shape(size_min, size_max, destinations, destination_prefix, False, receipt_every, seed),
+            shape=FrameTemplate(size_min, size_max, destinations, destination_prefix, False, receipt_every, seed),
             load=Load(messages, duration if messages is None else None, in_flight),
             ack=ack,
             ack_every=ack_every if ack_every is not None else 1,
@@ -237,7 +237,7 @@ def _conclude(
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the messages.")
 def generator(seed: int) -> None:
     """Measures the generator itself: its CPU a message for sending, and for receiving, checking and acknowledging."""
-    pool = Pool(Shape(durable=True, seed=seed))
+    pool = Pool(FrameTemplate(durable=True, seed=seed))
     click.echo(f"produce: {own_cost.producing(pool, DRAIN_LAPS * LAP):.2f} us a message")
     modes: tuple[tuple[AckMode, int], ...] = (("auto", 1), ("client", 100), ("client-individual", 1))
     for ack, every in modes:

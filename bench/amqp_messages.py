@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench.messages import LAP, MARK, Message, Pool, Shape
+from bench.messages import LAP, MARK, FrameTemplate, Message, Pool
 from protocols.amqp.encode import encode
 from protocols.amqp.message import DATA, encode_application_properties, encode_section
 from protocols.amqp.message import Message as Encoded
@@ -35,7 +35,7 @@ _TAG_AT: Final = _ID_AT + 6
 class AmqpPool:
     """The frames of one lap. offsets: LAP + 1 positions; message i of a lap is lap[offsets[i]:offsets[i + 1]]."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: FrameTemplate) -> None:
         self.shape = shape
         self.messages = Pool(shape).messages
         frames = [self._frame(index, message) for index, message in enumerate(self.messages)]

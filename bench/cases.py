@@ -16,7 +16,7 @@ from bench.amqp_messages import AmqpPool
 from bench.brokers import Broker, NotAvailable
 from bench.consumer import AckMode
 from bench.generator import Load, Outcome, drain, fill, run
-from bench.messages import Pool, Shape
+from bench.messages import FrameTemplate, Pool
 from bench.mqtt_idle import Idle
 from bench.mqtt_idle import measure as measure_idle
 from bench.mqtt_messages import MqttPool
@@ -60,7 +60,7 @@ class Plan:
 
     cases: tuple[str, ...] = NAMES
     rounds: int = 3
-    shape: Shape = field(default_factory=Shape)
+    shape: FrameTemplate = field(default_factory=FrameTemplate)
     load: Load = field(default_factory=Load)
     ack: AckMode = "client"
     ack_every: int = 1
@@ -200,24 +200,24 @@ def _run(plan: Plan, case: Case, broker: Broker, load: Load) -> Outcome:
     return run(target, _pool(shape), load)
 
 
-_pools: dict[Shape, Pool] = {}
-_amqp_pools: dict[Shape, AmqpPool] = {}
-_mqtt_pools: dict[tuple[Shape, int], MqttPool] = {}
+_pools: dict[FrameTemplate, Pool] = {}
+_amqp_pools: dict[FrameTemplate, AmqpPool] = {}
+_mqtt_pools: dict[tuple[FrameTemplate, int], MqttPool] = {}
 
 
-def _pool(shape: Shape) -> Pool:
+def _pool(shape: FrameTemplate) -> Pool:
     if shape not in _pools:
         _pools[shape] = Pool(shape)
     return _pools[shape]
 
 
-def _amqp_pool(shape: Shape) -> AmqpPool:
+def _amqp_pool(shape: FrameTemplate) -> AmqpPool:
     if shape not in _amqp_pools:
         _amqp_pools[shape] = AmqpPool(shape)
     return _amqp_pools[shape]
 
 
-def _mqtt_pool(shape: Shape, qos: int) -> MqttPool:
+def _mqtt_pool(shape: FrameTemplate, qos: int) -> MqttPool:
     if (shape, qos) not in _mqtt_pools:
         _mqtt_pools[shape, qos] = MqttPool(shape, qos)
     return _mqtt_pools[shape, qos]

@@ -30,7 +30,7 @@ _PROPERTIES: Final = ("colour", "weight", "region", "customer", "trace-id", "ten
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FrameTemplate:
     """What the messages look like. Sizes are bytes of body, drawn evenly from [size_min, size_max]."""
 
     size_min: int = 50
@@ -76,7 +76,7 @@ class Pool:
     offsets: LAP + 1 byte positions; message i of a lap is lap[offsets[i]:offsets[i + 1]].
     """
 
-    shape: Shape
+    shape: FrameTemplate
     messages: list[Message] = field(init=False)
     offsets: list[int] = field(init=False)
     _pieces: list[bytes] = field(init=False)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.link import BrokerFailed
-from bench.messages import LAP, MARK, TAG_BYTES, Shape
+from bench.messages import LAP, MARK, TAG_BYTES, FrameTemplate
 
 #: Packet ids go round after so many messages; more must not be without acknowledgement.
 PACKET_IDS: Final = 65_535
@@ -42,7 +42,7 @@ class MqttPool:
     offsets: LAP + 1 byte positions.  id_places: for QoS 1 the position of each packet id in its packet.
     """
 
-    def __init__(self, shape: Shape, qos: int) -> None:
+    def __init__(self, shape: FrameTemplate, qos: int) -> None:
         self.shape = shape
         self.qos = qos
         chance = random.Random(shape.seed)

@@ -21,7 +21,7 @@ from typing import Final
 from bench.brokers import Bartleby
 from bench.consumer import Consumer
 from bench.generator import NAP_S, Load, Target, drain, fill
-from bench.messages import Pool, Shape
+from bench.messages import FrameTemplate, Pool
 
 SETTINGS: Final = """
 [[address-settings]]
@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--limit", type=int, default=100, help="max-size-bytes of the paged address, MiB")
     parser.add_argument("--in-turn", action="store_true", help="both backlogs in one broker, drained in turn")
     options = parser.parse_args(arguments)
-    shape = Shape(size_min=100, size_max=100, destinations=1, durable=True)
+    shape = FrameTemplate(size_min=100, size_max=100, destinations=1, durable=True)
     broker = Bartleby(None, Path("etc/broker.toml"), settings=SETTINGS.format(limit=options.limit))
     try:
         broker.start()

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from bench.brokers import Bartleby, cpu_seconds
 from bench.generator import Load, Outcome, Target, run
-from bench.messages import Pool, Shape
+from bench.messages import FrameTemplate, Pool
 
 #: The part of its throughput that a broker keeps at least beside an audit.
 TARGET: Final = 0.95
@@ -146,7 +146,7 @@ def measure(command: Sequence[str], pairs: int, load: Load, say: Callable[[str],
     """The pairs.  `command` audits once.  Raises BrokerFailed, NotAvailable; RuntimeError if the audit fails."""
     cores = sorted(os.sched_getaffinity(0))
     broker = Bartleby(None, Path(__file__).parents[2] / "etc" / "broker.toml")
-    pool = Pool(Shape(durable=True))
+    pool = Pool(FrameTemplate(durable=True))
     found: list[Pair] = []
     try:
         os.sched_setaffinity(0, cores[:1])

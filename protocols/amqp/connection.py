@@ -11,7 +11,7 @@
 Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
 them is an event and leaves the others alone.
 
-Runs of transfers, and of dispositions, are recognised by their bytes (`lanes`, `dispositions`); every other frame is
+Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other frame is
 decoded and goes the way of its channel.
 """
 
@@ -45,7 +45,6 @@ from protocols.amqp.frames import (
     unpack_header,
 )
 from protocols.amqp.handshake import Handshake
-from protocols.amqp.lanes import read_lanes
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import error_of
 from protocols.amqp.performatives import (
@@ -66,6 +65,7 @@ from protocols.amqp.performatives import (
 )
 from protocols.amqp.session import Session
 from protocols.amqp.state import CLOSED, CONNECTION, DISCARDS, SENDS, ConnectionState, SaslState, SessionState
+from protocols.amqp.transfer_batch import read_lanes
 from protocols.amqp.transport import Transport
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -132,8 +132,8 @@ class AmqpConnection:
         )
         self._incoming: dict[int, Session] = {}  # by the peer's channel
         self._outgoing: dict[int, Session] = {}  # by ours
-        self._shapes: dict[bytes, transfers.Shape] = {}
-        self._disposition_shape: dispositions.Shape | None = None
+        self._shapes: dict[bytes, transfers.FrameTemplate] = {}
+        self._disposition_shape: dispositions.FrameTemplate | None = None
         self._server = server
         self._shut = False  # ends without CLOSE
         self._ended = False  # the peer sends no more
@@ -333,12 +333,12 @@ class AmqpConnection:
             session.failed = True
             events.append(SessionFailed(session, error))
 
-    def _learn(self, shape: transfers.Shape | None, buffer: bytes, at: int) -> None:
+    def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
         """The next frames of this link may look like this one."""
-        if shape is not None:
+        if template is not None:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
-            self._shapes[transfers.key(buffer, at)] = shape
+            self._shapes[transfers.key(buffer, at)] = template
 
     def _move(self, trigger: str) -> None:
         """Another state.  Raises AmqpError."""

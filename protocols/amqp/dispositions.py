@@ -32,7 +32,7 @@ _uint: Final = ENCODERS["uint"]
 Range = tuple[int, int]
 
 
-class Shape:
+class FrameTemplate:
     """What the dispositions of a session have in common."""
 
     __slots__ = ("has_last", "head", "last_head", "nbytes", "role", "session", "settled", "state", "tail", "unpack")
@@ -49,7 +49,7 @@ class Shape:
         self.head, self.last_head, self.tail, self.nbytes = parts
 
 
-def shape_of(session: Session, disposition: Disposition, buffer: bytes, at: int, end: int) -> Shape | None:
+def shape_of(session: Session, disposition: Disposition, buffer: bytes, at: int, end: int) -> FrameTemplate | None:
     """The shape of the frame from `at` to `end`, which is this disposition; None if it has none."""
     head_bytes = _LIST_HEAD_BYTES.get(buffer[at + _LIST_AT])
     if head_bytes is None or not begins_with(_DESCRIPTOR, buffer, at):
@@ -71,16 +71,22 @@ def shape_of(session: Session, disposition: Disposition, buffer: bytes, at: int,
     head, last_head = buffer[at + 4 : first_code_at + 1], buffer[last_code_at:last_at]
     tail = buffer[last_at + last_bytes : end]
     form = f">I{len(head)}s{first_format}{len(last_head)}s{last_format}{len(tail)}s"
-    return Shape(session, disposition, Struct(form).unpack_from, (head, last_head, tail, end - at))
+    return FrameTemplate(session, disposition, Struct(form).unpack_from, (head, last_head, tail, end - at))
 
 
-def read_run(shape: Shape, buffer: bytes, at: int, ranges: list[Range]) -> int:
+def read_run(template: FrameTemplate, buffer: bytes, at: int, ranges: list[Range]) -> int:
     """Append the ranges of ids of the frames of this shape from `at` on; where the first other frame begins.
 
     Ranges that follow each other are one, as long as it is shorter than half of all ids.
     """
-    unpack = shape.unpack
-    head, last_head, tail, nbytes, has_last = shape.head, shape.last_head, shape.tail, shape.nbytes, shape.has_last
+    unpack = template.unpack
+    head, last_head, tail, nbytes, has_last = (
+        template.head,
+        template.last_head,
+        template.tail,
+        template.nbytes,
+        template.has_last,
+    )
     final = len(buffer) - nbytes
     start = following = -1
     while at <= final:

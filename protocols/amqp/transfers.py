@@ -6,7 +6,7 @@ is what they have in common, learned from one that was read with all care:
     size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
 
 Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run
-(`lanes`): one `unpack` and a few comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton,
+(`transfer_batch`): one `unpack` and a few comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton,
 Qpid JMS) or list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state is part of the
 tail, too.
 What is no shape (several frames a message, aborted, resumed, other formats of tags) is read frame by frame.
@@ -45,7 +45,7 @@ _LIST_AT: Final = 11
 _DESCRIPTOR: Final = b"\x00\x53\x14"
 
 
-class Shape:
+class FrameTemplate:
     """What the single-frame transfers of a link have in common."""
 
     __slots__ = ("head", "link", "message_format", "nbytes", "settled", "state", "tag_head", "tail", "unpack")
@@ -92,7 +92,7 @@ def _struct(form: str) -> Unpack:
     return _STRUCTS[form]
 
 
-def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: int) -> Shape | None:
+def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: int) -> FrameTemplate | None:
     """The shape of the frame at `at`, a well-formed transfer whose performative ends at `end`; None if it has none."""
     if transfer.more or transfer.aborted or transfer.resume or transfer.rcv_settle_mode is not None:
         return None
@@ -114,7 +114,7 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
     head = buffer[at + 4 : id_code_at + 1]
     tail = buffer[tail_at:end]
     unpack = _struct(f">I{len(head)}s{id_format}2s{tag_bytes}s{len(tail)}s")
-    return Shape(link, transfer, unpack, (head, buffer[tag_at : tag_at + 2], tail, end - at))
+    return FrameTemplate(link, transfer, unpack, (head, buffer[tag_at : tag_at + 2], tail, end - at))
 
 
 class Prefix:

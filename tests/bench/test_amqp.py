@@ -22,7 +22,7 @@ from bench.brokers import Bartleby, NotAvailable
 from bench.cases import AMQP_DURABLE, AMQP_NONDURABLE, Case, Plan, Row
 from bench.generator import Load, Outcome
 from bench.link import BrokerFailed
-from bench.messages import LAP, Shape
+from bench.messages import LAP, FrameTemplate
 from bench.mqtt_brokers import RabbitMQ
 from bench.report import verdicts
 from protocols.amqp.composite import Composite, decode_body
@@ -44,7 +44,7 @@ from protocols.amqp.performatives import (
     Transfer,
 )
 
-SHAPE = Shape(destinations=4, seed=7)
+SHAPE = FrameTemplate(destinations=4, seed=7)
 COUNT = 400
 
 

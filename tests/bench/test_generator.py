@@ -8,11 +8,11 @@ from bench import generator
 from bench.consumer import AckMode
 from bench.generator import Load, Target, drain, fill, run
 from bench.link import BrokerFailed
-from bench.messages import LAP, Pool, Shape
+from bench.messages import LAP, FrameTemplate, Pool
 from tests.bench.fake_broker import FakeBroker, Fault
 
 COUNT = 600
-SHAPE = Shape(destinations=4, seed=7)
+SHAPE = FrameTemplate(destinations=4, seed=7)
 
 
 def target(broker: FakeBroker) -> Target:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.__main__ import FAILED, UNUSABLE, main
-from bench.messages import LAP, Pool, Shape
+from bench.messages import LAP, FrameTemplate, Pool
 from bench.own_cost import consuming, producing
 from tests.bench.fake_broker import FakeBroker
 
@@ -81,6 +81,6 @@ def test_impossible_options_are_refused(wrong: tuple[str, ...]) -> None:
 
 
 def test_own_cost_is_measured() -> None:
-    pool = Pool(Shape())
+    pool = Pool(FrameTemplate())
     assert producing(pool, LAP) > 0
     assert consuming(pool, 1, "client-individual", 1) > 0

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench.messages import LAP, MARK, Pool, Shape
+from bench.messages import LAP, MARK, FrameTemplate, Pool
 
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    return Pool(Shape(receipt_every=2_000, durable=True, seed=3))
+    return Pool(FrameTemplate(receipt_every=2_000, durable=True, seed=3))
 
 
 def test_frames_of_two_laps_all_differ_and_have_their_offsets(pool: Pool) -> None:
@@ -40,8 +40,8 @@ def test_receipts_are_asked_for_at_the_given_distance(pool: Pool) -> None:
 
 
 def test_one_seed_makes_the_same_messages_and_another_makes_others() -> None:
-    assert Pool(Shape(seed=5)).lap(0) == Pool(Shape(seed=5)).lap(0)
-    assert Pool(Shape(seed=5)).lap(0) != Pool(Shape(seed=6)).lap(0)
+    assert Pool(FrameTemplate(seed=5)).lap(0) == Pool(FrameTemplate(seed=5)).lap(0)
+    assert Pool(FrameTemplate(seed=5)).lap(0) != Pool(FrameTemplate(seed=6)).lap(0)
 
 
 @pytest.mark.parametrize("index", [0, LAP - 1, 3 * LAP + 17])
@@ -69,8 +69,8 @@ def test_a_changed_body_or_header_is_a_difference(pool: Pool) -> None:
 )
 def test_impossible_shapes_are_refused(shape: dict[str, int], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Shape(**shape)  # type: ignore[arg-type]
+        FrameTemplate(**shape)  # type: ignore[arg-type]
 
 
 def test_the_smallest_body_is_the_tag_alone() -> None:
-    assert Pool(Shape(size_min=11, size_max=11)).messages[9].body == b"#" + MARK + b"0009"
+    assert Pool(FrameTemplate(size_min=11, size_max=11)).messages[9].body == b"#" + MARK + b"0009"

@@ -14,7 +14,7 @@ import pytest
 
 from bench.generator import Load, Target
 from bench.link import BrokerFailed
-from bench.messages import LAP, Shape
+from bench.messages import LAP, FrameTemplate
 from bench.mqtt_load import run
 from bench.mqtt_messages import PACKET_IDS, Checker, MqttPool
 from protocols.mqtt.codes import V311, PacketType
@@ -22,7 +22,7 @@ from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.packets import Ack, Connack, Connect, Packet, Pingreq, Pingresp, Publish, Suback, Subscribe
 from tests.protocols.mqtt.peer import connected
 
-SHAPE = Shape(destinations=16, seed=7)
+SHAPE = FrameTemplate(destinations=16, seed=7)
 POOLS = {qos: MqttPool(SHAPE, qos) for qos in (0, 1)}
 
 

@@ -10,11 +10,13 @@ from rich.console import Console
 from bench.brokers import ActiveMQ, Bartleby, Connected, NotAvailable, cpu_seconds
 from bench.cases import Plan, Recovery, Row, measure, recover
 from bench.generator import Load, Outcome, Target
-from bench.messages import Shape
+from bench.messages import FrameTemplate
 from bench.report import document, machine, table, verdicts
 from tests.bench.fake_broker import FakeBroker
 
-QUICK = Plan(rounds=2, shape=Shape(destinations=2), load=Load(messages=200), warm_up_s=0.0, recovery_messages=300)
+QUICK = Plan(
+    rounds=2, shape=FrameTemplate(destinations=2), load=Load(messages=200), warm_up_s=0.0, recovery_messages=300
+)
 
 
 def row(case: str, broker: str, number: int, rate: float, us: float | None = 1.0) -> Row:

@@ -59,7 +59,7 @@ def asked() -> AmqpConnection:
     return codec
 
 
-def shape(event: Event) -> Event:
+def template(event: Event) -> Event:
     """Events are compared as they are."""
     return event
 
@@ -68,7 +68,7 @@ def shape(event: Event) -> Event:
 
 
 def test_without_sasl() -> None:
-    check_codec(server, AMQP_HEADER, [Connected()], show=shape, trailing=b"\0\0")
+    check_codec(server, AMQP_HEADER, [Connected()], show=template, trailing=b"\0\0")
     codec = server()
     assert receive(codec, AMQP_HEADER) == [Connected()]
     assert codec.data_to_send() == AMQP_HEADER
@@ -149,7 +149,7 @@ def test_sasl_comes_once() -> None:
     ],
 )
 def test_init(body: SaslInit) -> None:
-    check_codec(asked, sasl(body), [body], show=shape, trailing=b"\0\0\0\x10")
+    check_codec(asked, sasl(body), [body], show=template, trailing=b"\0\0\0\x10")
 
 
 def test_a_whole_exchange() -> None:
@@ -253,7 +253,7 @@ def test_malformed(raw: bytes, condition: str, text: str) -> None:
 def test_extended_header_and_channel_are_ignored() -> None:
     body = SaslInit("PLAIN").encode()
     raw = (16 + len(body)).to_bytes(4) + b"\x04\x01\xff\xff" + b"extended" + body
-    check_codec(asked, raw, [SaslInit("PLAIN")], show=shape)
+    check_codec(asked, raw, [SaslInit("PLAIN")], show=template)
 
 
 @pytest.mark.parametrize("nbytes", [8192, 8193])

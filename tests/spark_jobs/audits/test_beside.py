@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.generator import Load, Target, fill, run
-from bench.messages import Pool, Shape
+from bench.messages import FrameTemplate, Pool
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.journal.holding import Held
 from spark_jobs.journal.snapshot import Snapshot, take
@@ -46,7 +46,7 @@ max-bytes = "12MiB"
 LAP: Final = Load(messages=10_000, seconds=None, ack="client", ack_every=100)
 STAYING: Final = 20
 
-SHAPE: Final = Shape(size_min=800, size_max=2200, destinations=4, durable=True, seed=1)
+SHAPE: Final = FrameTemplate(size_min=800, size_max=2200, destinations=4, durable=True, seed=1)
 
 #: Between two laps: a broker and customers that never rest take all of two cores.
 PAUSE_S: Final = 0.4

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocols.amqp.events import Event, Transfers
 from protocols.amqp.serial import MASK
-from protocols.amqp.transfers import Shape, Unpack, key_end
+from protocols.amqp.transfers import FrameTemplate, Unpack, key_end
 
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
@@ -41,26 +41,26 @@ _Track = tuple[
 
 
 class _Lane:
-    """Deliveries of one link; `shape` is that of the first."""
+    """Deliveries of one link; `template` is that of the first."""
 
-    __slots__ = ("ids", "payloads", "shape", "tags")
+    __slots__ = ("ids", "payloads", "tags", "template")
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, template: FrameTemplate) -> None:
+        self.template = template
         self.ids: list[int] = []
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
 
 
-def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: list[Event]) -> int:
+def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, events: list[Event]) -> int:
     """Append the deliveries from `at` on, one event a link; where the first frame begins that is not one of them."""
     width = key_end(buffer, at)
-    shape = shapes.get(buffer[at + 4 : at + width])
-    if shape is None or not shape.link.session.reads:
+    template = shapes.get(buffer[at + 4 : at + width])
+    if template is None or not template.link.session.reads:
         return at
-    session, settled = shape.link.session, shape.settled
+    session, settled = template.link.session, template.settled
     limit = session.delivery_room(settled=settled)
-    lanes: dict[Receiver, _Lane] = {}
+    transfer_batch: dict[Receiver, _Lane] = {}
     orders: set[object] = set()
     tracks: dict[bytes, _Track] = {}
     owners: list[Receiver] = []
@@ -72,12 +72,12 @@ def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: li
         key = buffer[at + 4 : at + width]
         track = tracks.get(key)
         if track is None:
-            shape = shapes.get(key)
-            if shape is None or shape.settled is not settled:
+            template = shapes.get(key)
+            if template is None or template.settled is not settled:
                 break
-            if shape.link not in lanes:
-                limit = min(limit, count + shape.link.run_room)
-            track = _track(shape, session, lanes, orders)
+            if template.link not in transfer_batch:
+                limit = min(limit, count + template.link.run_room)
+            track = _track(template, session, transfer_batch, orders)
             if track is None or count >= limit:
                 break
             tracks[key] = track
@@ -106,32 +106,34 @@ def read_lanes(shapes: Mapping[bytes, Shape], buffer: bytes, at: int, events: li
         at = stop
     if count:
         session.received_deliveries(owners, all_tags, count)
-        _tell(lanes, events)
+        _tell(transfer_batch, events)
     return at
 
 
-def _track(shape: Shape, session: Session, lanes: dict[Receiver, _Lane], orders: set[object]) -> _Track | None:
+def _track(
+    template: FrameTemplate, session: Session, transfer_batch: dict[Receiver, _Lane], orders: set[object]
+) -> _Track | None:
     """Where frames of a shape go; None if they cannot join the run of these lanes, whose links have these orders."""
-    link = shape.link
+    link = template.link
     if link.session is not session:
         return None
-    lane = lanes.get(link)
+    lane = transfer_batch.get(link)
     if lane is None:
         order = link.order
-        if lanes and (order is None or order in orders or None in orders):
+        if transfer_batch and (order is None or order in orders or None in orders):
             return None
         orders.add(order)
-        lane = lanes[link] = _Lane(shape)
-    elif lane.shape.state != shape.state or lane.shape.message_format != shape.message_format:
+        lane = transfer_batch[link] = _Lane(template)
+    elif lane.template.state != template.state or lane.template.message_format != template.message_format:
         return None
     limits = session.limits
-    bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + shape.nbytes)
+    bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + template.nbytes)
     return (
-        shape.unpack,
-        shape.head,
-        shape.tag_head,
-        shape.tail,
-        shape.nbytes,
+        template.unpack,
+        template.head,
+        template.tag_head,
+        template.tail,
+        template.nbytes,
         bytes_max,
         link,
         lane.ids.append,
@@ -140,10 +142,10 @@ def _track(shape: Shape, session: Session, lanes: dict[Receiver, _Lane], orders:
     )
 
 
-def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
-    for link, lane in lanes.items():
+def _tell(transfer_batch: dict[Receiver, _Lane], events: list[Event]) -> None:
+    for link, lane in transfer_batch.items():
         if lane.ids:
-            shape = lane.shape
+            template = lane.template
             link.count(len(lane.ids))
             events.append(
                 Transfers(
@@ -151,9 +153,9 @@ def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
                     lane.ids,
                     lane.tags,
                     lane.payloads,
-                    shape.settled,
-                    shape.state,
-                    shape.message_format,
+                    template.settled,
+                    template.state,
+                    template.message_format,
                     link.second,
                 )
             )
