@@ -21,7 +21,7 @@ from broker.sessions.amqp_answers import Answers
 from broker.sessions.amqp_attach import Attacher, refuse
 from broker.sessions.amqp_containers import Containers
 from broker.sessions.amqp_format import AMQP_FORMAT
-from broker.sessions.amqp_incoming import Gathered, IncomingLink, rejects
+from broker.sessions.amqp_incoming import IncomingLink, PendingPublishes, rejects
 from broker.sessions.amqp_large import Pulling
 from broker.sessions.amqp_login import Login, report_error
 from broker.sessions.amqp_outgoing import Outgoing, OutgoingLink
@@ -119,7 +119,7 @@ class AmqpSession:
         self._coordinators: dict[Link, Receiver] = {}
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
-        self._gathered = Gathered()
+        self._gathered = PendingPublishes()
         self._answers = Answers(tick.engine)
         self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed

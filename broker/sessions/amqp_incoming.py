@@ -444,7 +444,7 @@ class _Large:
             self._link.fail(unheard)
 
 
-class Gathered:
+class PendingPublishes:
     """What the links of a connection have gathered since it was last published.
 
     One link an address: where a second one comes, what the first has gathered is published before, so that messages to

@@ -26,7 +26,7 @@ from broker.sessions.mqtt_receive import Receiver
 from broker.sessions.mqtt_render import Renderer
 from broker.sessions.mqtt_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt_terms import refusal
-from broker.sessions.mqtt_will import Testament
+from broker.sessions.mqtt_will import Will
 from broker.sessions.reading import Reading
 from broker.sessions.tick import Transport
 from broker.sessions.unsendable import Unsendable
@@ -83,9 +83,7 @@ class MqttSession:
         self._transport = transport
         self._reading = Reading(transport, partial(common.tick.guarded, transport))
         self._id = connection_id
-        self._introduction = mqtt_connect.Introduction(
-            self.codec, common.gate, peer, self._reading, self._known, self._fail
-        )
+        self._introduction = mqtt_connect.Login(self.codec, common.gate, peer, self._reading, self._known, self._fail)
         self._remote = peer.remote
         self._session: ClientSession | None = None
         self._receiver: Receiver | None = None
@@ -403,7 +401,7 @@ class MqttSession:
         arrival = Arrival(
             clean=connect.clean_start,
             expiry=expiry,
-            will=None if will is None else Testament.of(will),
+            will=None if will is None else Will.of(will),
             access=self._engine.security.access(identity, client_id),
             remote=self._remote,
             options=options,

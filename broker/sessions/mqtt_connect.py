@@ -36,7 +36,7 @@ KEEP_ALIVE_MS: Final = 1_500
 Known = Callable[[Identity | None, bytes | None], None]
 
 
-class Introduction:
+class Login:
     """Who the client of a connection is, at first and maybe again; until that is known nothing more is read (`login`).
 
     Enhanced authentication is SCRAM (4.12): AUTH to and fro.

@@ -36,7 +36,7 @@ from broker.sessions.mqtt_retained import RetainedFeed
 from broker.sessions.mqtt_subscribe import Subscriptions, key_of
 from broker.sessions.mqtt_sys import SystemTopics, Traffic
 from broker.sessions.mqtt_terms import NEVER, MqttOptions, TooMany
-from broker.sessions.mqtt_will import Testament
+from broker.sessions.mqtt_will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
 from protocols.mqtt.runs import Shared
@@ -62,7 +62,7 @@ class Arrival:
 
     clean: bool
     expiry: int
-    will: Testament | None
+    will: Will | None
     access: Access
     remote: str
     options: MqttOptions
@@ -98,7 +98,7 @@ class ClientSession:
         self.ended = False
         self.queued_max = -1  # what a subscription may keep (see MqttOptions)
         self.drop_oldest = False
-        self.will: Testament | None = None
+        self.will: Will | None = None
         self.owner: Owner | None = None
         self.stored: StoredSession | None = None
         self.incoming = Incoming()
@@ -329,7 +329,7 @@ class MqttSessions:
         session.disconnected = disconnected or self.engine.now
         session.queued_max, session.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
         if isinstance(will, dict):
-            session.will = Testament.from_json(will)
+            session.will = Will.from_json(will)
         self._sessions[stored.name] = session
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))

@@ -6,11 +6,11 @@ import base64
 
 from broker.sessions.mqtt_format import make_head, read_properties
 from broker.sessions.mqtt_publish import Publisher
-from protocols.mqtt.packets import Will
+from protocols.mqtt.packets import WillMessage
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
 
 
-class Testament:
+class Will:
     """A will as a session keeps it.  `delay` and `expiry` (-1: none) in seconds."""
 
     __slots__ = ("delay", "expiry", "payload", "properties", "qos", "retain", "topic")
@@ -27,7 +27,7 @@ class Testament:
         self.expiry = expiry
 
     @classmethod
-    def of(cls, will: Will) -> Testament:
+    def of(cls, will: WillMessage) -> Will:
         """What CONNECT says."""
         delay = will.properties.get(WILL_DELAY_INTERVAL) or 0
         expiry = will.properties.get(MESSAGE_EXPIRY_INTERVAL)
@@ -42,7 +42,7 @@ class Testament:
         )
 
     @classmethod
-    def from_json(cls, stored: dict[str, object]) -> Testament:
+    def from_json(cls, stored: dict[str, object]) -> Will:
         """As it was stored."""
         head = base64.b64decode(str(stored["head"]))
         delay, expiry = stored["delay"], stored["expiry"]

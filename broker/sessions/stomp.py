@@ -25,7 +25,7 @@ from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN, Reading
 from broker.sessions.stomp_acknowledge import Acknowledging
 from broker.sessions.stomp_browse import Browser, Browsers
-from broker.sessions.stomp_connect import Introduction, login_refused, report_error
+from broker.sessions.stomp_connect import Login, login_refused, report_error
 from broker.sessions.stomp_delivery import Subscription
 from broker.sessions.stomp_format import STOMP_FORMAT
 from broker.sessions.stomp_headers import (
@@ -81,7 +81,7 @@ class StompSession:
         self._codec = StompConnection(limits)
         self._id = connection_id
         self._remote = peer.remote
-        self._introduction = Introduction(self._codec, gate, peer, options, connection_id)
+        self._introduction = Login(self._codec, gate, peer, options, connection_id)
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
         nobody = tick.engine.security.access(NOBODY, "")
         self._destinations = Destinations(tick.engine, options.prefixes, nobody)

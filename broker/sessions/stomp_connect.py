@@ -16,7 +16,7 @@ from protocols.stomp.errors import FirstTooLarge, StompError
 from protocols.stomp.frames import Frame
 
 
-class Introduction:
+class Login:
     """One peer's CONNECT.  `waiting`: it is not answered yet; `client_id` is known once it began."""
 
     def __init__(self, codec: StompConnection, gate: Gate, peer: Peer, options: Options, session: str) -> None:
