@@ -120,5 +120,5 @@ class RabbitMQ(_Served):
 
     def target(self, protocol: str) -> Target:
         if protocol == "amqp":
-            return replace(super().target("mqtt"), port=self._amqp_port, login="guest", passcode="guest", prefixed=True)
+            return replace(super().target("mqtt"), port=self._amqp_port, login="slot", passcode="slot", prefixed=True)
         return super().target(protocol)

@@ -14,7 +14,7 @@ from typing import Protocol
 from broker.security.throttle import block
 
 
-class Guest(Protocol):
+class Slot(Protocol):
     """A connection, or one that is being secured."""
 
     @property
@@ -29,14 +29,14 @@ class Guest(Protocol):
         """His place is somebody else's."""
 
 
-class Crowd:
+class ConnectionSlots:
     """Those who are there, the first first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[Slot, None] = {}
 
-    def come(self, guest: Guest) -> bool:
+    def come(self, slot: Slot) -> bool:
         """Take somebody in, unless all who are there are known."""
         if len(self._guests) >= self._most:
             stranger = self._first_to_go()
@@ -44,14 +44,14 @@ class Crowd:
                 return False
             self.went(stranger)
             stranger.leave()
-        self._guests[guest] = None
+        self._guests[slot] = None
         return True
 
-    def went(self, guest: Guest) -> None:
+    def went(self, slot: Slot) -> None:
         """Somebody has gone; harmless for one who was not there."""
-        self._guests.pop(guest, None)
+        self._guests.pop(slot, None)
 
-    def _first_to_go(self) -> Guest | None:
-        strangers = [guest for guest in self._guests if not guest.known]
-        crowds = Counter([block(guest.origin) for guest in strangers])
-        return max(strangers, key=lambda guest: crowds[block(guest.origin)], default=None)  # of equals the first
+    def _first_to_go(self) -> Slot | None:
+        strangers = [slot for slot in self._guests if not slot.known]
+        crowds = Counter([block(slot.origin) for slot in strangers])
+        return max(strangers, key=lambda slot: crowds[block(slot.origin)], default=None)  # of equals the first

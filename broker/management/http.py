@@ -1,7 +1,7 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
 What a peer may cost: so much header, so long for one request, whoever it is, and one of few connections, in which those
-who have logged in come first (`crowd`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
+who have logged in come first (`slots`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
 certificate of that moment, as everywhere.
 """
 
@@ -21,9 +21,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from broker.log import report
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
-from broker.management.crowd import Crowd
 from broker.management.hosts import AllowedHosts
 from broker.management.ports import Broker
+from broker.management.slots import ConnectionSlots
 from broker.net.handshake import shake
 from broker.net.tasks import supervised
 from broker.net.tls import SecureServer
@@ -75,7 +75,7 @@ class _Handshake:
 class _Connection(H11Protocol):
     """Uvicorn's connection, with a limit on their number, one on the time without a completed request, and a caller."""
 
-    crowd: Crowd
+    slots: ConnectionSlots
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
 
@@ -110,8 +110,8 @@ class _Connection(H11Protocol):
         self._caller = Caller(self._peer)
         self.app_state = {**self.app_state, CALLER: self._caller}
         if self.handshake is not None:
-            self.crowd.went(self.handshake)  # its place is this one's
-        if self.crowd.come(self):
+            self.slots.went(self.handshake)  # its place is this one's
+        if self.slots.come(self):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
         else:
             transport.abort()
@@ -119,7 +119,7 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
-        self.crowd.went(self)
+        self.slots.went(self)
         self.left(self._peer)
         super().connection_lost(exc)
 
@@ -161,8 +161,8 @@ class HttpServer:
         self._context = context
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
-        self._crowd = Crowd(connections_max)
-        limits = {"crowd": self._crowd, "seconds_max": request_seconds_max}
+        self._crowd = ConnectionSlots(connections_max)
+        limits = {"slots": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**limits, "left": staticmethod(self._left)})
         self._server: uvicorn.Server | None = None
         self._secure: SecureServer | None = None

@@ -75,7 +75,7 @@ def settings(authority: Authority, *, timeout: str = "10s") -> str:
     return SETTINGS.format(certificate=certificate, key=key, timeout=timeout)
 
 
-class Crowd:
+class ConnectionSlots:
     """Sockets that have connected and never log in."""
 
     def __init__(self, port: int, count: int, first: bytes) -> None:
@@ -113,9 +113,9 @@ class Crowd:
 
 
 @contextmanager
-def crowd(port: int, count: int, first: bytes) -> Iterator[Crowd]:
+def crowd(port: int, count: int, first: bytes) -> Iterator[ConnectionSlots]:
     """A crowd that goes afterwards."""
-    found = Crowd(port, count, first)
+    found = ConnectionSlots(port, count, first)
     try:
         yield found
     finally:

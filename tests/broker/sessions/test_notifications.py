@@ -15,7 +15,7 @@ from tests.support.sim_broker import SimBroker
 #: The notes that came since the last call, as text by name.
 Told = Callable[[], list[Mapping[str, str]]]
 
-USERS = {"listener": "heard", "guest": "seen"}
+USERS = {"listener": "heard", "slot": "seen"}
 
 
 def over_stomp(broker: SimBroker) -> Told:
@@ -60,7 +60,7 @@ def listening(request: pytest.FixtureRequest) -> tuple[SimBroker, Told]:
 
 def test_addresses_bindings_and_consumers(listening: tuple[SimBroker, Told]) -> None:
     broker, told = listening
-    client = broker.connect(login="guest", passcode="seen", **{"client-id": "me"})
+    client = broker.connect(login="slot", passcode="seen", **{"client-id": "me"})
     client.subscribe("/queue/a", selector="x = 1")
     came = told()
     types = [note["_AMQ_NotifType"] for note in came]
@@ -71,7 +71,7 @@ def test_addresses_bindings_and_consumers(listening: tuple[SimBroker, Told]) -> 
     assert (bound["_AMQ_Address"], bound["_AMQ_RoutingName"], bound["_AMQ_Binding_Type"]) == ("a", "a", "0")
     assert int(bound["_AMQ_Binding_ID"]) == broker.engine.queue("a").id
     assert (created["_AMQ_ConsumerCount"], created["_AMQ_FilterString"]) == ("1", "x = 1")
-    assert (created["_AMQ_User"], created["_AMQ_Client_ID"]) == ("guest", "me")
+    assert (created["_AMQ_User"], created["_AMQ_Client_ID"]) == ("slot", "me")
     client.drop()
     left = told()
     assert [note["_AMQ_NotifType"] for note in left] == ["SESSION_CLOSED", "CONNECTION_DESTROYED", "CONSUMER_CLOSED"]
@@ -84,22 +84,22 @@ def test_addresses_bindings_and_consumers(listening: tuple[SimBroker, Told]) -> 
 
 def test_logins_that_are_refused(listening: tuple[SimBroker, Told]) -> None:
     broker, told = listening
-    AmqpSim(broker, login=("guest", "wrong"))
+    AmqpSim(broker, login=("slot", "wrong"))
     (note,) = told()
-    assert (note["_AMQ_NotifType"], note["_AMQ_User"]) == ("SECURITY_AUTHENTICATION_VIOLATION", "guest")
+    assert (note["_AMQ_NotifType"], note["_AMQ_User"]) == ("SECURITY_AUTHENTICATION_VIOLATION", "slot")
     assert note["_AMQ_RemoteAddress"]
 
 
 def test_what_dies_and_what_expires(listening: tuple[SimBroker, Told]) -> None:
     broker, told = listening
-    client = broker.connect(login="guest", passcode="seen")
+    client = broker.connect(login="slot", passcode="seen")
     client.subscribe("/queue/a")
     client.send("/queue/a", b"1", persistent="true")
     (message,) = client.messages()
     client.nack(message)
     (died,) = notes(told, "MESSAGE_DEAD_LETTERED")
     assert (died["_AMQ_Address"], died["_AMQ_RoutingName"], died["_AMQ_DL_ADDRESS"]) == ("a", "a", "DLQ")
-    assert (died["_AMQ_DL_REASON"], died["_AMQ_DL_ATTEMPTS"], died["_AMQ_User"]) == ("max-deliveries", "1", "guest")
+    assert (died["_AMQ_DL_REASON"], died["_AMQ_DL_ATTEMPTS"], died["_AMQ_User"]) == ("max-deliveries", "1", "slot")
     assert message.headers["message-id"].endswith(died["_AMQ_Message_ID"])
     client.send("/queue/b", b"2", expires=str(broker.now + 10))
     broker.advance(10_000)
