@@ -100,7 +100,7 @@ class Guard:
         self._prepared = prepared
         self._throttle.delay = prepared.config.security.login_failure_delay
         self.gate.change(self._with_tokens(prepared))
-        allot(prepared.config, self._engine.router.allotments)
+        allot(prepared.config, self._engine.router.quotas)
         ended = self._engine.secure(prepared.table)
         self._report("security.changed", ended=ended)
 

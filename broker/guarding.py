@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.config import Config
 from broker.engine.model.permissions import Permission, PermissionTable
-from broker.engine.queues.queue_quotas import Allotments
+from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.security.certificates import Rule
 from broker.security.gate import Policy
 from broker.security.users_file import NAME, UnusableFile, Users, read_users
@@ -56,10 +56,10 @@ def policy(config: Config, users: Users | None) -> Policy:
     return Policy(users, anonymous, rules, config.limits.connections_per_user_max, connections)
 
 
-def allot(config: Config, allotments: Allotments) -> None:
+def allot(config: Config, quotas: QueueQuotas) -> None:
     """How many queues users may have made."""
     queues = {each.match: each.max_queues for each in config.resource_limit_settings if each.max_queues is not None}
-    allotments.change(config.limits.queues_per_user_max, queues)
+    quotas.change(config.limits.queues_per_user_max, queues)
 
 
 def permission_table(config: Config) -> PermissionTable:

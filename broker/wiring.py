@@ -118,7 +118,7 @@ def assemble(
     )
     steady.follow = engine.clock_jumped
     engine.security.change(permission_table(config))
-    allot(config, engine.router.allotments)
+    allot(config, engine.router.quotas)
     engine.retained.messages_max = config.limits.retained_messages_max
     engine.retained.bytes_max = config.limits.retained_bytes_max
     disk = DiskWatch(
@@ -206,4 +206,4 @@ def declare(engine: Engine, config: Config) -> None:
                 selector=queue.filter,
                 asked=queue.asked(),
             )
-    engine.companions.settle()
+    engine.watchers.settle()

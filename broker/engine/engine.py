@@ -44,7 +44,7 @@ from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.routing import reaper
 from broker.engine.routing.router import Router
-from broker.engine.watchers import Companions
+from broker.engine.watchers import Watchers
 from store.journal import Journal
 from store.pages import Pages
 from store.record import DeadLetterReason
@@ -89,7 +89,7 @@ class Engine:
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, self.core.journal.restate)
         self.cleaner.forward.append(self.core.duplicates.copy_forward)
-        self.companions = Companions(
+        self.watchers = Watchers(
             self.core,
             self.router,
             self.alarms,
@@ -125,7 +125,7 @@ class Engine:
         settle_acknowledged(self.core)
         core.dirty.update(core.dirty_later)
         core.dirty_later.clear()
-        self.companions.notifications.flush()
+        self.watchers.notifications.flush()
         dispatch.dispatch(core, self.router)
         self._seal()
         # The disk may have been quicker than the tick: what it announced meanwhile is not announced again.
@@ -232,7 +232,7 @@ class Engine:
         self.alarms.move(jump)
         self.next_reap += jump
         self.cleaner.clock_jumped(jump)
-        self.companions.slow.clock_jumped()
+        self.watchers.slow.clock_jumped()
         for open_transaction in self.transactions:
             open_transaction.deadline += jump
         clock_changes.follow(self.core, self.router, jump)

@@ -20,7 +20,7 @@ from broker.engine.queues.watcher import Watcher
 from broker.engine.routing.router import Router
 
 
-class Companions(Watcher):
+class Watchers(Watcher):
     """All of them.  `end_consumer` and `delete_queue` are the engine's verbs."""
 
     def __init__(

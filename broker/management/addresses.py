@@ -199,8 +199,8 @@ def address_counts(address: Address) -> Json:
 def address_view(router: Router, address: Address) -> Json:
     """An address on its own: also its queues and diverts by name, and all settings that apply to it."""
     settings = {dashed(name): _setting(value) for name, value in asdict(address.settings).items()}
-    handling = address.handling
-    diverts = [] if handling is None else [*handling.exclusive, *handling.others]
+    extras = address.extras
+    diverts = [] if extras is None else [*extras.exclusive, *extras.others]
     return address_counts(address) | {
         "id": address.id,
         "internal": destinations.is_own(router, address),

@@ -109,7 +109,7 @@ def _subscription(
         clearing.disband(core, queue)
         router.unbind(queue)
     access.require(create, address.name, request.name)
-    router.allotments.check(access.user)
+    router.quotas.check(access.user)
     attributes = router.attributes(address, name, request.asked)
     check_room(name, attributes, 0)
     return router.create_queue(

@@ -109,7 +109,7 @@ def make_node(router: Router, routing_type: RoutingType, access: Access, use: Pe
     for permission in needed:
         access.require(permission, name, named="of a temporary destination")
     if len(needed) > 2:
-        router.allotments.check(access.user)
+        router.quotas.check(access.user)
     address = router.create_address(name, {routing_type}, auto_created=True)
     address.owned = True
     if private:

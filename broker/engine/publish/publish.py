@@ -74,7 +74,7 @@ def _follow(router: Router, arrived: Sequence[Message], sends: Sequence[Send]) -
     reached: dict[Queue, Send] = {}
     places: dict[Message, int] = {}
     for send in sends:
-        if send.address.handling is not None and send.address.handling.reach:
+        if send.address.extras is not None and send.address.extras.reach:
             return False  # diverts lead to others
         for queue in chain(*router.candidates(send.address, send.queue, send.routing_type)):
             before = reached.get(queue)

@@ -72,7 +72,7 @@ def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send])
     charges: dict[Address, tuple[int, int]] = {}
     for send in sends:
         address, run = send.address, send.messages
-        if address.handling is not None or isinstance(run[0].body, LargeBody):
+        if address.extras is not None or isinstance(run[0].body, LargeBody):
             return None
         nbytes = sum([message.size for message in run])
         total += nbytes

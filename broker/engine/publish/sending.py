@@ -25,7 +25,7 @@ from broker.engine.moves import dead_letter, dead_letter_queues, move
 from broker.engine.publish.send import is_meant
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
-from broker.engine.queues.address_extras import Handling
+from broker.engine.queues.address_extras import AddressExtras
 from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.paging import admit
@@ -51,7 +51,7 @@ def publish(
 
     A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
     """
-    if address.handling is None and not duplicates.may_have_ids(messages):
+    if address.extras is None and not duplicates.may_have_ids(messages):
         meant = messages[0].header.durable and is_meant(address, queue, routing_type)
         return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type), meant=meant)
     ids: list[tuple[Message, bytes]] = []
@@ -76,16 +76,16 @@ def _publish_fresh(
     ids: list[tuple[Message, bytes]],
 ) -> int:
     """Messages that are no duplicates, with the ids by which later ones will be known, in one entry."""
-    handling = None if queue is not None else address.handling
+    extras = None if queue is not None else address.extras
     if core.atomic:
-        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
+        return _perform(core, router, address, queue, routing_type, messages, extras, ids)
     check(core, address)
     check_routed(core, router, address, queue, routing_type, messages)
     if messages[0].header.durable:
         arrival.reserve_bytes(core, needed(address, messages), essential=False)
     core.atomic = True
     try:
-        return _perform(core, router, address, queue, routing_type, messages, handling, ids)
+        return _perform(core, router, address, queue, routing_type, messages, extras, ids)
     finally:
         core.atomic = False
 
@@ -101,8 +101,8 @@ def fills_up(core: Core, address: Address, messages: list[Message]) -> bool:
 def check(core: Core, address: Address) -> None:
     """Raises AddressFull when the address, or one that its diverts lead to, is full and refuses messages."""
     arrival.check_admitted(core, address)
-    if address.handling is not None:
-        for name in address.handling.reach:
+    if address.extras is not None:
+        for name in address.extras.reach:
             forward = core.addresses.get(name)
             if forward is not None:
                 arrival.check_admitted(core, forward)
@@ -126,19 +126,19 @@ def check_routed(
     queues = targets[0] + targets[1]
     if any([each.accepts_all for each in queues]):
         return
-    handling = address.handling
+    extras = address.extras
     left = [message for message in messages if not any([each.accepts(message) for each in queues])]
-    if handling is not None and handling.exclusive and queue is None:
-        left = [message for message in left if not _diverted(core, router, message, handling)]
-    if handling is not None and handling.no_route:
+    if extras is not None and extras.exclusive and queue is None:
+        left = [message for message in left if not _diverted(core, router, message, extras)]
+    if extras is not None and extras.no_route:
         left = [message for message in left if not _buried(core, router, address, message)]
     if left and not arrival.may_lose(address, targets):
         raise arrival.no_queue(address, targets, left)
 
 
-def _diverted(core: Core, router: Router, message: Message, handling: Handling) -> bool:
+def _diverted(core: Core, router: Router, message: Message, extras: AddressExtras) -> bool:
     """Whether an exclusive divert brings a message onto a queue."""
-    for divert in handling.exclusive:
+    for divert in extras.exclusive:
         if divert.takes(message):
             copies = _copies(core, router, divert, message)
             if _leads(core, router, copies, frozenset({divert.name})):
@@ -160,9 +160,9 @@ def _buried(core: Core, router: Router, address: Address, message: Message) -> b
 def needed(address: Address, messages: list[Message]) -> int:
     """Bytes of the journal that these messages may need with all that comes of them."""
     size = sum([message.size for message in messages])
-    if address.handling is None:
+    if address.extras is None:
         return size
-    return size + address.handling.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
+    return size + address.extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
 
 
 def check_new(core: Core, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
@@ -186,18 +186,18 @@ def _perform(
     queue: Queue | None,
     routing_type: RoutingType | None,
     messages: list[Message],
-    handling: Handling | None,
+    extras: AddressExtras | None,
     ids: list[tuple[Message, bytes]],
 ) -> int:
     """Everything, within one entry."""
-    if handling is None:
+    if extras is None:
         targets = router.candidates(address, queue, routing_type)
-        unrouted: list[Message] | None = [] if address.handling is not None and address.handling.no_route else None
+        unrouted: list[Message] | None = [] if address.extras is not None and address.extras.no_route else None
         meant = messages[0].header.durable and unrouted is None and is_meant(address, queue, routing_type)
         routed = arrival.publish(core, address, messages, targets, meant=meant, unrouted=unrouted)
         _bury(core, router, address, queue, unrouted or [])
     else:
-        routed = _handle(core, router, address, routing_type, messages, handling, frozenset())
+        routed = _handle(core, router, address, routing_type, messages, extras, frozenset())
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
         core.duplicates.remember(address, accepted)
@@ -210,25 +210,25 @@ def _handle(
     address: Address,
     routing_type: RoutingType | None,
     messages: list[Message],
-    handling: Handling,
+    extras: AddressExtras,
     passed: frozenset[str],
 ) -> int:
     """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
-    if handling.ingress:
+    if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group
             header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
     forwards: list[Forward] = []
-    for divert in handling.exclusive:
+    for divert in extras.exclusive:
         if divert.name not in passed and messages:
             messages = _take(core, router, divert, messages, forwards, passed)
     routed = len(forwards)
-    unrouted: list[Message] | None = [] if handling.no_route else None
+    unrouted: list[Message] | None = [] if extras.no_route else None
     if messages:
         targets = router.candidates(address, None, routing_type)
         routed += arrival.publish(core, address, messages, targets, unrouted=unrouted)
         if not messages[0].id:
             return routed  # dropped: the address is full
-    for divert in handling.others:
+    for divert in extras.others:
         if divert.name not in passed:
             for message in messages:
                 if divert.takes(message):
@@ -294,9 +294,9 @@ def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[
         anycast, multicast = router.candidates(forward, None, wanted)
         if any(queue.accepts(copy) for queue in anycast + multicast):
             return True
-        if forward.handling is None:
+        if forward.extras is None:
             continue
-        for divert in forward.handling.exclusive + forward.handling.others:
+        for divert in forward.extras.exclusive + forward.extras.others:
             if divert.name not in passed and divert.takes(copy):
                 further = _copies(core, router, divert, copy)
                 if _leads(core, router, further, passed | {divert.name}):
@@ -307,11 +307,11 @@ def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[
 def _forward(
     core: Core, router: Router, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]
 ) -> None:
-    handling = forward.handling
-    if handling is None:
+    extras = forward.extras
+    if extras is None:
         arrival.publish(core, forward, [copy], router.candidates(forward, None, wanted))
     else:
-        _handle(core, router, forward, wanted, [copy], handling, passed)
+        _handle(core, router, forward, wanted, [copy], extras, passed)
 
 
 def _bury(core: Core, router: Router, address: Address, queue: Queue | None, messages: list[Message]) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
-from broker.engine.queues.address_extras import Handling
+from broker.engine.queues.address_extras import AddressExtras
 from broker.engine.queues.queue import Queue
 
 #: The sets of routing types that there are: each address has one of these.
@@ -53,7 +53,7 @@ class Address:
         "bound_once",
         "configured",
         "dropped",
-        "handling",
+        "extras",
         "id",
         "name",
         "owned",
@@ -96,7 +96,7 @@ class Address:
         self.name = name
         self.routing_types = _KINDS[frozenset(routing_types)]
         self.settings = settings
-        self.handling: Handling | None = None
+        self.extras: AddressExtras | None = None
         self.sendable = False  # clients may send to it, which need not be checked again
         self.auto_created = auto_created
         self.configured = configured

@@ -1,6 +1,6 @@
 """What else happens to messages sent to an address, beside being put onto its queues.
 
-Most addresses have none of it: their `handling` is None, and a send looks at nothing else (`sending.publish`).  The
+Most addresses have none of it: their `extras` is None, and a send looks at nothing else (`sending.publish`).  The
 others have one small object, made anew whenever settings or diverts change.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.engine.queues.diverts import Divert, Diverts
 
 
-class Handling:
+class AddressExtras:
     """The diverts of an address, and what its settings ask for.
 
     `reach` are the addresses that its diverts lead to, also over several; `copies` how many copies of a message that
@@ -32,13 +32,13 @@ class Handling:
         self.copies = copies + self.no_route
 
 
-def handling_of(name: str, settings: AddressSettings, diverts: Diverts) -> Handling | None:
+def extras_of(name: str, settings: AddressSettings, diverts: Diverts) -> AddressExtras | None:
     """What else is to be done with messages sent to an address; None: nothing."""
     watching = diverts.of(name)
     if not (watching or settings.enable_ingress_timestamp or settings.send_to_dla_on_no_route):
         return None
     reach, copies = _reach(watching, diverts)
-    return Handling(settings, watching, reach, copies)
+    return AddressExtras(settings, watching, reach, copies)
 
 
 def _reach(watching: list[Divert], diverts: Diverts) -> tuple[tuple[str, ...], int]:

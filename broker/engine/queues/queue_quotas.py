@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from broker.engine.model.errors import TooManyQueues
 
 
-class Allotments:
+class QueueQuotas:
     """What users have, and may have.  `most`: for those that `by_user` does not name; -1: any number."""
 
     def __init__(self) -> None:

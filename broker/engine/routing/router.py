@@ -23,11 +23,11 @@ from broker.engine.model.permissions import Permission
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
 from broker.engine.queues.address import Address, AttachedSender, Targets
-from broker.engine.queues.address_extras import handling_of
+from broker.engine.queues.address_extras import extras_of
 from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.queue import Counters, Queue
-from broker.engine.queues.queue_quotas import Allotments
+from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.removal import unblock
 from broker.engine.queues.types.factory import agreeing, equip
 from broker.engine.queues.watcher import Watcher
@@ -58,7 +58,7 @@ class Router:
         self._internal = names.internal_prefix(self.syntax)
         self._settings = settings
         self.bindings = Bindings(self.syntax)
-        self.allotments = Allotments()
+        self.quotas = QueueQuotas()
         # What queues and addresses counted that are gone: totals never go back.
         self.retired = Counters()
         self.retired_routed = 0
@@ -113,7 +113,7 @@ class Router:
         """Settings or diverts have changed: look anew at what else each address does with messages."""
         self._passing.clear()
         for address in self.addresses.values():
-            address.handling = handling_of(address.name, address.settings, self.diverts)
+            address.extras = extras_of(address.name, address.settings, self.diverts)
 
     # -- routing ---------------------------------------------------------------------------------------------------
 
@@ -196,8 +196,8 @@ class Router:
             return None
         self._check_address(name, settings, access)
         address = self._pass(name)
-        handling = address.handling
-        if handling is not None and (handling.no_route or handling.exclusive or handling.others):
+        extras = address.extras
+        if extras is not None and (extras.no_route or extras.exclusive or extras.others):
             return None
         return None if any(self.bindings.targets(address)) else address
 
@@ -209,7 +209,7 @@ class Router:
             settings = self.settings(name)
             address = self._passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings)
             address.passing = True
-            address.handling = handling_of(name, settings, self.diverts)
+            address.extras = extras_of(name, settings, self.diverts)
         return address
 
     @contextmanager
@@ -328,7 +328,7 @@ class Router:
                 raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
             return agreeing(queue, asked)
         access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
-        self.allotments.check(access.user)
+        self.quotas.check(access.user)
         with self.undoing():
             return self._make_qualified(address_name, queue_name, routing_type, access, asked)
 
@@ -375,7 +375,7 @@ class Router:
         elif subscribing is not None:
             access.require(subscribing, name)
         if subscribing is not None or (and_queue and wanted is RoutingType.ANYCAST):
-            self.allotments.check(access.user)
+            self.quotas.check(access.user)
         return self.create_address(name, {wanted}, auto_created=True)
 
     def _check_address(self, name: str, settings: AddressSettings, access: Access) -> None:
@@ -391,7 +391,7 @@ class Router:
         names.check_not_temporary(address.name)
         if not address.settings.auto_create_queues:
             raise NoQueue(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
-        self.allotments.check(access.user)
+        self.quotas.check(access.user)
         attributes = self.attributes(address, name, asked)
         return self.create_queue(
             address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
@@ -432,7 +432,7 @@ class Router:
             created=core.now,
         )
         self._enter(address)
-        address.handling = handling_of(name, address.settings, self.diverts)
+        address.extras = extras_of(name, address.settings, self.diverts)
         core.journal.define(address.id, address_record(address))
         if self._made is not None:
             self._made.append(partial(self._unmake_address, address))
@@ -561,7 +561,7 @@ class Router:
         self.unused.pop(address, None)
         self._passing.clear()
         self.bindings.bind(queue)
-        self.allotments.add(queue.creator)
+        self.quotas.add(queue.creator)
 
     def unbind(self, queue: Queue) -> None:
         """Take a queue off its address.  Its messages and consumers are the caller's."""
@@ -577,7 +577,7 @@ class Router:
             address.unbound_since = self.core.now
             self._watch(address)
         self.bindings.unbind(queue)
-        self.allotments.remove(queue.creator)
+        self.quotas.remove(queue.creator)
         if queue.durable:
             self.core.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))
 

@@ -218,8 +218,8 @@ def test_retain_handling(world: Connecting) -> None:
     world.connect("publisher").publish("a", b"x", 1, retain=True)
     client = world.connect("c")
     found = []
-    for handling in (2, 1, 0, 1, 0):
-        client.subscribe(wish("a", 1, retain_handling=handling))
+    for extras in (2, 1, 0, 1, 0):
+        client.subscribe(wish("a", 1, retain_handling=extras))
         found.append(len(client.take()))
     client.unsubscribe("a")
     client.subscribe(wish("a", 1, retain_handling=1))

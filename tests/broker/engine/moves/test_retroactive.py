@@ -125,7 +125,7 @@ def change(bench: Bench, count: int) -> None:
     """A reload with another count."""
     table = settings_table(small({"match": "orders", "retroactive-message-count": count}))
     bench.enter().router.change_settings(table)
-    bench.engine.companions.settle()
+    bench.engine.watchers.settle()
     bench.run()
 
 

@@ -26,7 +26,7 @@ def test_nobody_listens_nothing_is_made() -> None:
     bench = Bench()
     bench.take("a")
     assert NOTIFICATIONS not in bench.engine.router.addresses
-    assert (bench.engine.core.notes.pending, bench.engine.companions.notifications.sent) == ([], 0)
+    assert (bench.engine.core.notes.pending, bench.engine.watchers.notifications.sent) == ([], 0)
 
 
 def test_consumers_come_and_go() -> None:

@@ -14,7 +14,7 @@ MULTICAST = RoutingType.MULTICAST
 def test_a_plain_address_is_not_handled() -> None:
     bench = Bench()
     bench.sent("a", b"1")
-    assert bench.engine.router.addresses["a"].handling is None
+    assert bench.engine.router.addresses["a"].extras is None
 
 
 def test_what_no_queue_takes_goes_to_the_dead_letter_address() -> None:
