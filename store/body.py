@@ -40,7 +40,7 @@ def decode_reference(data: bytes) -> BodyReference:
     return BodyReference(*_REFERENCE.unpack(data))
 
 
-class Keeper(Protocol):
+class InternalOwner(Protocol):
     """Who keeps the files of bodies."""
 
     def held(self, reference: BodyReference) -> None:
@@ -58,10 +58,10 @@ class LargeBody:
 
     __slots__ = ("_keeper", "reference")
 
-    def __init__(self, keeper: Keeper, reference: BodyReference) -> None:
+    def __init__(self, internal_owner: InternalOwner, reference: BodyReference) -> None:
         self.reference = reference
-        self._keeper = keeper
-        keeper.held(reference)
+        self._keeper = internal_owner
+        internal_owner.held(reference)
 
     def __len__(self) -> int:
         return self.reference.nbytes

@@ -11,10 +11,10 @@ Promises:
    with it or a higher one, all of that is on disk.
 3. `reserve` refuses (JournalFull) before anything changed.  What is added without asking is never refused: a segment
    may grow beyond its size, and there is a reserve for that which only removals and moves may use.
-4. A segment can be read alone: definitions that its records refer to are repeated in it (`mention`).
+4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
 5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
    the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
-   One that is half full of definitions stays until the cleaner writes them anew (`restate`): else, where there are
+   One that is half full of definitions stays until the cleaner writes them anew (`rewrite_definitions`): else, where there are
    more definitions than a segment holds, each new segment would be filled by them, and they be written for ever.
 6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
 
@@ -428,7 +428,7 @@ class Journal:
         definition.latest = segment
         definition.segments.add(segment)
 
-    def mention(self, key: int) -> None:
+    def ensure_defined(self, key: int) -> None:
         """A record that refers to a definition comes next: repeat the definition unless this segment has it."""
         if not self._parts:
             self._open_entry()
@@ -463,7 +463,7 @@ class Journal:
             self._staying[segment] = nbytes
             self.space.pin(segment, nbytes)
 
-    def restate(self, segment: int) -> int:
+    def rewrite_definitions(self, segment: int) -> int:
         """Repeat the definitions for which a segment stays, so that it can go; returns how many.
 
         Call between operations.  Where there is no room for all of them the segment stays.

@@ -138,7 +138,7 @@ class Segments:
         self._definitions[id] = data
         self._mentioned.add(id)
 
-    def mention(self, id: int) -> None:
+    def ensure_defined(self, id: int) -> None:
         """A record that refers to this queue comes next."""
         self._open()
         if id not in self._mentioned:
@@ -146,7 +146,7 @@ class Segments:
 
     def add(self, queue: int, data: bytes, type: RecordType) -> None:
         """A record about a queue."""
-        self.mention(queue)
+        self.ensure_defined(queue)
         self._add(data, type)
 
     def add_dropped(self, data: bytes) -> None:
@@ -156,7 +156,7 @@ class Segments:
     def add_messages(self, queues: Sequence[int], facts: bytes, messages: Sequence[StoredMessage]) -> None:
         """A run of messages."""
         for queue in queues:
-            self.mention(queue)
+            self.ensure_defined(queue)
         self._nbytes += record.encode_messages(self._parts, facts, 0, messages)
         self._count += len(messages)
         self.books.messages += len(messages)

@@ -87,7 +87,7 @@ class Engine:
         self.connections = Connections(self.core)
         self.sessions = StoredSessions(self.core)
         self.cleaner.copied.append(self.sessions.copied)
-        self.cleaner.forward += (self.sessions.forward, self.core.journal.restate)
+        self.cleaner.forward += (self.sessions.forward, self.core.journal.rewrite_definitions)
         self.cleaner.forward.append(self.core.duplicates.copy_forward)
         self.watchers = Watchers(
             self.core,
@@ -293,7 +293,7 @@ class Engine:
             user=request.user,
             access=request.access,
         )
-        consumer_lifecycle.came(self.core, self.alarms, consumer)
+        consumer_lifecycle.on_attach(self.core, self.alarms, consumer)
         return consumer
 
     def grant(self, consumer: Consumer, credit: int) -> None:
@@ -419,7 +419,7 @@ class Engine:
             queue.detach(consumer, self.core.now)
         consumer.note(self.core.notes, "CONSUMER_CLOSED")
         redelivery.leave(self.core, self.router, consumer, messages, how)
-        consumer_lifecycle.went(self.core, queue)
+        consumer_lifecycle.on_detach(self.core, queue)
         if queue.temporary and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 

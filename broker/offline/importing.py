@@ -208,7 +208,7 @@ class _Importer:
             count = place.delivery_count
             if count is not None:
                 queue.states[message.id] = DeliveryState(count, core.now)
-                core.journal.mention(queue.id)
+                core.journal.ensure_defined(queue.id)
                 core.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
         self.made.messages += 1
         if self.made.messages % SETTLE_EVERY == 0:

@@ -223,7 +223,7 @@ LOOKED_AT: Final = DeliveryHistory({}, frozenset(), _ALL)
 
 def past_of(queue: Queue) -> DeliveryHistory:
     """A queue's; of one that keeps its messages anybody may have had them."""
-    return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.keeps else queue.acquired_below)
+    return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.non_destructive else queue.acquired_below)
 
 
 class Encoder:

@@ -292,7 +292,7 @@ class OutgoingLink:
 
     def _modify(self, outcome: Modified, id: int, inner: object) -> None:
         engine, consumer = self._owner.engine, self.attached
-        if outcome.message_annotations and not consumer.queue.keeps:  # else others have the very message
+        if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
             merge_annotations(consumer.unacked[id], outcome.message_annotations)
         if outcome.undeliverable_here:
             engine.exclude(consumer, id)

@@ -185,7 +185,7 @@ def check_counters(broker: SimBroker) -> None:
         gone += c.replaced + c.evicted + c.dropped
         assert c.added == gone + queue.message_count, f"{queue.name}: {c.added} came, {gone} left"
         held = sum(len(consumer.unacked) for consumer in queue.consumers)
-        assert queue.delivering == (0 if queue.keeps else held)
+        assert queue.delivering == (0 if queue.non_destructive else held)
     usage = broker.engine.core.usage
     assert usage.bytes >= 0
     assert usage.messages >= 0

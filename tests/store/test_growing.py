@@ -63,8 +63,8 @@ def test_more_definitions_than_a_segment_holds_are_not_written_again_and_again()
     assert written(again, 200) < 200 * 150
     journal = again.journal
     for segment in journal.space.segments[:-1]:
-        journal.restate(segment)
-    assert journal.restate(journal.segment) == 0
+        journal.rewrite_definitions(segment)
+    assert journal.rewrite_definitions(journal.segment) == 0
     again.commit()
     oldest = journal.space.segments[0]
     assert oldest > 10, "they have all moved, and the segments that they were in are gone"

@@ -239,14 +239,14 @@ def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it() -> Non
     journal = desk.journal
     journal.define(1, record.queue(1, {"name": "a"}))
     journal.define(2, record.queue(2, {"name": "b"}))
-    journal.mention(1)
+    journal.ensure_defined(1)
     desk.send(3400)
     desk.commit()
-    journal.mention(1)
-    journal.mention(1)
+    journal.ensure_defined(1)
+    journal.ensure_defined(1)
     desk.send(3400)
     desk.commit()
-    journal.mention(2)
+    journal.ensure_defined(2)
     journal.define(2, record.queue(2, {"name": "B"}))
     desk.commit()
     found = desk.again()
@@ -287,7 +287,7 @@ def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise() -> None:
     other.start()
     assert other.journal.space.segments[-1] == 4
     with pytest.raises(KeyError):
-        other.journal.mention(1)
+        other.journal.ensure_defined(1)
 
 
 def test_deleting_what_is_not_defined_does_no_harm() -> None:

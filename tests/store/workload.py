@@ -195,7 +195,7 @@ class Station:
         first = journal.allocate_ids(len(bodies))
         run = [Body(first + i, b"h", body) for i, body in enumerate(bodies)]
         for queue in queues:
-            journal.mention(queue)
+            journal.ensure_defined(queue)
         facts = record.message_facts(timestamp=self.now, queue_ids=queues, address="a", user="u")
         journal.add_messages(facts, record.ANYCAST, run)
         journal.space.hold(journal.segment, len(run))
@@ -205,17 +205,17 @@ class Station:
 
     def remove(self, queue: int, ids: list[int], reason: RemovalReason = RemovalReason.CONSUMED) -> None:
         if ids:
-            self.journal.mention(queue)
+            self.journal.ensure_defined(queue)
             self.journal.add(record.removed(queue, reason, ids))
             self._gone(queue, ids, self.journal.segment)
 
     def count(self, queue: int, ids: list[int], count: int) -> None:
-        self.journal.mention(queue)
+        self.journal.ensure_defined(queue)
         self.journal.add(record.counts(queue, count, ids))
         self._set(queue, tuple(ids), self.journal.segment, count=count)
 
     def schedule(self, queue: int, ids: list[int], due: int) -> None:
-        self.journal.mention(queue)
+        self.journal.ensure_defined(queue)
         self.journal.add(record.scheduled(queue, due, ids))
         self._set(queue, tuple(ids), self.journal.segment, due=due)
 

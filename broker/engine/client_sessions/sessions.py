@@ -190,8 +190,8 @@ class StoredSessions:
         if len(stored) < len(messages):
             packet_ids = [id for id, message in zip(packet_ids, messages, strict=True) if message.segment]
         journal = self._core.journal
-        journal.mention(session.id)
-        journal.mention(queue.id)
+        journal.ensure_defined(session.id)
+        journal.ensure_defined(queue.id)
         journal.add(record.inflight(session.id, queue.id, stored, packet_ids))
         self._refer(messages)
         return True
@@ -216,7 +216,7 @@ class StoredSessions:
         Call it before they are given back, or rejected, with the packet ids under which they were sent.
         """
         journal = self._core.journal
-        journal.mention(session.id)
+        journal.ensure_defined(session.id)
         journal.add(record.completed(session.id, packet_ids, sent=True))
         self._refer(messages)
 
@@ -241,14 +241,14 @@ class StoredSessions:
         if not known:
             return
         journal = self._core.journal
-        journal.mention(session.id)
+        journal.ensure_defined(session.id)
         journal.add(record.completed(session.id, known, sent=sent))
         for id in known:
             self._give_up(held.pop(id))
 
     def _hold(self, session: StoredSession, data: bytes, held: dict[int, int], packet_ids: Sequence[int]) -> None:
         journal = self._core.journal
-        journal.mention(session.id)
+        journal.ensure_defined(session.id)
         journal.add(data)
         segment = journal.segment
         for id in packet_ids:

@@ -167,7 +167,7 @@ def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Cons
 
 
 def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
-    if queue.keeps:
+    if queue.non_destructive:
         _show(core, router, queue, consumer, run)
         return
     expiring = queue.expiring > 0
@@ -232,7 +232,7 @@ def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Messag
     ready = {message.id for message in queue.waiting()}
     taken = [message for message in messages if message.id in ready]
     consumer.take(taken)
-    if queue.keeps:
+    if queue.non_destructive:
         return taken
     arrival.unwatch(core, queue, taken)
     for message in taken:
@@ -266,7 +266,7 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
     if not stored:
         return False
     journal = core.journal
-    journal.mention(queue.id)
+    journal.ensure_defined(queue.id)
     journal.add(record.delivering(queue.id, consumer.id, stored))
     segment = 0
     for message in run:

@@ -123,7 +123,7 @@ def postpone(core: Core, queue: Queue, messages: list[Message], ms: int) -> None
 
 def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
     """Deliveries are out no longer; whether they have to be put back on their queue."""
-    if queue.keeps:
+    if queue.non_destructive:
         return False
     queue.delivering -= len(messages)
     if queue.deleted:
@@ -173,7 +173,7 @@ def reject(
 
     What cannot become a dead letter stays on its queue, for others than this consumer.
     """
-    if queue.keeps:
+    if queue.non_destructive:
         return
     queue.delivering -= len(messages)
     if queue.deleted:
@@ -231,7 +231,7 @@ def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool)
             by_due.setdefault(due, []).append(message.id)
             core.journal.space.refer(core.journal.segment, message.segment)
     for due, ids in by_due.items():
-        core.journal.mention(queue.id)
+        core.journal.ensure_defined(queue.id)
         core.journal.add(record.scheduled(queue.id, due, ids))
 
 
@@ -261,7 +261,7 @@ def _journal_counts(
         count = state.count if state is not None else 0
         by_count[count, state is not None and not count].append(message.id)
     for (count, redelivered), ids in by_count.items():
-        core.journal.mention(queue.id)
+        core.journal.ensure_defined(queue.id)
         core.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
 
 

@@ -118,4 +118,4 @@ class SlowConsumers:
 def _is_busy(consumer: Consumer) -> bool:
     """Whether it has something to do: unacknowledged messages, or some waiting that it does not ask for."""
     queue = consumer.queue
-    return bool(consumer.unacked) or (not queue.keeps and queue.ready + queue.paged > 0)
+    return bool(consumer.unacked) or (not queue.non_destructive and queue.ready + queue.paged > 0)

@@ -140,7 +140,7 @@ def _record_death(
         if not (message.segment and queue.durable):
             return
         state = queue.states.get(message.id)
-        core.journal.mention(queue.id)
+        core.journal.ensure_defined(queue.id)
     core.journal.add(
         record.dead_lettered(
             queue_id=queue.id if queue is not None else 0,

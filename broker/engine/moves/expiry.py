@@ -31,8 +31,8 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
         name = home.settings.expiry_address
         new_id = 0
         text = f"expired on {queue.name}, noticed {core.now - message.header.expiration} ms later"
-        if queue.keeper is not None:
-            queue.keeper.expired(message)
+        if queue.internal_owner is not None:
+            queue.internal_owner.expired(message)
         elif name and name not in (queue.address.name, message.header.address):
             if move.hops(message) >= move.HOPS_MAX:
                 staying += _end_circle(core, router, queue, message)
@@ -82,7 +82,7 @@ def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> l
 def _record_expiry(core: Core, queue: Queue, message: Message, new_id: int) -> None:
     if not (message.segment and queue.durable):
         return
-    core.journal.mention(queue.id)
+    core.journal.ensure_defined(queue.id)
     core.journal.add(
         record.expired(
             queue_id=queue.id,

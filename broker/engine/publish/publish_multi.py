@@ -113,7 +113,7 @@ def _hold(
         durable = [queue.id for queue in queues if queue.durable] if header.durable else []
         if durable:
             for queue_id in durable:
-                core.journal.mention(queue_id)
+                core.journal.ensure_defined(queue_id)
             encoded, flags = encode_facts(header, durable), record_flags(header)
             records += [(message.id, message, encoded, flags) for message in messages]
         for queue in queues:

@@ -228,7 +228,7 @@ class Retained:
         return self._own(queue)
 
     def _own(self, queue: Queue) -> Queue:
-        queue.keeper = self
+        queue.internal_owner = self
         queue.refresh()
         queue.configured = queue.address.configured = True
         self.queue = queue

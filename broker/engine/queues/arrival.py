@@ -297,7 +297,7 @@ def _store(core: Core, header: MessageHeader, queue_ids: list[int], messages: li
     """Add messages to the journal; returns the bytes that each record has for the header."""
     journal = core.journal
     for queue_id in queue_ids:
-        journal.mention(queue_id)
+        journal.ensure_defined(queue_id)
     encoded, flags = encode_facts(header, queue_ids), record_flags(header)
     body = messages[0].body
     if isinstance(body, LargeBody):
@@ -318,7 +318,7 @@ def stored(core: Core, queue: Queue, messages: list[Message], *, paged: bool = F
     On a strict queue they land at once.  No delivery leaves it before a record of it is durable, and that record comes
     after the message's own, or lies in the same entry: so consumers wait for the disk once, not twice.
     """
-    if queue.strict and queue.kind is None and not (paged or queue.keeps or queue.landing):
+    if queue.strict and queue.kind is None and not (paged or queue.non_destructive or queue.landing):
         queue.ahead = core.work.number
         land(core, queue, messages)
         return

@@ -71,7 +71,7 @@ def disband(core: Core, queue: Queue) -> list[Consumer]:
     closed = list(queue.consumers)
     for consumer in closed:
         held = consumer.settle_all()
-        if not queue.keeps:  # else what a consumer has is still there
+        if not queue.non_destructive:  # else what a consumer has is still there
             queue.delivering -= len(held)
             messages += held
         consumer.closed = True

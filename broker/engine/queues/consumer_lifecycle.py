@@ -18,7 +18,7 @@ def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
         raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): nobody else may consume from it now")
 
 
-def came(core: Core, alarms: Alarms, consumer: Consumer) -> None:
+def on_attach(core: Core, alarms: Alarms, consumer: Consumer) -> None:
     """A consumer comes to its queue."""
     queue = consumer.queue
     queue.attach(consumer)
@@ -31,7 +31,7 @@ def came(core: Core, alarms: Alarms, consumer: Consumer) -> None:
         alarms.at(("delay-before-dispatch", queue.id), opens, lambda: core.dirty.update({queue: None}))
 
 
-def went(core: Core, queue: Queue) -> None:
+def on_detach(core: Core, queue: Queue) -> None:
     """A consumer has gone, and what it had is back."""
     if queue.deleted:
         return

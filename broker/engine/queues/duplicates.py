@@ -119,7 +119,7 @@ class Duplicates:
         for message, id in ids:
             segment = 0
             if message.header.durable:
-                self._journal.mention(address.id)
+                self._journal.ensure_defined(address.id)
                 self._journal.add(record.duplicate_id(address.id, message.id, id))
                 segment = self._place(address.id, id)
             seen.ids[id] = (message.id, segment)
@@ -181,7 +181,7 @@ class Duplicates:
             message_id, there = (0, 0) if seen is None else seen.ids.get(id, (0, 0))
             if seen is None or there != segment:
                 continue
-            self._journal.mention(address_id)
+            self._journal.ensure_defined(address_id)
             self._journal.add(record.duplicate_id(address_id, message_id, id, again=True))
             seen.ids[id] = (message_id, self._place(address_id, id))
             self._release(segment, id)

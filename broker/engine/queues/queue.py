@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
-class Keeper(Protocol):
+class InternalOwner(Protocol):
     """A part of the broker that has a queue for itself: nobody sends to it, consumes it, or takes its messages away."""
 
     def expired(self, message: Message) -> None:
@@ -114,7 +114,7 @@ class Queue:
     """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
 
     `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
-    `keeps`: deliveries are copies, and the messages stay (non-destructive); `strict`: deliveries are journalled before
+    `non_destructive`: deliveries are copies, and the messages stay (non-destructive); `strict`: deliveries are journalled before
     they leave.
     """
 
@@ -139,15 +139,15 @@ class Queue:
         "filter",
         "grouped",
         "id",
+        "internal_owner",
         "journalled",
-        "keeper",
-        "keeps",
         "kind",
         "landing",
         "messages_max",
         "name",
         "next_consumer",
         "no_local",
+        "non_destructive",
         "open",
         "overflowing",
         "paused",
@@ -209,7 +209,7 @@ class Queue:
         self.journalled: set[int] = set()  # deliveries whose count is already in the journal (strict mode)
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
-        self.keeper: Keeper | None = None  # the broker itself has this queue, for what it keeps there
+        self.internal_owner: InternalOwner | None = None  # the broker itself has this queue, for what it keeps there
         self.durable_only = False  # takes durable messages only: it is of somebody who is away
         self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)
         self.drop_oldest = False
@@ -223,18 +223,18 @@ class Queue:
         self.paused = paused  # by an operator; so may be its address
         self.grouped = False  # a message of a group has been here
         self.attributes = PLAIN if attributes == PLAIN else attributes  # one object for nearly all
-        self.keeps = attributes.non_destructive
+        self.non_destructive = attributes.non_destructive
         self.open = True
         self.stopped = False
         self.refresh()
-        if self.keeps:
+        if self.non_destructive:
             self.rebuild()
 
     def refresh(self) -> None:
         """Work out `open`, `stopped` and `strict`, after what they depend on has changed."""
         attributes = self.attributes
         self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
-        self.open = self.open and self.keeper is None
+        self.open = self.open and self.internal_owner is None
         self.stopped = self.paused or self.address.paused
         self.strict = self.durable and self.address.settings.strict
 
@@ -256,11 +256,11 @@ class Queue:
     @property
     def internal(self) -> bool:
         """Whether the broker has this queue for itself."""
-        return self.keeper is not None
+        return self.internal_owner is not None
 
     def check_public(self) -> None:
         """Raises AlreadyInUse if the broker has this queue for itself."""
-        if self.keeper is not None:
+        if self.internal_owner is not None:
             raise AlreadyInUse(f"queue {self.name} is the broker's own, and can only be looked at")
 
     def accepts(self, message: Message) -> bool:
@@ -339,7 +339,7 @@ class Queue:
         """All messages that landed, are in no transaction and not ready, and where: scheduled or delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
-        for consumer in () if self.keeps else self.consumers:
+        for consumer in () if self.non_destructive else self.consumers:
             for message in consumer.unacked.values():
                 yield message, "delivering"
 
@@ -347,7 +347,7 @@ class Queue:
         """All messages in memory that landed and are in no transaction, with identities below `bound`."""
         found = list((self.backlog if self.selective is None else self.selective).older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
-        for consumer in () if self.keeps else self.consumers:
+        for consumer in () if self.non_destructive else self.consumers:
             found += [m for m in consumer.unacked.values() if m.id < bound]
         return found
 

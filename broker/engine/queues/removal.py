@@ -32,7 +32,7 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
                 queue.journalled.difference_update(stored)
             journal = core.journal
             if not queue.deleted:  # else settled by a transaction that outlived the queue
-                journal.mention(queue.id)
+                journal.ensure_defined(queue.id)
             journal.add(record.removed(queue.id, reason, stored))
     _forget(core, messages)
 
@@ -50,7 +50,7 @@ def settle_acknowledged(core: Core) -> None:
 def consume(core: Core, queue: Queue, messages: list[Message]) -> None:
     """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
     core.dirty[queue] = None
-    if queue.keeps:
+    if queue.non_destructive:
         return
     queue.delivering -= len(messages)
     queue.counters.acknowledged += len(messages)

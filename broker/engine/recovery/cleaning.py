@@ -218,7 +218,7 @@ class Cleaner:
                 message.segment = 0
             return []
         for queue in durable:
-            journal.mention(queue.id)
+            journal.ensure_defined(queue.id)
         encoded = encode_facts(header, [queue.id for queue in durable])
         body = messages[0].body
         if isinstance(body, LargeBody):

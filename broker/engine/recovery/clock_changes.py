@@ -74,5 +74,5 @@ def _delay(core: Core, queue: Queue, jump: int) -> None:
             core.journal.space.refer(core.journal.segment, message.segment)
     for due, ids in moved.items():
         for at in range(0, len(ids), IDS_MAX):
-            core.journal.mention(queue.id)
+            core.journal.ensure_defined(queue.id)
             core.journal.add(record.scheduled(queue.id, due, ids[at : at + IDS_MAX]))

@@ -49,7 +49,7 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
         depage.unpage(core, queue)
     kind = queue.kind
     queue.attributes = attributes
-    queue.keeps = attributes.non_destructive
+    queue.non_destructive = attributes.non_destructive
     equip(queue)
     if queue.kind is not None:
         queue.kind.succeed(core, None if essential else kind)
@@ -104,7 +104,7 @@ def after_restart(router: Router) -> None:
         if queue.kind is not None:
             queue.kind.restored(core)
         if queue.attributes.purge_on_no_consumers:
-            consumer_lifecycle.went(core, queue)
+            consumer_lifecycle.on_detach(core, queue)
 
 
 def _define(router: Router, queue: Queue) -> None:

@@ -143,7 +143,7 @@ def test_what_is_refused(tmp_path: Path, method: str, path: str, status: int, de
     serve(tmp_path, check)
 
 
-class Keeper:
+class InternalOwner:
     """A part of the broker that has a queue for itself."""
 
     def expired(self, message: Message) -> None:
@@ -158,7 +158,7 @@ def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
         assert answer.status == 400
         assert (await client.get(ADDRESSES))["total"] == 0
         assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 1
-        broker.queue("kept").keeper = Keeper()
+        broker.queue("kept").internal_owner = InternalOwner()
         assert (await client.get(ADDRESSES))["total"] == 0
         assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 2
         assert (await client.get(f"{ADDRESSES}/kept"))["internal"]

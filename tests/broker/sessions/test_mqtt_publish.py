@@ -45,16 +45,16 @@ P = PacketType
 FULL = {"match": "full", "max-size-bytes": 1000, "address-full-policy": "FAIL"}
 
 
-def keeper(sim: SimWorld, *topics: str) -> None:
+def internal_owner(sim: SimWorld, *topics: str) -> None:
     """An absent client that keeps what is published."""
-    client = sim.connect("keeper", clean=False, expiry=1000)
+    client = sim.connect("internal_owner", clean=False, expiry=1000)
     client.subscribe(*topics, qos=2)
     client.drop()
 
 
 def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
     """What it has kept, by topic, in the order of arrival within each."""
-    client = sim.connect("keeper", clean=False, expiry=1000)
+    client = sim.connect("internal_owner", clean=False, expiry=1000)
     found = sorted(((m.topic, m.payload) for m in client.take()), key=lambda pair: pair[0])
     client.drop()
     return found
@@ -72,7 +72,7 @@ def test_who_publishes_to_nobody_is_told(qos: int) -> None:
     assert client.replies(answer) == [(first, 0x10)]
     second = old.publish("a", b"x", qos)
     assert old.replies(answer) == [(second, 0)]
-    keeper(sim, "a")
+    internal_owner(sim, "a")
     third = client.publish("a", b"x", qos)
     assert client.replies(answer) == [(third, 0)]
     if qos == 2:
@@ -84,7 +84,7 @@ def test_who_publishes_to_nobody_is_told(qos: int) -> None:
 def test_a_read_of_several_topics(qos: int) -> None:
     """Answers come in the order of the packets, whatever becomes of each topic ([MQTT-4.6.0-2], [MQTT-4.6.0-3])."""
     sim = SimWorld(configured(FULL))
-    keeper(sim, "a/#", "full")
+    internal_owner(sim, "a/#", "full")
     client = sim.connect("c", auto=False)
     client.publish("full", b"x" * 1000, 1)
     client.replies(P.PUBACK)
@@ -125,7 +125,7 @@ def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list
 def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
     """What was taken before is not refused."""
     sim = SimWorld(configured(FULL))
-    keeper(sim, "+")
+    internal_owner(sim, "+")
     client = sim.connect("c", auto=False)
     wire: list[bytes] = []
     topics = ["full", "left", "full", "left", "full", "full", "left"] * 2
@@ -144,7 +144,7 @@ def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None:
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c", auto=False)
     wire: list[bytes] = []
     PublishHead(V5, "full", qos=qos).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
@@ -156,7 +156,7 @@ def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None
 
 def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> None:
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c", auto=False)
     wire: list[bytes] = []
     PublishHead(V5, "full", qos=1, retain=True).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
@@ -169,7 +169,7 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
 
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c", auto=False)
     client.publish("full", b"x" * 1000, 1)
     client.publish("full", b"y", 2)
@@ -183,7 +183,7 @@ def test_a_refusal_says_why() -> None:
 @pytest.mark.parametrize("version", [V31, V311])
 def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> None:
     sim = SimWorld(configured(FULL))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c", version=version, auto=False)
     first = client.publish("$SYS/x", b"x", 1)
     assert sim.broker.reported("mqtt.publish_dropped")
@@ -198,7 +198,7 @@ def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> Non
 
 def test_a_full_address_that_blocks_stops_its_publisher() -> None:
     sim = SimWorld(configured({"match": "full", "max-size-bytes": 1000, "address-full-policy": "BLOCK"}))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
     assert not carrier(client).reading
@@ -237,7 +237,7 @@ def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() 
 def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
     """One of them it could empty itself."""
     sim = SimWorld(blocking("full", "own"))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client, helper = sim.connect("c"), sim.connect("h", auto=False)
     helper.subscribe("own", qos=1)
     client.publish("full", b"x" * 1000, 1)
@@ -251,7 +251,7 @@ def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
 
 def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
     sim = SimWorld(blocking("full"))
-    keeper(sim, "full")
+    internal_owner(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
     address = sim.broker.engine.core.addresses["full"]

@@ -306,9 +306,9 @@ def test_what_was_in_flight_goes_on_where_it_was(crash: bool | None) -> None:
 @pytest.mark.parametrize("crash", [True, False, None])
 def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
     sim = SimWorld()
-    keeper = sim.connect("keeper", clean=False, expiry=100)
-    keeper.subscribe("a", qos=2)
-    keeper.drop()
+    internal_owner = sim.connect("internal_owner", clean=False, expiry=100)
+    internal_owner.subscribe("a", qos=2)
+    internal_owner.drop()
     client = sim.connect("c", clean=False, expiry=100, auto=False)
     client.publish("a", b"x", 2, packet_id=7)
     assert client.replies(P.PUBREC) == [(7, 0)]
@@ -323,7 +323,7 @@ def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
     again.ack(P.PUBREL, 7)
     assert again.replies(P.PUBCOMP) == [(7, 0x92)]
     again.publish("a", b"y", 2, packet_id=7)
-    assert sim.connect("keeper", clean=False, expiry=100).payloads() == [b"x", b"y"]
+    assert sim.connect("internal_owner", clean=False, expiry=100).payloads() == [b"x", b"y"]
 
 
 def test_one_pubrel_twice_in_a_read_of_a_lasting_session() -> None:

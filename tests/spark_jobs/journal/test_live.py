@@ -74,7 +74,7 @@ class Broker(Thread):
         while self.allowed.acquire() and not self.stopped and self.failure is None:
             self.now += 60_000
             journal.reserve(2000)
-            journal.mention(queue)
+            journal.ensure_defined(queue)
             first = journal.allocate_ids(1)
             facts = record.message_facts(timestamp=self.now, queue_ids=[queue], address="a")
             journal.add_messages(facts, record.ANYCAST, [Body(first, b"", bytes(1500))])

@@ -30,7 +30,7 @@ def may_page(attributes: QueueAttributes) -> bool:
 
 def pageable(queue: Queue) -> bool:
     """The same for a queue that there is."""
-    return queue.keeper is None and may_page(queue.attributes)
+    return queue.internal_owner is None and may_page(queue.attributes)
 
 
 def choose(core: Core, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
@@ -62,7 +62,7 @@ def cannot(core: Core, address: Address, targets: Targets) -> bool:
 
 
 def _is_bounded(queue: Queue) -> bool:
-    return queue.attributes.ring_size >= 0 or queue.keeper is not None
+    return queue.attributes.ring_size >= 0 or queue.internal_owner is not None
 
 
 def tail_of(core: Core, queue: Queue) -> Tail:

@@ -83,7 +83,7 @@ def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) 
     header = run[0][1].header
     messages = [message for _, message in run]
     encoded = encode_facts(header, [queue.id])
-    journal.mention(queue.id)
+    journal.ensure_defined(queue.id)
     journal.add_copies(encoded, record_flags(header), messages, segment)
     fixed = record.COPIED_FIXED.size + len(encoded)
     sizes = [fixed + len(message.head) + len(message.body) for message in messages]

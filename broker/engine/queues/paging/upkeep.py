@@ -193,7 +193,7 @@ def _clear_run(core: Core, queue: Queue, tail: Tail, run: list[Chunk], reason: R
     if ids and queue.durable:
         queue.stored -= len(ids)
         if not queue.deleted:
-            core.journal.mention(queue.id)
+            core.journal.ensure_defined(queue.id)
         core.journal.add(record.removed(queue.id, reason, ids))
     for segment, count in by_segment.items():
         if segment >= SCRATCH_FIRST:

@@ -221,7 +221,7 @@ class Kind:
         queue = self._queue
         if self._only is None or self._only.closed:
             best = max(queue.consumers, key=lambda consumer: consumer.priority)
-            if queue.delivering != len(best.unacked) and not queue.keeps:
+            if queue.delivering != len(best.unacked) and not queue.non_destructive:
                 return []
             self._only = best
         return [self._only]
