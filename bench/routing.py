@@ -32,7 +32,7 @@ from broker.engine.model.message import RoutingType
 from broker.sessions.stomp_headers import Prefixes
 from broker.sessions.stomp_send import Sends
 from broker.sessions.stomp_temporary import Destinations
-from broker.wiring import Parts, Surroundings, assemble, recover
+from broker.wiring import Environment, Parts, assemble, recover
 from protocols.stomp.connection import StompConnection as StompCodec
 from store.files import OsFiles
 from store.writer import InlineWriter
@@ -118,7 +118,7 @@ class Rig:
     def __init__(self, directory: Path) -> None:
         config = load(None)
         config = config.model_copy(update={"broker": config.broker.model_copy(update={"data_directory": directory})})
-        outside = Surroundings(
+        outside = Environment(
             files=OsFiles(),
             wall_ms=lambda: 1_780_000_000_000,
             monotonic=lambda: 0.0,

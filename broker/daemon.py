@@ -50,7 +50,7 @@ from broker.sessions.login import Gate
 from broker.sessions.tick import Tick, described, told
 from broker.starting import cannot_listen, cannot_open
 from broker.systemd import Notifier
-from broker.wiring import Parts, assemble, declare, recover, settings_table
+from broker.wiring import Broker, assemble, declare, recover, settings_table
 from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
 from store.log import Counters, FileLog
 from store.writer import WriterThread
@@ -96,7 +96,7 @@ class Daemon:
         self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
         self._loop.set_exception_handler(self._on_uncaught)
         outside = replace(this_machine(log), fatal=self._end_at_once)
-        self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
+        self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
 
     def _make_writer(self, journal_log: FileLog) -> WriterThread:
         """The writer's thread tells the loop, which alone may touch the engine."""

@@ -6,13 +6,13 @@ import os
 
 from broker import clock
 from broker.engine.model.report import Report
-from broker.wiring import Surroundings
+from broker.wiring import Environment
 from store.files import OsFiles
 
 
-def this_machine(report: Report) -> Surroundings:
+def this_machine(report: Report) -> Environment:
     """The real disk, time and chance."""
-    return Surroundings(
+    return Environment(
         files=OsFiles(),
         wall_ms=clock.wall_ms,
         monotonic=clock.monotonic_seconds,

@@ -41,7 +41,7 @@ DAY_MS: Final = 86_400_000
 
 
 @dataclass(slots=True)
-class Parts:
+class Broker:
     """A broker without sockets."""
 
     log: FileLog
@@ -53,7 +53,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What the parts need from outside: the disk, time (ms, seconds), chance, and where to report."""
 
     files: Files
@@ -66,8 +66,8 @@ class Surroundings:
 
 
 def assemble(
-    config: Config, outside: Surroundings, make_writer: Callable[[FileLog], Writer], wake: Callable[[], None]
-) -> Parts:
+    config: Config, outside: Environment, make_writer: Callable[[FileLog], Writer], wake: Callable[[], None]
+) -> Broker:
     """The parts, connected; nothing is read or written yet."""
     retention = config.journal.retention
     settings = LogSettings(
@@ -129,7 +129,7 @@ def assemble(
         free_min=config.broker.min_disk_free,
         period=config.broker.disk_scan_period,
     )
-    return Parts(log, writer, journal, engine, Tick(engine, wake, outside.fatal), disk)
+    return Broker(log, writer, journal, engine, Tick(engine, wake, outside.fatal), disk)
 
 
 def formats(config: Config | None = None) -> list[Format]:
@@ -160,7 +160,7 @@ def settings_table(config: Config) -> SettingsTable:
     )
 
 
-def recover(parts: Parts, config: Config) -> tuple[Verdict, Restored]:
+def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
     """Read the journal into the engine, begin a new segment, make what the configuration declares.
 
     Raises JournalError (damage, no room, a disk that fails), UnknownFormat, EngineError (a declaration that

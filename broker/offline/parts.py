@@ -11,7 +11,7 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.report import Report
 from broker.engine.queues.stored import UnknownFormat
 from broker.machine import this_machine
-from broker.wiring import Parts, assemble, recover
+from broker.wiring import Broker, assemble, recover
 from store.errors import DirectoryLocked, JournalError
 from store.log import FileLog
 from store.writer import InlineWriter
@@ -27,7 +27,7 @@ class Stopped:
         self._failure: Exception | None = None
         self._woken = False
         outside = this_machine(report)
-        self.parts: Parts = assemble(config, outside, self._make_writer, self._wake)
+        self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
         self.parts.log.open()
         recover(self.parts, config)
         self.settle()

@@ -24,7 +24,7 @@ from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
-from broker.wiring import Parts, Surroundings, assemble, recover
+from broker.wiring import Broker, Environment, assemble, recover
 from store.log import FileLog
 from store.writer import InlineWriter
 from tests.support.sim_files import SimFiles
@@ -79,7 +79,7 @@ class SimBroker:
         self._clients: list[SimPeer] = []
         self._woken = False
         self._connections = 0
-        outside = Surroundings(
+        outside = Environment(
             files=self.files,
             wall_ms=lambda: self.now,
             monotonic=lambda: (self.now - self.jumped) / 1000,
@@ -87,7 +87,7 @@ class SimBroker:
             report=self._report,
             memory_bytes=1 << 30,
         )
-        self.parts: Parts = assemble(self.config, outside, self._make_writer, self._wake)
+        self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake)
         report = noting(self._report, self.engine.core.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
