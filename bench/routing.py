@@ -32,7 +32,7 @@ from broker.engine.model.message import RoutingType
 from broker.sessions.stomp_headers import Prefixes
 from broker.sessions.stomp_send import Sends
 from broker.sessions.stomp_temporary import Destinations
-from broker.wiring import Environment, Parts, assemble, recover
+from broker.wiring import Broker, Environment, assemble, recover
 from protocols.stomp.connection import StompConnection as StompCodec
 from store.files import OsFiles
 from store.writer import InlineWriter
@@ -126,7 +126,9 @@ class Rig:
             report=_ignore,
             memory_bytes=64 << 30,
         )
-        self.parts: Parts = assemble(config, outside, lambda log: InlineWriter(log, self._durable, _fail), lambda: None)
+        self.parts: Broker = assemble(
+            config, outside, lambda log: InlineWriter(log, self._durable, _fail), lambda: None
+        )
         self.parts.log.open()
         recover(self.parts, config)
 

@@ -14,8 +14,9 @@ Promises:
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
 5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
    the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
-   One that is half full of definitions stays until the cleaner writes them anew (`rewrite_definitions`): else, where there are
-   more definitions than a segment holds, each new segment would be filled by them, and they be written for ever.
+   One that is half full of definitions stays until the cleaner writes them anew (`rewrite_definitions`): else, where
+   there are more definitions than a segment holds, each new segment would be filled by them, and they be written for
+   ever.
 6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
 
 Everything here runs on one thread; it never waits for the disk, except to roll into a segment for which room is still

@@ -21,9 +21,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from broker.log import report
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
+from broker.management.connection_slots import ConnectionSlots
 from broker.management.hosts import AllowedHosts
 from broker.management.ports import Broker
-from broker.management.slots import ConnectionSlots
 from broker.net.handshake import shake
 from broker.net.tasks import supervised
 from broker.net.tls import SecureServer
@@ -67,7 +67,7 @@ class _Handshake:
             self.client.close()
 
     def leave(self) -> None:
-        """See Guest."""
+        """See Slot."""
         assert self.task is not None
         self.task.cancel()
 
@@ -89,16 +89,16 @@ class _Connection(H11Protocol):
 
     @property
     def known(self) -> bool:
-        """See Guest."""
+        """See Slot."""
         return self._caller.access is not None
 
     @property
     def origin(self) -> str:
-        """See Guest."""
+        """See Slot."""
         return self._peer.origin
 
     def leave(self) -> None:
-        """See Guest."""
+        """See Slot."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -23,7 +23,7 @@ CHECK_PERIOD_MS: Final = 250
 #: Connections the kernel may hold ready for us; a burst larger than this is retried by the peers' TCP.
 BACKLOG: Final = 1_024
 
-#: A session for a new connection: outlet, connection number, who is at its other end.
+#: A session for a new connection: transport, connection number, who is at its other end.
 MakeSession = Callable[[Transport, int, Peer], Session]
 
 

@@ -259,7 +259,7 @@ class AmqpSession:
         if self._lost:
             return
         self._lost = self._login.over = True
-        self.engine.connections.went(self._id)
+        self.engine.connections.closed(self._id)
         self._transactions.abandon()
         for link in self._outgoing.values():
             link.close(how)
@@ -306,7 +306,7 @@ class AmqpSession:
         self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.established = True
         dismiss = self._tick.guarded(self._transport, self.shut_down)
-        self.engine.connections.came(self._id, "AMQP", self.remote, self.access, dismiss)
+        self.engine.connections.opened(self._id, "AMQP", self.remote, self.access, dismiss)
 
     def _send_open(self, properties: dict[str, object]) -> None:
         self._codec.send_open(

@@ -55,7 +55,7 @@ class Owner(Protocol):
 
     @property
     def transport(self) -> object:
-        """The connection's outlet."""
+        """The connection's transport."""
 
     engine: Engine
     options: AmqpOptions

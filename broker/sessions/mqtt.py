@@ -261,7 +261,7 @@ class MqttSession:
             self._receiver.abandon()
         if self.codec.streaming:
             self.codec.abandon()
-        self._engine.connections.went(self._id)
+        self._engine.connections.closed(self._id)
         self._traffic.connections -= self.established
         self._owed.clear()
         waiting, self._waiting = self._waiting, deque()
@@ -440,7 +440,7 @@ class MqttSession:
         self.established = True
         self._traffic.came()
         dismiss = self._common.tick.guarded(self._transport, self.taken_away)
-        self._engine.connections.came(self._id, "MQTT", self._remote, session.access, dismiss)
+        self._engine.connections.opened(self._id, "MQTT", self._remote, session.access, dismiss)
         self._traffic.said(connack)
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))
         self._process()

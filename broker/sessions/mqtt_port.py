@@ -22,7 +22,7 @@ class Port(Protocol):
 
     @property
     def transport(self) -> object:
-        """The connection's outlet."""
+        """The connection's transport."""
 
     codec: MqttConnection
     unsendable: Unsendable

@@ -34,7 +34,7 @@ class Link(Protocol):
 
     @property
     def transport(self) -> object:
-        """Its outlet."""
+        """Its transport."""
 
     codec: MqttConnection
 

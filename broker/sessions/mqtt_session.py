@@ -50,7 +50,7 @@ class Owner(Protocol):
 
     @property
     def transport(self) -> object:
-        """Its outlet."""
+        """Its transport."""
 
     def taken_over(self) -> None:
         """Another connection of the same client has come: say so, and end."""

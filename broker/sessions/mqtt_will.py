@@ -6,7 +6,7 @@ import base64
 
 from broker.sessions.mqtt_format import make_head, read_properties
 from broker.sessions.mqtt_publish import Publisher
-from protocols.mqtt.packets import WillMessage
+from protocols.mqtt.packets import Will as WillMessage
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
 
 

@@ -275,7 +275,7 @@ class StompSession:
         if self._lost:
             return
         self._lost = True
-        self._engine.connections.went(self._id)
+        self._engine.connections.closed(self._id)
         self._engine.stop_waiting(self)
         self._large.abandon()
         self._sends.forget()
@@ -334,7 +334,7 @@ class StompSession:
             return
         self.established = True
         dismiss = self._tick.guarded(self._transport, self.shut_down)
-        self._engine.connections.came(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
+        self._engine.connections.opened(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
         self._tick.touch(self._transport)
         self._process()
 

@@ -1,7 +1,7 @@
 """The tick: everything that happens between two looks at the sockets, ended once.
 
 Whatever happens first in a tick (bytes arrive, the journal announces, a timer is due) calls `enter`, which reads the
-clock and asks for `end` to be called soon.  `end` lets the engine finish the tick and then flushes each outlet that
+clock and asks for `end` to be called soon.  `end` lets the engine finish the tick and then flushes each transport that
 was touched: one write per connection per tick.  The turn is driven by the event loop in the daemon, and by hand in
 simulations.
 
@@ -98,7 +98,7 @@ class Tick:
             self.end_process(error)
 
     def touch(self, transport: Transport) -> None:
-        """This outlet has something to write at the end of the tick."""
+        """This transport has something to write at the end of the tick."""
         self._touched[transport] = None
 
     def durable(self, ticket: int) -> None:
@@ -163,7 +163,7 @@ class Tick:
         raise error
 
     def _blame(self, transport: object, error: BaseException) -> None:
-        # What belongs to a connection names the outlet that its session was given; the engine knows no such type.
+        # What belongs to a connection names the transport that its session was given; the engine knows no such type.
         self.failed(transport, error)  # type: ignore[arg-type]
 
     def _is_interrupted(self, error: BaseException) -> bool:

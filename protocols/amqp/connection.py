@@ -11,8 +11,8 @@
 Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
 them is an event and leaves the others alone.
 
-Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other frame is
-decoded and goes the way of its channel.
+Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other
+frame is decoded and goes the way of its channel.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ is what they have in common, learned from one that was read with all care:
     size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
 
 Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run
-(`transfer_batch`): one `unpack` and a few comparisons.  Every client's encoding is a shape, whether its lists are list8 (proton,
-Qpid JMS) or list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state is part of the
-tail, too.
+(`transfer_batch`): one `unpack` and a few comparisons.  Every client's encoding is a template, whether its lists are
+list8 (proton, Qpid JMS) or list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state
+is part of the tail, too.
 What is no shape (several frames a message, aborted, resumed, other formats of tags) is read frame by frame.
 
 The other way round, a Prefix has everything of the frames of a link ready but size, id and tag.

@@ -25,7 +25,7 @@ from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped
 from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
-from broker.wiring import Parts
+from broker.wiring import Broker
 from tests.protocols.amqp import test_fuzz as amqp
 from tests.protocols.mqtt import test_fuzz as mqtt
 from tests.protocols.stomp import test_fuzz as stomp
@@ -212,7 +212,7 @@ class _Journal:
         self.broker = SimBroker()
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> Broker:
         """See Stopped."""
         return self.broker.parts
 

@@ -17,7 +17,7 @@ import pytest
 from broker.config import Config
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import NotReadable
-from broker.engine.moves.transfer import MessageRange, Step
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -215,7 +215,7 @@ class Workload:
         self.broker.run()
         self.done(expired, "again", step)
 
-    def done(self, bodies: list[bytes], place: str, step: Step) -> None:
+    def done(self, bodies: list[bytes], place: str, step: MoveResult) -> None:
         """It is on the disk, unless the disk was full or failed."""
         assert step.moved + step.refused.get("disk-full", 0) == len(bodies) or self.unreadable
         if self.broker.failure is None and step.moved == len(bodies):

@@ -150,7 +150,7 @@ class _Finder(ast.NodeVisitor):
         self._condition(node.test)
         self.generic_visit(node)
 
-    def visit_Return(self, node: ast.DeliveryOutcome) -> None:
+    def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
             self._note(node, "return None")
         self.generic_visit(node)

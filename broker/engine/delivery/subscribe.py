@@ -1,4 +1,4 @@
-"""Who consumes what: from a subscription's wishes to the queue that it reads.
+"""Who consumes what: from a SubscribeRequest to the queue that it reads.
 
 A destination names a queue, or an address on which the subscriber gets a queue of its own:
 

@@ -41,7 +41,7 @@ class Connections:
         self.by_id: dict[str, Connected] = {}
         self._core = core
 
-    def on_attach(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
+    def opened(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
         """A peer has introduced itself, and may do what it may."""
         connected = self.by_id[id] = Connected(id, protocol, remote, access, self._core.now, dismiss)
         notes = self._core.notes
@@ -50,7 +50,7 @@ class Connections:
             notes.add("CONNECTION_CREATED", about)
             notes.add("SESSION_CREATED", about | {"_AMQ_SessionName": id})
 
-    def on_detach(self, id: str) -> None:
+    def closed(self, id: str) -> None:
         """A connection is over; harmless if its peer never came in."""
         connected = self.by_id.pop(id, None)
         notes = self._core.notes

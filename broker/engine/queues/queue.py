@@ -114,8 +114,8 @@ class Queue:
     """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
 
     `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
-    `non_destructive`: deliveries are copies, and the messages stay (non-destructive); `strict`: deliveries are journalled before
-    they leave.
+    `non_destructive`: deliveries are copies, and the messages stay; `strict`: deliveries are journalled before they
+    leave.
     """
 
     __slots__ = (

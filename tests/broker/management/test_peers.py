@@ -17,7 +17,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
         said: list[str] = []
         for id in ("1-a", "2-b", "3-c"):
             broker.tick.enter()
-            broker.engine.connections.came(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
+            broker.engine.connections.opened(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
         page = await client.get("/api/v1/connections?page=2&size=2")
         assert page["total"] == 3
         (last,) = page["connections"]

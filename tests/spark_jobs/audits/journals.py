@@ -8,7 +8,7 @@ from typing import Final
 from bench.audit.books import Books
 from bench.audit.generate import generate
 from broker.engine.model.message import Message
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from spark_jobs.audits.books import SegmentData
 from store.retention import kept
 from store.segment import segment_number
@@ -127,7 +127,7 @@ def _bring_back(broker: SimBroker) -> None:
     dead = {body: message.id for body, message in _on(broker, "DLQ")}
     for body in (b"poison", b"order 0", b"order 1"):
         broker.parts.tick.enter()
-        step = broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=dead[body]))
+        step = broker.engine.retry(broker.engine.queue("DLQ"), MessageRange(id=dead[body]))
         assert step.moved == 1
         broker.run()
     worker = broker.connect(**{"client-id": "worker-2"})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.engine.moves.transfer import Selection
+from broker.engine.moves.transfer import MessageRange
 from spark_jobs.audits import dead_letters as audit
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.ledger import LedgerOptions, ledger
@@ -185,7 +185,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     client.subscribe("/topic/news", id="n", ack="client-individual", **{"durable-subscription-name": "reader"})
     first, last = (letter for letter, _ in broker.engine.browse(broker.engine.queue("DLQ")))
     broker.parts.tick.enter()
-    assert broker.engine.retry(broker.engine.queue("DLQ"), Selection(id=last.id)).moved == 1
+    assert broker.engine.retry(broker.engine.queue("DLQ"), MessageRange(id=last.id)).moved == 1
     broker.run()
     client.drop()
     broker.shut_down()

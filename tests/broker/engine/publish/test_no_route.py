@@ -9,7 +9,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.engine.moves.transfer import MessageRange, Step
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.recovery.cleaning import PERIOD_MS
 from broker.engine.routing.alter import change
 from store import decode
@@ -34,7 +34,7 @@ def letters(bench: Bench, name: str = "DLQ") -> list[Message]:
     return [message for message, _ in bench.engine.browse(bench.queue(name))]
 
 
-def retry(bench: Bench, name: str = "DLQ") -> Step:
+def retry(bench: Bench, name: str = "DLQ") -> MoveResult:
     """Bring back all of a queue."""
     step = bench.enter().retry(bench.queue(name), MessageRange())
     bench.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.management.slots import ConnectionSlots
+from broker.management.connection_slots import ConnectionSlots
 
 
 class Visitor:
