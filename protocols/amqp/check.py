@@ -137,6 +137,8 @@ def _walk_array(buffer: bytes, at: int, end: int, count: int, depth: int) -> int
             break
         at = walk(buffer, at, end, depth)
     width = _TABLE[code]
+    if width == _UNKNOWN:  # also where no element follows
+        raise DecodeError(at - 1, f"0x{code:02X} is no format code")
     if width >= 0 and code not in (0x56, 0x73):
         if count > DEFAULT_LIMITS.values_max:
             raise DecodeError(at, "too many values in one")

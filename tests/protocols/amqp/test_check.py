@@ -52,6 +52,11 @@ def test_what_is_damaged_passes_only_if_it_can_be_decoded(value: object, data: s
     agrees(bytes(raw))
 
 
+@pytest.mark.parametrize("code", range(256))
+def test_the_constructor_of_an_empty_array(code: int) -> None:
+    agrees(bytes((0xE0, 2, 0, code)))
+
+
 @given(st.binary(max_size=40))
 def test_any_bytes(raw: bytes) -> None:
     agrees(raw)
