@@ -168,7 +168,7 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
     [
         ("engine.router.destination(name, None)", 1),
         ("engine.router.destination(name, None, access=self.access)", 0),
-        ("Wishes(name)", 1),
+        ("SubscribeRequest(name)", 1),
         ("engine.publish([Send(address, None, None, messages)])", 0),
     ],
 )

@@ -1,7 +1,8 @@
 """Runs of DISPOSITION frames, for little: the same idea as in `transfers`.
 
 A consumer that settles its deliveries one by one sends frames that differ in `first` and `last` alone, mostly with
-consecutive ids.  A Shape is what they have in common, and a run of frames of one shape is a few ranges of ids.
+consecutive ids.  A FrameTemplate is what they have in common, and a run of frames of one template is a few ranges of
+ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What TRANSFER frames of a link have in common, both ways.
 
-Successive transfers of a link differ in their delivery id, their tag and their payload, and in nothing else.  A Shape
-is what they have in common, learned from one that was read with all care:
+Successive transfers of a link differ in their delivery id, their tag and their payload, and in nothing else.  A
+FrameTemplate is what they have in common, learned from one that was read with all care:
 
     size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
 

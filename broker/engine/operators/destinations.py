@@ -1,8 +1,8 @@
 """What operators make and delete by name: addresses and queues.
 
 A verb checks everything before it changes anything.  What is the broker's own (`names.check_public`, a queue with an
-internal owner) is nobody's to make or delete.  What the configuration declares and an operator deletes is made again at the
-next reload or start.
+internal owner) is nobody's to make or delete.  What the configuration declares and an operator deletes is made again
+at the next reload or start.
 """
 
 from __future__ import annotations
