@@ -45,6 +45,7 @@ BRIEF_BYTES: Final = 256 << 20
 
 #: Ids are counted up from 1: one that Spark has no number for was never given out.
 _ID_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = len(str(_ID_MAX))
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Audit = Callable[["SparkSession", "Snapshot"], Result]
@@ -75,7 +76,7 @@ def parse_bound(text: str) -> Bound:
     """`pos:N`, or a time (see parse_moment).  Raises ValueError."""
     if text.startswith("pos:"):
         digits = text.removeprefix("pos:")
-        if not (digits.isascii() and digits.isdigit()):
+        if not _is_id(digits):
             raise ValueError(f"{text!r} is no position: write pos:4711")
         return Bound(position=int(digits))
     try:
@@ -86,10 +87,15 @@ def parse_bound(text: str) -> Bound:
         ) from None
 
 
+def _is_id(digits: str) -> bool:
+    """Whether these are the digits of a number that an id, or a position, can be."""
+    return digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX and int(digits) <= _ID_MAX
+
+
 def parse_message_id(text: str) -> int:
     """An id, or a `message-id` header that ends with it, as STOMP clients see it.  Raises ValueError."""
     digits = text.rpartition(",")[2]
-    if not (digits.isascii() and digits.isdigit() and int(digits) <= _ID_MAX):
+    if not _is_id(digits):
         raise ValueError(f"{text!r} is no message id: give the number, or a message-id header that ends with it")
     return int(digits)
 
@@ -215,6 +221,8 @@ class Request:
             raise click.UsageError("name the JOURNAL: a data directory, a journal directory, or a URI")
         if format_ in TO_A_PATH and out is None:
             raise click.UsageError(f"--format {format_} needs --out PATH")
+        if master is not None and not master.strip():
+            raise click.UsageError("--master names none: leave it out, or write local[*] or spark://HOST:PORT")
         delivery = Delivery(format_, out)
         try:
             delivery.check()

@@ -92,8 +92,11 @@ def read(directory: str) -> Balance:
             raise ValueError("its checksum is wrong")
         rows = pq.ParquetFile(filesystem.open_input_file(f"{path}/{balance.file}")).metadata.num_rows
     except FileNotFoundError as gone:
-        raise BadBalance(f"{directory}: no balance there; --save-balance writes one ({gone})") from gone
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BadBalance(f"{directory}: no balance there; --save-balance writes one") from gone
+    except OSError as error:
+        why = str(error).rpartition("] ")[2]  # behind the numbers of the error, which Arrow tells twice
+        raise BadBalance(f"{directory}: the balance cannot be read: {why}") from error
+    except (KeyError, TypeError, ValueError) as error:
         raise BadBalance(f"{directory}: the balance cannot be read: {error}") from error
     if rows != balance.messages:
         raise BadBalance(f"{directory}: {HEAD} speaks of {balance.messages} messages, {balance.file} has {rows}")

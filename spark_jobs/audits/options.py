@@ -92,6 +92,10 @@ def compile_pattern(pattern: str) -> str:
     Words are parted by `.`; `*` is one word, `#` any number of words, none too, as in ActiveMQ Artemis ("Wildcard
     Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError when a wildcard is only a part of a word.
     """
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"address pattern {pattern!r}: it is not UTF-8") from None
     words = pattern.split(".")
     for word in words:
         if word not in ("*", "#") and ("*" in word or "#" in word or not word):

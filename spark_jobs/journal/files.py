@@ -72,7 +72,10 @@ def location(path: str) -> str:
     scheme, is_uri, rest = path.partition("://")
     if not is_uri or not _SCHEME.fullmatch(scheme):
         return os.path.abspath(path)
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:  # half an IPv6 address
+        raise BadLocation(f"{path}: this is no URI") from None
     if _tells_secrets(parts):
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
         raise BadLocation(f"{shown}: a URI must not carry credentials; put them into the environment")

@@ -80,7 +80,13 @@ def test_bounds(text: str, bound: Bound) -> None:
     assert parse_bound(text) == bound
 
 
-@pytest.mark.parametrize("text", ["", "pos:", "pos:-1", "pos:1e3", "pos:²", "4711", "1772366400000", "yesterday"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "pos:", "pos:-1", "pos:1e3", "pos:²", "4711", "1772366400000", "yesterday", "\udcff"),
+        *("pos:9223372036854775808", "pos:" + "9" * 5_000, "9" * 5_000),
+    ],
+)
 def test_what_is_no_bound(text: str) -> None:
     with pytest.raises(ValueError, match="pos:4711"):
         parse_bound(text)
@@ -91,7 +97,7 @@ def test_message_ids(text: str) -> None:
     assert parse_message_id(text) == 4711
 
 
-@pytest.mark.parametrize("text", ["", "x", "4711,", "-1", "4711x", "9223372036854775808"])
+@pytest.mark.parametrize("text", ["", "x", "4711,", "-1", "4711x", "9223372036854775808", "9" * 5_000])
 def test_what_is_no_message_id(text: str) -> None:
     with pytest.raises(ValueError, match="message id"):
         parse_message_id(text)
@@ -120,6 +126,9 @@ def test_what_is_no_message_id(text: str) -> None:
         (["ledger", "J", "--out", "missing/file"], "no such directory"),
         (["ledger", "J", "--format", "html", "--out", "."], "is a directory"),
         (["ledger", "s3://user:password@bucket/journal"], "credentials"),
+        (["ledger", "http://[::1"], "no URI"),
+        (["ledger", "J", "--master", ""], "--master names none"),
+        (["ledger", "J", "--address", "\udcff"], "not UTF-8"),
     ],
 )
 @pytest.mark.usefixtures("no_spark")

@@ -145,3 +145,13 @@ def test_a_fault_against_the_opening_balance(spark: SparkSession, generated: Pat
     found = {(row["fault"], row["message"]) for row in rows(result, "faults")}
     orphans = {(rules.ORPHAN, id) for id in faults.ids(draft, again)}
     assert found == {(rules.ENTERED_TWICE, min(there)), *orphans}
+
+
+def test_a_file_where_a_balance_should_be_is_told_without_a_number(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadBalance) as told:
+        opening.read(str(tmp_path / "file"))
+    assert str(told.value) == f"{tmp_path}/file: the balance cannot be read: Not a directory"
+    with pytest.raises(BadBalance) as told:
+        opening.read(str(tmp_path / "nothing"))
+    assert str(told.value) == f"{tmp_path}/nothing: no balance there; --save-balance writes one"

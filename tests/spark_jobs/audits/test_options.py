@@ -84,3 +84,8 @@ def test_what_was_asked_is_told() -> None:
         "top": "20",
     }
     assert Options(from_time=1 << 60).described()["from time"] == str(1 << 60)
+
+
+def test_a_pattern_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="it is not UTF-8"):
+        compile_pattern("\udcff")

@@ -63,6 +63,11 @@ def test_credentials_in_a_location_are_refused_and_not_repeated(path: str) -> No
     assert "hush" not in str(refused.value)
 
 
+def test_what_is_no_uri_is_refused() -> None:
+    with pytest.raises(BadLocation, match="this is no URI"):
+        files.location("http://[::1")
+
+
 @pytest.mark.parametrize("path", ["file:journal", "file://host/journal"])
 def test_a_file_uri_without_an_absolute_path_is_refused(path: str) -> None:
     with pytest.raises(BadLocation, match="absolute"):
