@@ -216,6 +216,8 @@ class Accepting:
             expiry_max=_expiry(acceptor.max_session_expiry_interval),
             receive_maximum=acceptor.receive_maximum,
             inflight_max=acceptor.default_maximum_in_flight_publish_messages,
+            inflight_bytes_max=acceptor.in_flight_bytes_max or -1,
+            filtered=acceptor.filter_subscriptions,
             queued_max=acceptor.queued_messages_max,
             drop_oldest=acceptor.queued_messages_drop == "oldest",
             link_stealing=acceptor.allow_link_stealing,

@@ -222,6 +222,10 @@ class MqttAcceptor(MessagingAcceptor):
     """QoS 1 and 2 messages of a client that may wait for their acknowledgement: keeps a disk busy, bounds its cost."""
     default_maximum_in_flight_publish_messages: Annotated[int, Field(ge=1, le=65_535)] = 65_535
     """Messages of QoS 1 and 2 in flight to a client; an MQTT 5 client may ask for less with its Receive Maximum."""
+    in_flight_bytes_max: Annotated[BytesOrUnlimited, Field(ge=-1)] = -1
+    """Bytes of QoS 1 and 2 in flight to a client: once reached, no more until it answers; 0 or -1: no limit."""
+    filter_subscriptions: bool = False
+    """true: a filter like # is granted without the topics its client may not read; false: it is refused then."""
     topic_alias_maximum: Annotated[int, Field(ge=0, le=65_535)] = 256
     """Topic aliases of a connection, each way: each keeps a topic in memory for as long as the connection lasts."""
     maximum_packet_size: Annotated[Bytes, Field(ge=256, le=1 << 28)] = 10 << 20

@@ -184,6 +184,7 @@ class _Session(BaseModel):
     disconnected: Time
     queued_max: Annotated[int, Field(ge=-1, lt=1 << 63)]
     drop_oldest: bool
+    filtered: bool = False
     will: _Will | None
     subscriptions: list[Subscription] = []
 

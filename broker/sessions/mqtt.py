@@ -442,7 +442,8 @@ class MqttSession:
         dismiss = self._common.tick.guarded(self._transport, self.taken_away)
         self._engine.connections.opened(self._id, "MQTT", self._remote, session.access, dismiss)
         self._traffic.said(connack)
-        session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, self._options))
+        options = self._options
+        session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, options), options.inflight_bytes_max)
         self._process()
 
     def _on_pingreq(self, packet: Pingreq) -> None:

@@ -10,13 +10,14 @@ too, identifier and message are in the journal before the PUBLISH leaves (INFLIG
 once the operating system has them.
 
 Consumers of QoS 1 and 2 have counted credit: what the quota leaves.  When several use the same quota up, what is over
-is parked, one run at most, since everybody is paused then.
+is parked, one run at most, since everybody is paused then.  Where bytes in flight are limited too, the engine is asked
+for a few messages at a time, as nobody knows how large they are; one more may go while the limit is not reached.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -43,6 +44,9 @@ from protocols.mqtt.properties import REASON_STRING
 _ID: Final = attrgetter("id")
 _SUBSCRIPTION: Final[Any] = itemgetter(0)
 
+#: Messages that the engine may hand over at a time while bytes in flight are limited.
+FEW: Final = 64
+
 #: What a session knows a message in flight by.
 Flying = tuple[Subscription, Message]
 
@@ -54,7 +58,9 @@ class Deliveries:
     """
 
     __slots__ = (
+        "_answered",
         "_by_consumer",
+        "_bytes_in_flight",
         "_engine",
         "_hungry",
         "_parked",
@@ -63,6 +69,7 @@ class Deliveries:
         "_unflushed",
         "_unsent",
         "blocked",
+        "bytes_in_flight_max",
         "outgoing",
         "port",
         "stored",
@@ -73,7 +80,10 @@ class Deliveries:
         self.stored: StoredSession | None = None
         self.blocked = False  # the operating system does not take more
         self.outgoing: Outgoing[Flying] = Outgoing(PacketIds())
+        self.bytes_in_flight_max = -1  # of payloads; -1: no limit
         self._engine = engine
+        self._bytes_in_flight = 0
+        self._answered: Sequence[Flying] = ()  # what the client has, while that is being written down
         self._by_consumer: dict[int, Subscription] = {}
         self._parked: deque[tuple[Subscription, list[Message]]] = deque()
         self._parked_messages = 0
@@ -144,6 +154,7 @@ class Deliveries:
             return []
         answer = PacketType.PUBACK if wanted is Sent.AT_LEAST_ONCE else PacketType.PUBREC
         self.outgoing.acknowledge(answer, list(found), failed=True)
+        self._landed(found.values())
         if self.stored is not None:
             self._engine.sessions.returned(self.stored, list(found.values()), list(found))
         self._engine.withdraw(consumer, [found.pop(packet_id) for packet_id in self._unsent & found.keys()])
@@ -179,6 +190,7 @@ class Deliveries:
                 once = min(published_qos(message), subscription.qos) == 2
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))
+                self._bytes_in_flight += len(message.body)
         stored.inflight.clear()
 
     def _refresh(self, consumer: Consumer) -> None:
@@ -194,7 +206,30 @@ class Deliveries:
     @property
     def _room(self) -> int:
         """How many messages of QoS 1 and 2 the engine may still deliver."""
-        return self.outgoing.quota - self._parked_messages
+        if self.bytes_in_flight_max < 0:
+            return self.outgoing.quota - self._parked_messages
+        return min(self.outgoing.quota, FEW) - self._parked_messages if self._open else 0
+
+    @property
+    def _open(self) -> bool:
+        """Whether a message of QoS 1 or 2 may be sent now."""
+        most = self.bytes_in_flight_max
+        return self.outgoing.quota > 0 and (most < 0 or self._bytes_in_flight < most)
+
+    def _fitting(self, messages: list[Message]) -> int:
+        """How many of these messages of QoS 1 or 2 may be sent now."""
+        fitting = min(len(messages), self.outgoing.quota)
+        if self.bytes_in_flight_max >= 0:
+            left = self.bytes_in_flight_max - self._bytes_in_flight
+            for at, message in enumerate(messages[:fitting]):
+                if left <= 0:
+                    return at
+                left -= len(message.body)
+        return fitting
+
+    def _landed(self, messages: Iterable[Message]) -> None:
+        """These are in flight no more."""
+        self._bytes_in_flight -= sum([len(message.body) for message in messages])
 
     def refresh(self) -> None:
         """Look at all consumers again."""
@@ -206,9 +241,10 @@ class Deliveries:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def connect(self, port: Port, receive_maximum: int) -> None:
+    def connect(self, port: Port, receive_maximum: int, bytes_in_flight_max: int = -1) -> None:
         """A connection begins: first what was in flight is sent again, then everything else goes on."""
         self.port = port
+        self.bytes_in_flight_max = bytes_in_flight_max
         self.blocked = False
         self.outgoing.connected(receive_maximum)
         self.proceed()
@@ -237,6 +273,8 @@ class Deliveries:
 
         The last `held` ones of a consumer still wait for the journal, and have not been handed over.
         """
+        answered, self._answered = self._answered, ()
+        self._settle(answered)
         booked = {(flying[0].consumer, flying[1].id) for _, _, flying in self.outgoing if flying is not None}
         booked |= {(subscription.consumer, message.id) for subscription, run in self._parked for message in run}
         for subscription in self._by_consumer.values():
@@ -283,9 +321,10 @@ class Deliveries:
                     break
             else:
                 assert isinstance(payloads, list), "a large payload goes alone"
-                over = head.qos > 0 and self.outgoing.quota < count
+                fitting = self._fitting(run.messages) if head.qos else count
+                over = fitting < count
                 if over:
-                    count = self.outgoing.quota
+                    count = fitting
                     del run.messages[count:], payloads[count:]
                     head = head.up_to(count)
                 if limited and run.messages and isinstance(head, PublishHead):
@@ -314,7 +353,7 @@ class Deliveries:
 
     def _send_large(self, port: Port, subscription: Subscription, head: PublishHead, payload: LargePayload) -> bool:
         """Send a message whose payload is read on its way; False: the quota is used up."""
-        if head.qos and not self.outgoing.quota:
+        if head.qos and not self._open:
             return False
         consumer, message = subscription.consumer, payload.message
         assert consumer is not None, "it was handed this"
@@ -335,6 +374,7 @@ class Deliveries:
     ) -> tuple[int, list[int]]:
         """Messages of QoS 1 or 2, at most the quota, are on their way: what must be durable first, and packet ids."""
         ids = self.outgoing.send([(subscription, message) for message in messages], qos)
+        self._bytes_in_flight += sum([len(message.body) for message in messages])
         if self.stored is None:
             return 0, ids
         return self._engine.sessions.sending(self.stored, consumer.queue, messages, ids, port), ids
@@ -353,14 +393,17 @@ class Deliveries:
         """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
         failed = ack.reason_code >= FAILURE
         outcome = self.outgoing.acknowledge(ack.type, ack.packet_ids, failed=failed)
+        self._landed([message for _, message in outcome.settled])
         stored, port = self.stored, self.port
         assert port is not None, "somebody has sent this"
         if failed and ack.type is not PacketType.PUBCOMP:
             self._refused(ack, outcome.settled)
         elif outcome.settled:
+            self._answered = outcome.settled
             if ack.type is PacketType.PUBREC and stored is not None:
                 self._engine.sessions.released(stored, outcome.release)
             self._settle(outcome.settled)
+            self._answered = ()
         if ack.type is PacketType.PUBREC:
             if outcome.release:
                 ticket = 0 if stored is None else self._engine.confirmation(port)
@@ -401,7 +444,7 @@ class Deliveries:
     def proceed(self) -> None:
         """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
         self._resend()
-        while self._parked and self.outgoing.quota:
+        while self._parked and self._open:
             subscription, messages = self._parked.popleft()
             self._parked_messages -= len(messages)
             consumer = subscription.consumer
@@ -470,6 +513,7 @@ class Deliveries:
         subscription, message = flying
         answer = PacketType.PUBACK if state is Sent.AT_LEAST_ONCE else PacketType.PUBREC
         self.outgoing.acknowledge(answer, [packet_id], failed=True)
+        self._landed([message])
         if self.stored is not None:
             self._engine.sessions.returned(self.stored, [message], [packet_id])
         if subscription.consumer is not None:

@@ -82,6 +82,7 @@ class ClientSession:
         "drop_oldest",
         "ended",
         "expiry",
+        "filtered",
         "incoming",
         "owner",
         "queued_max",
@@ -98,6 +99,7 @@ class ClientSession:
         self.ended = False
         self.queued_max = -1  # what a subscription may keep (see MqttOptions)
         self.drop_oldest = False
+        self.filtered = False
         self.will: Will | None = None
         self.owner: Owner | None = None
         self.stored: StoredSession | None = None
@@ -119,6 +121,7 @@ class ClientSession:
             "disconnected": self.disconnected,
             "queued_max": self.queued_max,
             "drop_oldest": self.drop_oldest,
+            **({"filtered": True} if self.filtered else {}),
             "will": None if self.will is None else self.will.to_json(),
         }
 
@@ -190,6 +193,7 @@ class MqttSessions:
         session.disconnected = 0
         session.will = arrival.will
         session.queued_max, session.drop_oldest = arrival.options.queued_max, arrival.options.drop_oldest
+        session.filtered = arrival.options.filtered
         try:
             self.note(session)
             session.subscriptions.return_all(arrival.remote)
@@ -328,6 +332,7 @@ class MqttSessions:
         session.expiry = expiry
         session.disconnected = disconnected or self.engine.now
         session.queued_max, session.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
+        session.filtered = bool(definition.get("filtered"))
         if isinstance(will, dict):
             session.will = Will.from_json(will)
         self._sessions[stored.name] = session

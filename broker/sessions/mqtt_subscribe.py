@@ -55,6 +55,7 @@ class Session(Protocol):
     deliveries: Deliveries
     queued_max: int
     drop_oldest: bool
+    filtered: bool
 
     @property
     def lasting(self) -> bool:
@@ -188,6 +189,7 @@ class Subscriptions:
             remote=remote,
             user=session.access.user,
             access=session.access,
+            filtered=session.filtered and subscription.filter.wildcard and not subscription.shared,
         )
         if subscription.borrowed:
             session.deliveries.add(subscription, engine.subscribe(session.deliveries, request))

@@ -51,7 +51,9 @@ class MqttOptions:
     `keep_alive_max`: of clients of 5.0, which are told, and `early_keep_alive_max` of earlier ones, which are refused;
     0: what clients ask for.  `nameless`: whether client identifiers may be empty.  `payload_bytes_max`: of a message,
     -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session, and `expiry_max`: NEVER has no end.
-    `queued_max`: messages a subscription keeps, -1: no limit.
+    `inflight_bytes_max`: payloads of QoS 1 and 2 on their way to a client, -1: no limit.
+    `queued_max`: messages a subscription keeps, -1: no limit.  `filtered`: whether a topic filter that covers what its
+    client may not read is granted without that, instead of refused.
     """
 
     keep_alive_max: int = 60
@@ -64,6 +66,8 @@ class MqttOptions:
     expiry_max: int = NEVER
     receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT
     inflight_max: int = RECEIVE_MAXIMUM_DEFAULT
+    inflight_bytes_max: int = -1
+    filtered: bool = False
     queued_max: int = -1
     drop_oldest: bool = False
     link_stealing: bool = True

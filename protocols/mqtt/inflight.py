@@ -190,10 +190,15 @@ class Outgoing(Generic[T]):
     def acknowledge(self, packet: PacketType, packet_ids: Sequence[int], *, failed: bool = False) -> Acknowledged[T]:
         """PUBACK, PUBREC or PUBCOMP came for these; `failed`: with a reason code of 0x80 or above.
 
-        Raises MqttError for one that does not fit what was sent.
+        Raises MqttError for one that does not fit what was sent; then nothing has changed.
         """
         outcome: Acknowledged[T] = Acknowledged()
         inflight = self._inflight
+        carried = packet, failed
+        for packet_id in packet_ids:
+            found = inflight.get(packet_id)
+            if found is not None and carried not in SENT[found[0]]:
+                raise violation(f"{packet.name} for packet identifier {packet_id}: {found[0].value}")
         done: list[int] = []
         for packet_id in packet_ids:
             found = inflight.get(packet_id)
@@ -201,10 +206,7 @@ class Outgoing(Generic[T]):
                 outcome.unknown.append(packet_id)
                 continue
             state, message = found
-            try:
-                following = SENT[state][packet, failed]
-            except KeyError:
-                raise violation(f"{packet.name} for packet identifier {packet_id}: {state.value}") from None
+            following = SENT[state][carried]
             if message is not None:
                 outcome.settled.append(message)
             if following is None:

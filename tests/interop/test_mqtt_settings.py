@@ -32,6 +32,8 @@ maximum-qos = 1
 retain-available = false
 message-size-limit = "1KiB"
 max-keepalive = "30s"
+in-flight-bytes-max = "1KiB"
+filter-subscriptions = true
 allow-zero-length-clientid = false
 
 [acceptors.devices]
@@ -54,6 +56,12 @@ createDurableQueue = ["amq", "devices"]
 createNonDurableQueue = ["amq", "devices"]
 deleteNonDurableQueue = ["amq", "devices"]
 deleteDurableQueue = ["amq", "devices"]
+
+[[security-settings]]
+match = "secret.#"
+send = ["amq"]
+consume = ["devices"]
+createAddress = ["amq"]
 
 [acceptors.http]
 protocol = "http"
@@ -102,6 +110,33 @@ def test_paho_is_held_to_the_settings(limited: DaemonProcess, version: str) -> N
     client.client.on_disconnect = lambda c, u, flags, code, p: gone.put(code.value)
     client.client.publish("settings/a", b"kept?", qos=1, retain=True)
     assert gone.get(timeout=PATIENCE_S) == (0x9A if version == "5" else 0x80)
+    client.client.loop_stop()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_paho_gets_what_it_may_read(limited: DaemonProcess, version: str) -> None:
+    with connected(limited.ports["mqtt"], f"open {version}", version, connecting={"keepalive": 20}) as refused_one:
+        assert refused_one.subscribe("#", 1) != (1,)
+    with connected(limited.ports["strict"], f"filtered {version}", version, connecting={"keepalive": 20}) as client:
+        assert client.subscribe("#", 1) == (1,)
+        for topic in (f"secret/{version}", f"readable/{version}"):
+            client.client.publish(topic, topic.encode(), qos=1)
+        assert client.messages.get(timeout=PATIENCE_S).topic == f"readable/{version}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_paho_has_few_bytes_in_flight(limited: DaemonProcess, version: str) -> None:
+    client = Paho(limited.ports["strict"], f"few {version}", version, connecting={"keepalive": 20})
+    client.client.manual_ack_set(True)
+    client.subscribe(f"few/{version}", 1)
+    for n in range(4):
+        client.client.publish(f"few/{version}", b"%d" % n * 600, qos=1)
+    got = [client.messages.get(timeout=PATIENCE_S) for _ in range(2)]
+    with pytest.raises(queue.Empty):
+        client.messages.get(timeout=0.3)
+    client.client.ack(got[0].mid, 1)
+    client.client.ack(got[1].mid, 1)
+    assert [client.messages.get(timeout=PATIENCE_S).payload[:1] for _ in range(2)] == [b"2", b"3"]
     client.client.loop_stop()
 
 

@@ -1,5 +1,7 @@
 """Rights that are taken away end what was made with them: a consumer without `consume` is closed, and its sink told.
 
+A queue that takes only what its reader may read stays: from now on it takes what may be read now.
+
 What it held goes back to its queue and does not count as a failed delivery.  A durable subscription stays, with what it
 has; nobody gets it who may not consume it.
 """
@@ -29,6 +31,11 @@ def recheck(consumer: Consumer, access: Access, close: Close) -> bool:
     if consumer.closed:
         return False
     consumer.access = access
+    reader = consumer.queue.reader
+    if reader is not None:
+        consumer.queue.reader = access
+        if reader.user == access.user:  # else somebody who may perhaps not read what is on the queue
+            return True
     address, queue = consumer.queue.address.name, consumer.queue.name
     if access.allows(Permission.CONSUME, address) and access.allows(Permission.CONSUME, address, queue):
         return True

@@ -37,7 +37,9 @@ class SubscribeRequest:
     `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
     that a changed one is made anew.  `no_local` is the origin whose messages it does not want.  `window` is its credit
     in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Higher `priority` goes first.
-    `access` is what the subscriber may do, `asked` the attributes that its queue shall have.
+    `access` is what the subscriber may do, `asked` the attributes that its queue shall have.  With `filtered` its own
+    queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
+    matches.
     """
 
     destination: str
@@ -58,6 +60,7 @@ class SubscribeRequest:
     user: str = ""
     access: Access = UNRESTRICTED
     asked: Asked = field(default_factory=dict)
+    filtered: bool = False
 
 
 def find(core: Core, router: Router, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
@@ -73,11 +76,14 @@ def find(core: Core, router: Router, request: SubscribeRequest) -> tuple[Queue, 
         access=request.access,
         subscribing=create_permission(durable=request.durable),
         asked=request.asked,
+        partly=request.filtered,
     )
     if isinstance(target, Queue):
         check_room(target.name, target.attributes, len(target.consumers))
         return target, predicate(filter, request.no_local)
-    return _subscription(core, router, target, filter, request), None
+    queue = _subscription(core, router, target, filter, request)
+    queue.reader = request.access if request.filtered else None
+    return queue, None
 
 
 def _subscription(
@@ -86,11 +92,12 @@ def _subscription(
     temporary = not request.durable
     name = request.name or router.fresh_name()
     access, create = request.access, create_permission(durable=request.durable)
-    if request.name:
+    if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
     queue = router.queues.get(name)
     if queue is not None:
-        if not access.sees(queue.address.name, queue.name, durable=queue.durable):
+        others = request.filtered and queue.creator != access.user  # it may hold what this one may not read
+        if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
         if request.exclusive and queue.consumers:
             raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")

@@ -23,9 +23,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.engine.filter import Filter
+from broker.engine.model.access import Access
 from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.permissions import Permission
 from broker.engine.queues.backlog import Backlog
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.selective import SelectiveBacklog
@@ -151,6 +153,7 @@ class Queue:
         "open",
         "overflowing",
         "paused",
+        "reader",
         "routing_type",
         "scheduled",
         "selective",
@@ -210,6 +213,7 @@ class Queue:
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.internal_owner: InternalOwner | None = None  # the broker itself has this queue, for what it keeps there
+        self.reader: Access | None = None  # of one subscriber, who may read this: other messages do not enter
         self.durable_only = False  # takes durable messages only: it is of somebody who is away
         self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)
         self.drop_oldest = False
@@ -264,17 +268,19 @@ class Queue:
             raise AlreadyInUse(f"queue {self.name} is the broker's own, and can only be looked at")
 
     def accepts(self, message: Message) -> bool:
-        """Whether the queue takes the message: it is open, and its filter lets the message in."""
+        """Whether the queue takes the message: it is open, its filter lets the message in, its reader may read it."""
         if not self.open:
             return False
         if self.no_local and message.header.origin == self.no_local:
+            return False
+        if self.reader is not None and not self.reader.might(Permission.CONSUME, message.header.address):
             return False
         return self.filter is None or self.filter.matches(PropertyView(message))
 
     @property
     def accepts_all(self) -> bool:
         """Whether every message may enter, so that none need be looked at."""
-        return self.filter is None and not self.no_local and self.open
+        return self.filter is None and not self.no_local and self.reader is None and self.open
 
     @property
     def forgets(self) -> bool:

@@ -249,13 +249,15 @@ class Router:
         permission: Permission = Permission.CONSUME,
         subscribing: Permission | None = None,
         asked: Asked = NOTHING_ASKED,
+        partly: bool = False,
     ) -> Queue | Address:
         """What a subscription to `name` consumes: a queue, or an address on which it gets a queue of its own.
 
         A requested routing type decides, except of a queue that is there and given by its full name; without one, an
         address that is only multicast gives subscriptions, any other its queue.  `permission` is that of reading,
         `subscribing` that of making a subscription, asked for before an address is made for one; `asked` are attributes
-        that the queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, and
+        that the queue shall have.  With `partly` a wildcard address needs no `permission`: the queue takes only what
+        may be read.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, and
         AlreadyInUse for a temporary destination of another connection.
         """
         address_name, queue_name = names.split_fqqn(name)
@@ -270,7 +272,18 @@ class Router:
                 routing_type = None  # whoever names a queue means that one; JMS clients always say queue (anycast)
             return self._qualified(address_name, queue_name, routing_type, access, asked)
         with self.undoing():
+            if partly and self.syntax.routes(address_name):
+                return self._wildcard(address_name, access, subscribing)
             return self._named(address_name, routing_type, access, permission, subscribing, asked)
+
+    def _wildcard(self, name: str, access: Access, subscribing: Permission | None) -> Address:
+        """A wildcard address for a subscription, whose subscriber may perhaps not read all that it matches."""
+        address = self.addresses.get(name)
+        if address is None:
+            multicast = RoutingType.MULTICAST
+            return self._auto_create_address(name, multicast, access, and_queue=True, subscribing=subscribing)
+        self._admit_type(address, RoutingType.MULTICAST, access)
+        return address
 
     def _named(
         self,

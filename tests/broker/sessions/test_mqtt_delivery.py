@@ -10,6 +10,7 @@ from broker.config.addresses import AddressSection
 from broker.config.addresses import Queue as QueueSection
 from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt import MqttSession
+from broker.sessions.mqtt_delivery import Deliveries
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.limits import Limits
@@ -646,3 +647,49 @@ def test_memory_of_a_session_is_given_back() -> None:
         sessions = session._common.sessions
         assert (len(sessions), sessions.shares) == (0, {})
     assert queues(sim) == {}
+
+
+def test_acknowledgements_before_one_that_does_not_fit_lose_nothing() -> None:
+    """In one read: PUBREC for a message of QoS 2, and for one of QoS 1, which is a violation."""
+    sim = SimWorld()
+    again: dict[str, Any] = {"clean": False, "expiry": 100}
+    client = sim.connect("c", auto=False, **again)
+    client.subscribe("a", qos=2)
+    client.subscribe("b", qos=1)
+    producer = sim.connect("p")
+    producer.publish("a", b"once", 2)
+    producer.publish("b", b"at least once", 2)
+    once, other = client.take()
+    client.ack(P.PUBREC, once.packet_id, other.packet_id)
+    client.settle()
+    assert client.closed
+    client = sim.connect("c", **again)
+    assert sorted(one.payload for one in client.take()) == [b"at least once", b"once"]
+    assert sum([queue.message_count for queue in sim.broker.engine.router.queues.values()]) == 0
+
+
+def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session fails between the table of what is in flight and the engine; the client has the message."""
+    sim = SimWorld()
+    again: dict[str, Any] = {"clean": False, "expiry": 100}
+    client = sim.connect("c", auto=False, **again)
+    client.subscribe("a", qos=2)
+    sim.connect("p").publish("a", b"once", 2)
+    (once,) = client.take()
+    settle = Deliveries._settle
+    broken = [True]
+
+    def fail(self: Deliveries, settled: Any) -> None:
+        if broken and settled:
+            broken.clear()
+            raise RuntimeError("a fault of ours")
+        settle(self, settled)
+
+    sim.broker.tolerant = True
+    monkeypatch.setattr(Deliveries, "_settle", fail)
+    client.ack(P.PUBREC, once.packet_id)
+    client.settle()
+    assert client.closed
+    client = sim.connect("c", **again)
+    assert client.take() == []
+    assert sum([queue.message_count for queue in sim.broker.engine.router.queues.values()]) == 0

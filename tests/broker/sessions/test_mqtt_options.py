@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -347,3 +348,58 @@ def test_a_mount_point_that_is_none(prefix: str) -> None:
 def test_mount_points_that_are() -> None:
     for prefix in ("", "a/", "/", "x" * 255 + "/"):
         assert MqttAcceptor.model_validate({"protocol": "mqtt", "mount-point": prefix}).mount_point == prefix
+
+
+# -- bytes in flight ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(("most", "sent"), [(-1, 5), (0, 5), (1, 1), (10, 1), (11, 2), (20, 2), (21, 3), (1_000, 5)])
+def test_bytes_in_flight(most: int, sent: int, qos: int) -> None:
+    """As long as fewer bytes than that are in flight another message goes, however large."""
+    sim = SimWorld(with_mqtt(in_flight_bytes_max=most))
+    client = sim.connect("c", auto=False)
+    client.subscribe("t", qos=qos)
+    producer = sim.connect("p")
+    for n in range(5):
+        producer.publish("t", b"%d" % n * 10, qos)
+    producer.publish("t", b"qos 0", 0)
+    arrived = client.take()
+    assert len([one for one in arrived if one.qos]) == sent
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_everything_comes_in_order_however_few_bytes_may_be_in_flight(qos: int) -> None:
+    sim = SimWorld(with_mqtt(in_flight_bytes_max=1_000))
+    again: dict[str, Any] = {"clean": False, "expiry": 100}
+    client = sim.connect("c", auto=False, **again)
+    client.subscribe("t", "other", qos=qos)
+    producer = sim.connect("p")
+    payloads = [b"%d" % n * (1 + n % 700) for n in range(200)]
+    for payload in payloads:
+        producer.publish("t", payload, qos)
+    seen = [one.payload for one in client.take()]
+    assert 0 < len(seen) < 200
+    client.drop()
+    sim.restart()
+    client = sim.connect("c", **again)
+    got = client.payloads()
+    assert got == payloads
+    producer = sim.connect("p")
+    for n in range(100):
+        producer.publish("other" if n % 3 else "t", b"%d" % n * 300, qos)
+    assert len(client.payloads()) == 100
+
+
+def test_bytes_in_flight_of_payloads_in_files() -> None:
+    sim = SimWorld(with_mqtt(in_flight_bytes_max=1_000, mqtt_min_large_message_size=5_000))
+    client = sim.connect("c", auto=False)
+    client.subscribe("t", qos=1)
+    producer = sim.connect("p")
+    for n in range(3):
+        producer.publish("t", b"%d" % n * 10_000, 1)
+    (first,) = client.take()
+    client.ack(P.PUBACK, first.packet_id)
+    (second,) = client.take()
+    client.ack(P.PUBACK, second.packet_id, reason=0x80)
+    assert [one.payload[:1] for one in client.take()] == [b"2"]

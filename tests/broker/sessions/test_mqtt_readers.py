@@ -1,0 +1,127 @@
+"""Who may read what over MQTT: temporary destinations of others, filters that cover what is forbidden."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from broker.config import Config, SecuritySetting
+from broker.engine.model.permissions import Permission
+from protocols.mqtt.codes import V5, V311
+from tests.broker.security.verbs import SMALL, restrict
+from tests.support.mqtt_world import SimWorld
+from tests.support.sim_broker import configured
+
+LOGIN: Final[dict[str, Any]] = {"user_name": "alice", "password": b"right"}
+USERS: Final = {"alice": "right", "bob": "right"}
+
+
+def guarded(*secret: str, filtered: bool = True) -> Config:
+    """Everything is permitted to everybody, but nobody reads the addresses below `secret` but for these users' role."""
+    granted = {permission.value: ["amq"] for permission in Permission}
+    settings = [{"match": "#", **granted}]
+    settings += [{"match": match, **granted, "consume": ["nobody"], "browse": ["nobody"]} for match in secret]
+    config = configured(
+        journal=SMALL,
+        security_settings=tuple(SecuritySetting.model_validate(each) for each in settings),
+    )
+    acceptors = dict(config.acceptors)
+    acceptors["mqtt"] = acceptors["mqtt"].model_copy(update={"filter_subscriptions": filtered})
+    return config.model_copy(update={"acceptors": acceptors})
+
+
+def world(*secret: str, filtered: bool = True) -> SimWorld:
+    return SimWorld(guarded(*secret, filtered=filtered), users=USERS)
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, 0x83)])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_the_temporary_destination_of_another_connection(version: int, refusal: int, kind: str) -> None:
+    sim = SimWorld(configured())
+    owner = sim.broker.connect()
+    owner.subscribe(f"/temp-{kind}/mine")
+    (name,) = [name for name in sim.broker.engine.router.addresses if name.startswith("temporary-")]
+    client = sim.connect("c", version=version)
+    assert client.subscribe(name) == [refusal]
+    if kind == "queue":  # a topic has none that could be named
+        assert client.subscribe(f"{name}::{name}") == [refusal]
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, 0x87)])
+def test_a_filter_that_covers_what_is_forbidden_is_refused(version: int, refusal: int) -> None:
+    sim = world("secret.#", filtered=False)
+    client = sim.connect("c", version=version, **LOGIN)
+    assert client.subscribe("#", "+/a", "open/#") == [refusal, refusal, 0]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", [V311, V5])
+def test_or_granted_without_that(version: int, qos: int) -> None:
+    sim = world("secret.#")
+    client = sim.connect("c", version=version, **LOGIN)
+    assert client.subscribe("#", qos=qos) == [qos]
+    producer = sim.connect("p", **LOGIN)
+    for topic in ("secret/a", "open/a", "secret", "open", "$share/x"):
+        producer.publish(topic, topic.encode(), qos)
+    assert client.payloads() == [b"open/a", b"open"]
+
+
+def test_a_topic_and_a_shared_subscription_are_refused_all_the_same() -> None:
+    sim = world("secret.#")
+    client = sim.connect("c", **LOGIN)
+    assert client.subscribe("secret/a", "$share/g/#", "$share/g/open/#") == [0x87, 0x87, 0]
+
+
+def test_retained_messages_that_may_not_be_read() -> None:
+    sim = world("secret.#")
+    producer = sim.connect("p", **LOGIN)
+    for topic in ("secret/a", "open/a"):
+        producer.publish(topic, topic.encode(), 1, retain=True)
+    client = sim.connect("c", **LOGIN)
+    client.subscribe("+/a", qos=1)
+    assert client.payloads() == [b"open/a"]
+
+
+def test_permissions_that_change_count_from_the_next_message_on() -> None:
+    sim = world("secret.#")
+    client, producer = sim.connect("c", **LOGIN), sim.connect("p", **LOGIN)
+    client.subscribe("#", qos=1)
+    restrict(sim.broker, guarded("open.#"))
+    for topic in ("secret/a", "open/a"):
+        producer.publish(topic, topic.encode(), 1)
+    assert client.payloads() == [b"secret/a"]
+    assert not client.closed
+
+
+def test_a_session_that_lasts_over_absence_and_restart() -> None:
+    sim = world("secret.#")
+    again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
+    client = sim.connect("c", **again)
+    client.subscribe("#", qos=1)
+    client.drop()
+    for crash in (False, True):
+        producer = sim.connect("p", **LOGIN)
+        for topic in ("secret/a", "open/a"):
+            producer.publish(topic, topic.encode(), 1)
+        if crash:
+            sim.restart()
+            producer = sim.connect("p", **LOGIN)
+            producer.publish("secret/b", b"secret/b", 1)
+            producer.publish("open/b", b"open/b", 1)
+    client = sim.connect("c", **again)
+    assert client.present
+    assert client.payloads() == [b"open/a", b"open/a", b"open/b"]
+
+
+def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
+    sim = world("secret.#")
+    client = sim.connect("c", clean=False, expiry=100, **LOGIN)
+    client.subscribe("#", qos=1)
+    client.drop()
+    sim.connect("p", **LOGIN).publish("open/a", b"x", 1)
+    other = sim.connect("c", clean=False, expiry=100, user_name="bob", password=b"right")
+    assert other.payloads() == []
+    assert sim.broker.reported("mqtt.subscription_idle")
+    other.drop()
+    assert sim.connect("c", clean=False, expiry=100, **LOGIN).payloads() == [b"x"]
