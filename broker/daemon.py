@@ -192,7 +192,7 @@ class Daemon:
             self.tick.failed(None, error)
 
     def _end_at_once(self, error: BaseException) -> None:
-        """See Surroundings.  Nothing else of the process runs any more, not even what would end it in good order."""
+        """See Environment.  Nothing else of the process runs any more, not even what would end it in good order."""
         self._log("broker.failed", error=described(error), traceback=told(error))
         self._log.tell_suppressed(now=True)
         self._notifier.status(f"failed: {described(error)}")

@@ -239,7 +239,7 @@ class SimBroker:
 
 
 class SimPeer:
-    """A client's end of a perfect wire, and the outlet of its session; `acceptor` names the one that it connects to."""
+    """A client's end of a perfect wire, and its session's transport; `acceptor` names what it connects to."""
 
     def __init__(self, broker: SimBroker, acceptor: str, number: int) -> None:
         self.broker = broker
@@ -255,7 +255,7 @@ class SimPeer:
         """Bytes from the broker."""
         raise NotImplementedError
 
-    # -- the outlet ------------------------------------------------------------------------------------------------
+    # -- the transport ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """The session's bytes reach the client, unless it is stalled."""

@@ -75,7 +75,7 @@ def settings(authority: Authority, *, timeout: str = "10s") -> str:
     return SETTINGS.format(certificate=certificate, key=key, timeout=timeout)
 
 
-class ConnectionSlots:
+class Connections:
     """Sockets that have connected and never log in."""
 
     def __init__(self, port: int, count: int, first: bytes) -> None:
@@ -113,9 +113,9 @@ class ConnectionSlots:
 
 
 @contextmanager
-def crowd(port: int, count: int, first: bytes) -> Iterator[ConnectionSlots]:
-    """A crowd that goes afterwards."""
-    found = ConnectionSlots(port, count, first)
+def connections(port: int, count: int, first: bytes) -> Iterator[Connections]:
+    """Connections that are closed afterwards."""
+    found = Connections(port, count, first)
     try:
         yield found
     finally:
@@ -144,15 +144,15 @@ def cost(broker: DaemonProcess, acceptor: str, count: int, *, full: bool) -> int
     room = (REQUEST_BYTES if acceptor == "web" else FULL_BYTES) - len(beginning)
     first = beginning + more * ((room - 8) // len(more)) if full else beginning
     few = count // 10
-    with crowd(broker.ports[acceptor], few, first):  # what the first ones cost is not theirs
+    with connections(broker.ports[acceptor], few, first):  # what the first ones cost is not theirs
         before = settled_bytes(broker, acceptor, few)
-        with crowd(broker.ports[acceptor], count, first):
+        with connections(broker.ports[acceptor], count, first):
             return (settled_bytes(broker, acceptor, few + count) - before) // count
 
 
 def patience(broker: DaemonProcess, count: int) -> float:
     """Seconds after which the last of so many strangers has been cut off."""
-    with crowd(broker.ports["stomp"], count, BEGINNINGS["stomp"][0]) as strangers:
+    with connections(broker.ports["stomp"], count, BEGINNINGS["stomp"][0]) as strangers:
         return strangers.last_cut()
 
 
@@ -211,7 +211,7 @@ def besiege(broker: DaemonProcess, authority: Authority, *, slow: int, aborted: 
     figures = Figures()
     context = authority.client()
     aborting = threading.Thread(target=abort_handshakes, args=(broker.ports["secure"], aborted))
-    with crowd(broker.ports["stomp"], slow, BEGINNINGS["stomp"][0]) as strangers:
+    with connections(broker.ports["stomp"], slow, BEGINNINGS["stomp"][0]) as strangers:
         aborting.start()
         while aborting.is_alive() or not figures.logins:
             strangers.drip(b"x")

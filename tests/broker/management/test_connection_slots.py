@@ -6,7 +6,7 @@ from broker.management.connection_slots import ConnectionSlots
 
 
 class Visitor:
-    """A guest who remembers that he was sent away."""
+    """A slot that remembers that it was closed."""
 
     def __init__(self, origin: str, *, known: bool = False) -> None:
         self.origin = origin
@@ -14,19 +14,19 @@ class Visitor:
         self.left = False
 
     def leave(self) -> None:
-        """See Guest."""
+        """See Slot."""
         self.left = True
 
 
 def test_the_stranger_who_came_first_from_where_most_come_makes_room() -> None:
     slots = ConnectionSlots(5)
     origins = ["10.0.0.1", "2001:db8::1", "10.0.0.2", "2001:db8::2", "10.0.0.3"]
-    guests = [Visitor(origin) for origin in origins]
-    assert all(slots.come(slot) for slot in guests)
+    visitors = [Visitor(origin) for origin in origins]
+    assert all(slots.come(slot) for slot in visitors)
     assert slots.come(Visitor("10.0.0.4"))
-    assert [slot.left for slot in guests] == [False, True, False, False, False]  # two from one network
+    assert [slot.left for slot in visitors] == [False, True, False, False, False]  # two from one network
     assert slots.come(Visitor("10.0.0.5"))
-    assert [slot.left for slot in guests] == [True, True, False, False, False]
+    assert [slot.left for slot in visitors] == [True, True, False, False, False]
 
 
 def test_a_flood_from_one_place_displaces_itself() -> None:

@@ -63,7 +63,7 @@ class Visitor(SimPeer):
         """Nobody is interested."""
 
     def resume_reading(self) -> None:
-        """See Outlet."""
+        """See Transport."""
         if self.faulty:
             raise RuntimeError("planted")
         super().resume_reading()
