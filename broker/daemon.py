@@ -34,8 +34,6 @@ from broker.config import RELOADED, Config, ConfigError, Reload
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
 from broker.engine.queues.stored import UnknownFormat
-from broker.guard import ADMIN, Guard
-from broker.guarding import users_path
 from broker.log import Log, configure
 from broker.machine import this_machine
 from broker.management.http import HttpServer
@@ -45,6 +43,8 @@ from broker.memory import FreeMemory, system_trim
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
+from broker.security.policy import users_path
+from broker.security.reload import ADMIN, Guard
 from broker.security.users_file import UnusableFile
 from broker.sessions.login import Gate
 from broker.sessions.tick import Tick, described, told

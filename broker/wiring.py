@@ -23,7 +23,7 @@ from broker.engine.recovery import clock_changes
 from broker.engine.recovery.restore import Restored, restore
 from broker.engine.routing import alter
 from broker.engine.routing.configured import declare_divert, delete_undeclared
-from broker.guarding import allot, permission_table
+from broker.security.policy import allot, permission_table
 from broker.sessions.amqp_format import AmqpFormat
 from broker.sessions.mqtt_format import MqttFormat
 from broker.sessions.stomp_format import StompFormat

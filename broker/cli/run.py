@@ -53,12 +53,12 @@ def check(file: Path | None) -> None:
 
     Run it as the broker's user, who has to be able to read them.
     """
-    from broker import checking  # as above
+    from broker.security import checks  # as above
 
     found = load_config(file)
     source = str(file or AS_SHIPPED)
-    if problems := checking.problems(found, source):
+    if problems := checks.problems(found, source):
         raise Failure(USAGE, *map(str, problems))
-    for warning in checking.warnings(found, source, datetime.fromtimestamp(wall_ms() / 1000, UTC)):
+    for warning in checks.warnings(found, source, datetime.fromtimestamp(wall_ms() / 1000, UTC)):
         click.echo(f"warning: {printable(str(warning))}", err=True)
     click.echo(f"{source}: ok")

@@ -21,8 +21,8 @@ import click
 from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table
 from broker.cli.settings import Command, broker_options, load_config
-from broker.guarding import users_path
 from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
+from broker.security.policy import users_path
 from broker.security.users_file import (
     StoredUser,
     UnusableFile,

@@ -91,7 +91,7 @@ def _users() -> None:
 
 
 def _reload() -> None:
-    from broker.guard import Guard
+    from broker.security.reload import Guard
 
     def prepare(self: Guard, config: Any) -> NoReturn:
         raise RuntimeError("planted")

@@ -10,9 +10,9 @@ from argon2 import PasswordHasher
 
 from broker.config import Config
 from broker.engine.model.report import Report
-from broker.guarding import policy
 from broker.security import passwords
-from broker.security.gate import UserGate
+from broker.security.login import UserGate
+from broker.security.policy import policy
 from broker.security.throttle import Throttle
 from broker.security.users_file import StoredUser
 from broker.sessions.sasl import SCRAMS

@@ -25,7 +25,7 @@ from broker.engine.queues.queue import Queue
 from broker.log import report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
-from broker.security.gate import Policy, UserGate
+from broker.security.login import Policy, UserGate
 from broker.security.throttle import Throttle
 from broker.sessions.stomp_format import StompFormat, encode_head
 from broker.sessions.tick import Tick

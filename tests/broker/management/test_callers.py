@@ -20,7 +20,7 @@ from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
-from broker.security.gate import Policy
+from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
 from tests.broker.management.test_queues import Told
 from tests.support.sim_gate import cheap_user

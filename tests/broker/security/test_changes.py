@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.security.gate import Policy
+from broker.security.login import Policy
 from tests.broker.security.verbs import NAME, PASSWORD, QUEUE, prepared
 from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_gate import cheap_user

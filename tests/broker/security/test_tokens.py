@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from broker.engine.model.access import Identity
-from broker.security.gate import HASHES_WAITING_MAX, Policy
 from broker.security.keys import UNKNOWN_MS, WAITING_MAX, FetchedKeys
+from broker.security.login import HASHES_WAITING_MAX, Policy
 from broker.security.tokens import (
     ALGORITHMS,
     KEYS_MAX,
@@ -33,7 +33,7 @@ from broker.security.tokens import (
 )
 from broker.sessions.login import Peer
 from broker.sessions.sasl import OAUTHBEARER, PLAIN, XOAUTH2, Granted, begin
-from tests.broker.security.test_gate import BOB, Bench
+from tests.broker.security.test_login import BOB, Bench
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, private_key, public_jwk, token
 from tests.support.sim_gate import outcome
 

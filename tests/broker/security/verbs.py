@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.config import Config, JournalSection, LimitsSection, SecuritySetting
 from broker.engine.model.permissions import Permission
-from broker.guarding import permission_table
+from broker.security.policy import permission_table
 from protocols.amqp.errors import UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Link

@@ -14,7 +14,7 @@ from websockets.uri import parse_uri
 from broker.config import Config
 from broker.config.diverts import DivertSection
 from broker.engine.model.message import Message
-from broker.security.gate import UserGate
+from broker.security.login import UserGate
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties

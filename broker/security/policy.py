@@ -9,7 +9,7 @@ from broker.config import Config
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.security.certificates import Rule
-from broker.security.gate import Policy
+from broker.security.login import Policy
 from broker.security.users_file import NAME, UnusableFile, Users, read_users
 
 #: The role that may do everything as shipped, by Artemis's name.

@@ -16,9 +16,9 @@ from typing import Final
 from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.problems import Problem
-from broker.guard import acceptor_context, read_keys, tls_settings
-from broker.guarding import load_policy
 from broker.net.fetch import trusting
+from broker.security.policy import load_policy
+from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
 from broker.security.validity import Span, certificates, revocation_lists
 

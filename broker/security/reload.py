@@ -23,13 +23,13 @@ from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.engine.model.permissions import PermissionTable
 from broker.engine.model.report import Report
-from broker.guarding import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsSettings, TlsUnusable, make_context
-from broker.security.gate import Policy, UserGate
 from broker.security.keys import FetchedKeys
+from broker.security.login import Policy, UserGate
 from broker.security.passwords import SALT_BYTES
+from broker.security.policy import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.security.throttle import Throttle
 from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
 from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import checking
 from broker.config import Config, load
-from broker.guard import prepare
+from broker.security import checks
+from broker.security.reload import prepare
 from broker.security.users_file import StoredUser, UnusableFile, write_users
 from broker.security.validity import SOON_DAYS, Span
 from tests.broker.cli.harness import invoke
@@ -71,7 +71,7 @@ class Site:
     def check(self) -> list[str]:
         """The problems; those of the start are the first of them."""
         config = load(self.file)
-        found = [str(problem) for problem in checking.problems(config, str(self.file))]
+        found = [str(problem) for problem in checks.problems(config, str(self.file))]
         refusal = self.refusal(config)
         assert any(refusal in problem for problem in found) if refusal else all("audit" in each for each in found)
         assert all(problem.startswith(f"{self.file}: ") for problem in found)
@@ -162,7 +162,7 @@ def test_authorities_of_the_issuer_s_url(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace(f'keys-file = "{site.directory}/jwks.json"', other))
     assert site.check() == []
     site.path("ca.pem").write_bytes(b"x")
-    found = [str(problem) for problem in checking.problems(load(site.file), "x")]
+    found = [str(problem) for problem in checks.problems(load(site.file), "x")]
     assert any("security.jwt.ca-file" in problem for problem in found)
 
 
@@ -172,7 +172,7 @@ def test_authorities_of_the_issuer_s_url(site: Site) -> None:
 )
 def test_what_ends_soon_or_has_is_a_warning(site: Site, days: int, text: str) -> None:
     """Those of the tests last from yesterday until tomorrow."""
-    found = [str(each) for each in checking.warnings(load(site.file), "x", datetime.now(UTC) + timedelta(days=days))]
+    found = [str(each) for each in checks.warnings(load(site.file), "x", datetime.now(UTC) + timedelta(days=days))]
     assert len(found) == 3
     for key, each in zip(("certificate", "client-ca", "crl"), found, strict=True):
         assert each.startswith(f"x: acceptors.stomp.tls.{key} = ")
@@ -203,7 +203,7 @@ def test_an_acceptor_that_is_switched_off_is_not_looked_at(site: Site) -> None:
     site.path("server.pem").unlink()
     site.file.write_text(site.file.read_text().replace('protocol = "stomp"', 'protocol = "stomp"\nenabled = false'))
     assert site.check() == []
-    assert checking.warnings(load(site.file), "x", datetime.now(UTC)) == []
+    assert checks.warnings(load(site.file), "x", datetime.now(UTC)) == []
 
 
 def test_what_the_operator_may_not_read(site: Site) -> None:
