@@ -26,13 +26,13 @@ from resource import RUSAGE_SELF, getrusage
 from typing import Final
 
 from broker.config import load
+from broker.daemon.wiring import Broker, Environment, assemble, recover
 from broker.engine.engine import Engine
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
-from broker.sessions.stomp_headers import Prefixes
-from broker.sessions.stomp_send import Sends
-from broker.sessions.stomp_temporary import Destinations
-from broker.wiring import Broker, Environment, assemble, recover
+from broker.sessions.stomp.headers import Prefixes
+from broker.sessions.stomp.send import Sends
+from broker.sessions.stomp.temporary import Destinations
 from protocols.stomp.connection import StompConnection as StompCodec
 from store.files import OsFiles
 from store.writer import InlineWriter

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from threading import RLock
 from typing import Final, Literal, NamedTuple, TextIO
 
-from broker.audit import AUDITED, AuditLog
 from broker.clock import monotonic_ms, wall_ms
+from broker.security.audit_log import AUDITED, AuditLog
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json"]

@@ -35,7 +35,7 @@ _CONFIG = click.option(
 def run(context: click.Context, file: Path | None, data: Path | None, listen: tuple[str, ...]) -> None:
     """Run the broker in the foreground until it is told to stop (SIGTERM, or Ctrl-C)."""
     # Imported here: the other commands do without the engine and its event loop, and start faster.
-    from broker import daemon
+    from broker.daemon import run as daemon
 
     config = load_config(file, data, listen)
     context.exit(daemon.run(config, lambda: read_config(file, data, listen)))

@@ -42,8 +42,8 @@ from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.names import Names
 from broker.management.ports import Broker
-from broker.sessions.stomp_format import STOMP_FORMAT, encode_head
-from broker.sessions.stomp_headers import is_application_header
+from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
+from broker.sessions.stomp.headers import is_application_header
 
 Json = dict[str, object]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
+from broker.sessions.protocol_detection import FIRST_BYTES
 from broker.sessions.session import Session
-from broker.sessions.strangers import FIRST_BYTES
 from broker.sessions.tick import Tick
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from broker.engine.model.report import Report
 from broker.net.connection import Connection
 from broker.net.tls import Handshake, SecureServer
 from broker.security.throttle import block
-from broker.sessions import strangers
+from broker.sessions import protocol_detection as strangers
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick, Transport

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker.config import Config
+from broker.daemon.machine import this_machine
+from broker.daemon.wiring import Broker, assemble, recover
 from broker.engine.model.errors import EngineError
 from broker.engine.model.report import Report
 from broker.engine.queues.stored import UnknownFormat
-from broker.machine import this_machine
-from broker.wiring import Broker, assemble, recover
 from store.errors import DirectoryLocked, JournalError
 from store.log import FileLog
 from store.writer import InlineWriter

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from broker.daemon.wiring import formats
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
 from broker.engine.model.errors import InvalidSelector
@@ -24,7 +25,6 @@ from broker.engine.model.message import ORIG_MESSAGE_ID, REPLAY, Message, Proper
 from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.offline.exporting import Line, message_line
 from broker.offline.parts import Unusable
-from broker.wiring import formats
 from store import decode
 from store.bodies import BodyFiles, to_read
 from store.errors import BodyUnreadable

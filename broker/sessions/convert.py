@@ -38,10 +38,10 @@ from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.queues.bodies import Unreadable, read_whole
-from broker.sessions.amqp_format import AMQP_FORMAT, AmqpFormat, id_text
-from broker.sessions.mqtt_format import MQTT_FORMAT, correlation_text, read_properties
+from broker.sessions.amqp.format import AMQP_FORMAT, AmqpFormat, id_text
+from broker.sessions.mqtt.format import MQTT_FORMAT, correlation_text, read_properties
 from broker.sessions.plain_values import header_text, to_json
-from broker.sessions.stomp_format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
+from broker.sessions.stomp.format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (

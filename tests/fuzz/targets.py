@@ -19,13 +19,13 @@ from typing import Any, Final, cast
 
 from broker.config import ConfigError
 from broker.config.load import load
+from broker.daemon.wiring import Broker
 from broker.engine.filter import InvalidFilter
 from broker.engine.filter.filter import compile_filter
 from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped
 from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
-from broker.wiring import Broker
 from tests.protocols.amqp import test_fuzz as amqp
 from tests.protocols.mqtt import test_fuzz as mqtt
 from tests.protocols.stomp import test_fuzz as stomp

@@ -11,7 +11,7 @@ from typing import NoReturn
 import httpx
 import pytest
 
-from broker.daemon import EXIT_FAULT, EXIT_JOURNAL
+from broker.daemon.run import EXIT_FAULT, EXIT_JOURNAL
 from broker.sessions.tick import APOLOGY
 from tests.interop.client import DURABLE, Lost, connected
 from tests.interop.raw import peer

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 from bench.link import Link
 from bench.mqtt_link import MqttLink
 from bench.mqtt_messages import varint
-from broker.memory import TRIM_BYTES
+from broker.daemon.memory import TRIM_BYTES
 from tests.interop.raw import PATIENCE_S
 from tests.support.daemon import DaemonProcess, running
 

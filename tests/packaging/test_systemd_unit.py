@@ -12,9 +12,9 @@ from typing import Final
 import click
 import pytest
 
-from broker import daemon
 from broker.cli.main import cli
 from broker.config import load
+from broker.daemon import run as daemon
 
 UNIT: Final = Path(__file__).parents[2] / "etc" / "bartleby.service"
 

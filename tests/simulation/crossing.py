@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from broker.sessions.stomp_headers import CONSUMED
+from broker.sessions.stomp.headers import CONSUMED
 from protocols.amqp.encode import encode
 from protocols.amqp.message import (
     AMQP_SEQUENCE,

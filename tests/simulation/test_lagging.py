@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from broker.wiring import settings_table
+from broker.daemon.wiring import settings_table
 from tests.simulation.model import Place
 from tests.simulation.test_random import Sim, configuration
 from tests.simulation.world import SCALE, check_accounts, everything

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config import Config
-from broker.wiring import settings_table
+from broker.daemon.wiring import settings_table
 from tests.simulation.world import check_accounts, counts, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def _deliver() -> None:
-    from broker.sessions.stomp import StompSession
+    from broker.sessions.stomp.session import StompSession
 
     original = StompSession.deliver
 

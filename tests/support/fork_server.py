@@ -143,7 +143,7 @@ def _keep(request: bytes, descriptors: list[int]) -> list[str]:
 
 def main() -> None:
     """Import, serve; and in a forked process be a broker."""
-    import_module("broker.daemon")  # which the command does not import before it is called
+    import_module("broker.daemon.run")  # which the command does not import before it is called
     from broker.cli.main import cli
 
     gc.collect()

@@ -18,13 +18,13 @@ from functools import cache
 from random import Random
 from typing import Final
 
-from broker.accepting import Accepting
 from broker.config import AddressSetting, Config, load
+from broker.daemon.accepting import Accepting
+from broker.daemon.wiring import Broker, Environment, assemble, recover
 from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
-from broker.wiring import Broker, Environment, assemble, recover
 from store.log import FileLog
 from store.writer import InlineWriter
 from tests.support.sim_files import SimFiles

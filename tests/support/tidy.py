@@ -96,8 +96,8 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.clock",
         "broker.config",
         "broker.engine",
-        "broker.machine",
-        "broker.wiring",
+        "broker.daemon.machine",
+        "broker.daemon.wiring",
         "broker.__version__",
         "store",
     ),
@@ -129,12 +129,13 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "broker.build": ("broker.__version__",),
     "broker.clock": (),
-    "broker.memory": (),
-    "broker.machine": ("broker.clock", "broker.engine.model.report", "broker.wiring", "store.files"),
-    "broker.audit": (),
-    "broker.log": ("broker.audit", "broker.clock"),
-    "broker.starting": ("store.errors",),
-    "broker.systemd": ("broker.clock", "broker.log"),
+    "broker.daemon": (),
+    "broker.daemon.memory": (),
+    "broker.daemon.machine": ("broker.clock", "broker.engine.model.report", "broker.daemon.wiring", "store.files"),
+    "broker.security.audit_log": (),
+    "broker.log": ("broker.security.audit_log", "broker.clock"),
+    "broker.daemon.start_errors": ("store.errors",),
+    "broker.daemon.systemd": ("broker.clock", "broker.log"),
     "broker.security": ("broker.security", "broker.sessions.login", "broker.sessions.sasl", "broker.engine"),
     "broker.security.policy": ("broker.config", "broker.engine", "broker.security"),
     "broker.security.reload": (
@@ -145,7 +146,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.security",
         "broker.sessions",
     ),
-    "broker.accepting": (
+    "broker.daemon.accepting": (
         "broker.config",
         "broker.engine",
         "broker.net",
@@ -153,7 +154,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "broker.__version__",
         "protocols",
     ),
-    "broker.wiring": (
+    "broker.daemon.wiring": (
         "broker.config",
         "broker.engine",
         "broker.security.policy",
@@ -162,7 +163,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "protocols",
         "store",
     ),
-    "broker.daemon": ("broker", "store"),
+    "broker.daemon.run": ("broker", "store"),
     "broker.__main__": ("broker.cli",),
     "broker": (),
     # the decoder of segments knows no Spark; what audits find is apart from how it is shown
@@ -197,7 +198,7 @@ SPARK_OUTSIDE: Final = (
 
 #: The outside world, and the rooms that may touch it.
 OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
-    "asyncio": ("broker.net", "broker.daemon", "broker.management"),
+    "asyncio": ("broker.net", "broker.daemon.run", "broker.management"),
     "multiprocessing": (),
     "os": (
         "store.files",
@@ -205,10 +206,10 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
         "broker.config",
         "broker.daemon",
         "broker.cli",
-        "broker.machine",
+        "broker.daemon.machine",
         "broker.offline",
         "broker.security",
-        "broker.starting",
+        "broker.daemon.start_errors",
         *SPARK_OUTSIDE,
     ),
     "random": ("broker.clock",),
@@ -216,13 +217,13 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "select": (),
     "selectors": (),
     "shutil": ("broker.management", "spark_jobs.java"),
-    "signal": ("broker.__main__", "broker.daemon", "spark_jobs.jvm"),
-    "socket": ("broker.net", "broker.management", "broker.starting", "broker.systemd"),
+    "signal": ("broker.__main__", "broker.daemon.run", "spark_jobs.jvm"),
+    "socket": ("broker.net", "broker.management", "broker.daemon.start_errors", "broker.daemon.systemd"),
     "subprocess": ("spark_jobs.java",),
     "tempfile": ("spark_jobs.pyfiles", "spark_jobs.session"),
     "threading": ("store.writer", "broker.log", "spark_jobs.jvm"),
     "time": ("broker.clock",),
-    "uvloop": ("broker.daemon",),
+    "uvloop": ("broker.daemon.run",),
 }
 #: Types, which do nothing by themselves: what is handed in has to be named.
 TYPES_OF_THE_OUTSIDE: Final = frozenset({("random", "Random")})

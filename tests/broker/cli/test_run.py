@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import broker
-from broker import daemon
 from broker.build import VERSION_SHOWN
 from broker.config import Config, ConfigError
+from broker.daemon import run as daemon
 from tests.broker.cli.harness import invoke
 
 BROKEN = """

@@ -27,7 +27,7 @@ from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.security.login import Policy, UserGate
 from broker.security.throttle import Throttle
-from broker.sessions.stomp_format import StompFormat, encode_head
+from broker.sessions.stomp.format import StompFormat, encode_head
 from broker.sessions.tick import Tick
 from store.files import OsFiles
 from store.journal import Journal

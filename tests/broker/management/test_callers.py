@@ -11,7 +11,6 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Route
 
-from broker.audit import AUDITED
 from broker.cli import remote
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
@@ -20,6 +19,7 @@ from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
+from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
 from tests.broker.management.test_queues import Told

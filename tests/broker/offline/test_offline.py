@@ -19,7 +19,7 @@ from broker.offline.compacting import compact
 from broker.offline.exporting import export_directory
 from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped, Unusable, stopped
-from broker.sessions.stomp_format import STOMP_FORMAT
+from broker.sessions.stomp.format import STOMP_FORMAT
 from store.files import OsFiles
 from store.inspect import verify
 from tests.broker.cli.harness import invoke

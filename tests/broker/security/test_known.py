@@ -17,7 +17,7 @@ from websockets.http11 import Response
 from websockets.uri import parse_uri
 
 from broker.engine.model.permissions import Permission, PermissionTable
-from broker.sessions.websocket import WebSocketSession
+from broker.sessions.websocket.session import WebSocketSession
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.frames import AMQP_HEADER
 from protocols.mqtt.codes import V5, V311

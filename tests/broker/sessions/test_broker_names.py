@@ -8,8 +8,8 @@ import pytest
 
 from broker.config import Config
 from broker.engine.model.message import RESERVED_PREFIXES
-from broker.sessions.amqp_format import RESERVED_ANNOTATIONS, annotation_name, genuine
-from broker.sessions.amqp_message import take_apart
+from broker.sessions.amqp.format import RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.amqp.message import take_apart
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Modified, Properties, Rejected

@@ -8,7 +8,8 @@ import pytest
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, Message
 from broker.management.views import message_view
-from broker.sessions import amqp_message, convert
+from broker.sessions import convert
+from broker.sessions.amqp import message as amqp_message
 from protocols.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -186,7 +187,7 @@ def check_dead(broker: SimBroker, queue: str = "dead") -> None:
 
 
 def test_an_error_of_ours_costs_one_message_over_stomp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.sessions.stomp_delivery.to_stomp", failing(convert.to_stomp))
+    monkeypatch.setattr("broker.sessions.stomp.delivery.to_stomp", failing(convert.to_stomp))
     broker = SimBroker(small(DEAD))
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), *[message(body) for body in BODIES])
@@ -201,7 +202,7 @@ def test_an_error_of_ours_costs_one_message_over_stomp(monkeypatch: pytest.Monke
 
 
 def test_an_error_of_ours_costs_one_message_over_amqp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.sessions.amqp_message.to_amqp", failing(convert.to_amqp))
+    monkeypatch.setattr("broker.sessions.amqp.message.to_amqp", failing(convert.to_amqp))
     broker = SimBroker(small(DEAD))
     client = broker.connect()
     for body in BODIES:
@@ -216,7 +217,7 @@ def test_an_error_of_ours_costs_one_message_over_amqp(monkeypatch: pytest.Monkey
 
 
 def test_an_error_of_ours_costs_one_message_over_mqtt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.sessions.mqtt_render.to_mqtt", failing(convert.to_mqtt))
+    monkeypatch.setattr("broker.sessions.mqtt.render.to_mqtt", failing(convert.to_mqtt))
     world = SimWorld(small(DEAD))
     reader = world.connect("reader", version=V5)
     reader.subscribe("a", qos=1)

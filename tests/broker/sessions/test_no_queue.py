@@ -15,9 +15,9 @@ from protocols.mqtt.properties import REASON_STRING
 from store import decode
 from store.body import LargeBody
 from store.record import DeadLetterReason
-from tests.broker.sessions.test_amqp import started
-from tests.broker.sessions.test_mqtt_large import config
-from tests.broker.sessions.test_stomp_large import body
+from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.mqtt.test_large import config
+from tests.broker.sessions.stomp.test_large import body
 from tests.simulation.world import check_accounts, held, journal_records, small
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim, message

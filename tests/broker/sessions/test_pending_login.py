@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.model.access import Identity
 from broker.security.passwords import scram_keys
-from broker.sessions.amqp_login import Login
+from broker.sessions.amqp.login import Login
 from broker.sessions.login import Door, Peer, ScramKeys, Then
 from broker.sessions.reading import LOGIN, Reading
 from protocols.amqp.connection import AmqpConnection

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message, MessageHeader, PropertyView, RoutingType
-from broker.sessions.stomp_format import StompFormat, encode_head
+from broker.sessions.stomp.format import StompFormat, encode_head
 from tests.support.attributes import attributes_of
 from tests.support.interpreted import interpreted
 

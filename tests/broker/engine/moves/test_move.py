@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
-from broker.sessions.stomp_format import StompFormat
+from broker.sessions.stomp.format import StompFormat
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
 from store.segment_directory import raw_records

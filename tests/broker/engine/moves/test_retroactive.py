@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
-from broker.wiring import settings_table
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import small
 

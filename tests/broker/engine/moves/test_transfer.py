@@ -20,7 +20,7 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.moves import transfer
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
-from broker.sessions.stomp_format import encode_head
+from broker.sessions.stomp.format import encode_head
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.broker.engine.moves.test_move import entries_with, fill

@@ -94,7 +94,7 @@ def test_senders_that_do_not_stop_are_refused_beyond_the_threshold() -> None:
 
 
 def test_a_change_of_settings_takes_effect_at_once() -> None:
-    from broker.wiring import settings_table
+    from broker.daemon.wiring import settings_table
     from tests.simulation.world import small
 
     bench = Bench()

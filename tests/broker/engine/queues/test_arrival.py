@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
-from broker.wiring import settings_table
 from store import decode
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench, Producing

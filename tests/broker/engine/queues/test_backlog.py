@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
-from broker.sessions.stomp_format import StompFormat
+from broker.sessions.stomp.format import StompFormat
 from tests.support.interpreted import interpreted
 
 FORMAT = StompFormat()

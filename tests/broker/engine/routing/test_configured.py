@@ -6,9 +6,9 @@ import pytest
 
 from broker.config import AddressSetting
 from broker.config.addresses import AddressSection
+from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
-from broker.wiring import declare, settings_table
 from tests.broker.engine.bench import Bench
 
 ANYCAST = {"routing-type": "ANYCAST"}

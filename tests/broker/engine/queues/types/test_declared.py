@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.config import Config
 from broker.config.addresses import AddressSection, Queue
+from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.routing import alter
-from broker.wiring import declare, settings_table
 from tests.broker.engine.bench import Bench
 from tests.broker.engine.queues.types.queues import left, put
 from tests.simulation.world import small

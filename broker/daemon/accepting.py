@@ -1,0 +1,260 @@
+"""What answers on each acceptor: from the configuration to the sessions of its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker import __version__
+from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
+from broker.net.listener import MakeSession
+from broker.sessions.amqp.containers import Containers
+from broker.sessions.amqp.session import AmqpSession
+from broker.sessions.amqp.terms import AmqpOptions
+from broker.sessions.detect import DetectingSession
+from broker.sessions.login import Door, Gate, Peer
+from broker.sessions.mqtt.client_session import Common, MqttSessions
+from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.render import Heads
+from broker.sessions.mqtt.session import MqttSession
+from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
+from broker.sessions.session import Session
+from broker.sessions.stomp.headers import Options, Prefixes
+from broker.sessions.stomp.session import StompSession
+from broker.sessions.tick import Tick, Transport
+from protocols.amqp.limits import Limits as AmqpLimits
+from protocols.mqtt.codes import Role
+from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.limits import WHOLE_BYTES_MIN
+from protocols.mqtt.limits import Limits as MqttLimits
+from protocols.mqtt.runs import Shared
+from protocols.stomp.limits import Limits as StompLimits
+
+
+class Accepting:
+    """Makes sessions; what they share over all acceptors is here."""
+
+    def __init__(self, config: Config, tick: Tick, gate: Gate) -> None:
+        self._config = config
+        self._tick = tick
+        self._gate = gate
+        self._containers = Containers()
+        self._mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
+
+    def restore(self) -> None:
+        """Take over what sessions of an earlier run have left.  Call within a tick, before anybody connects."""
+        self._mqtt_sessions.restore()
+
+    def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
+        """What makes the session of each connection to an acceptor."""
+        make = self._of_one(acceptor)
+        others: dict[str, MakeSession] = {}
+        for name in acceptor.others:
+            other = self._config.acceptors[name]
+            assert isinstance(other, MessagingAcceptor), "the configuration is checked"
+            others[other.protocol] = self._of_one(other)
+        if not others:
+            return make
+        served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
+
+        def detecting(transport: Transport, number: int, peer: Peer) -> Session:
+            return DetectingSession({name: _bound(each, transport, number, peer) for name, each in served.items()})
+
+        return detecting
+
+    def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
+        """What a client's first bytes may be of there: HTTP where it is WebSocket that carries the protocol."""
+        if isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket:
+            return frozenset({"HTTP"})
+        return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
+
+    def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
+        make = self._spoken(acceptor)
+        door = Door(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
+        if not (door.users or door.roles):
+            return make
+
+        def restricted(transport: Transport, number: int, peer: Peer) -> Session:
+            self._gate.restrict(peer, door)
+            return make(transport, number, peer)
+
+        return restricted
+
+    def _spoken(self, acceptor: MessagingAcceptor) -> MakeSession:
+        if isinstance(acceptor, StompAcceptor):
+            make = self._stomp(acceptor)
+            return self._stomp_over_websocket(make, acceptor) if acceptor.websocket else make
+        if isinstance(acceptor, MqttAcceptor):
+            make = self._mqtt(acceptor)
+            return self._over_websocket(make, acceptor) if acceptor.websocket else make
+        assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
+        make = self._amqp(acceptor)
+        return self._over_websocket(make, acceptor) if acceptor.websocket else make
+
+    def _over_websocket(self, make: MakeSession, acceptor: MqttAcceptor | AmqpAcceptor) -> MakeSession:
+        # Imported here, as for STOMP: brokers without WebSocket start faster.
+        from broker.sessions.websocket.session import WebSocketSession
+
+        def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
+            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: _bound(make, transport, number, peer)}
+            return WebSocketSession(offered, origins=acceptor.websocket_origins, refused=self._refused(peer))
+
+        return wrapping
+
+    def _stomp_over_websocket(self, make: MakeSession, acceptor: StompAcceptor) -> MakeSession:
+        from broker.sessions.websocket.stomp import StompWebSocketSession
+
+        def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
+            bound = _bound(make, transport, number, peer)
+            return StompWebSocketSession(bound, origins=acceptor.websocket_origins, refused=self._refused(peer))
+
+        return wrapping
+
+    def _refused(self, peer: Peer) -> Callable[[str], None]:
+        """Tells of the site whose page may not connect."""
+        report = self._tick.engine.core.report
+        return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
+
+    def _connection_id(self, number: int) -> str:
+        return f"{self._tick.engine.core.random.getrandbits(32):08x}-{number}"
+
+    def _stomp(self, acceptor: StompAcceptor) -> MakeSession:
+        config, large = self._config, acceptor.stomp_min_large_message_size
+        limits = StompLimits(
+            header_count_max=config.limits.header_count_max,
+            header_line_bytes_max=config.limits.header_line_bytes_max,
+            header_bytes_max=config.limits.header_bytes_max,
+            body_bytes_max=config.limits.body_bytes_max if large < 0 else config.limits.large_body_bytes_max,
+            whole_bytes_max=config.limits.body_bytes_max if large < 0 else min(large - 1, config.limits.body_bytes_max),
+            connect_bytes_max=config.limits.connect_bytes_max,
+        )
+        options = Options(
+            server=f"bartleby/{__version__}",
+            prefixes=Prefixes(acceptor.anycast_prefixes, acceptor.multicast_prefixes),
+            window=acceptor.stomp_consumer_window_size,
+            ttl=config.connection_ttl(acceptor),
+            ttl_min=acceptor.connection_ttl_min,
+            ttl_max=acceptor.connection_ttl_max,
+            ttl_modifier=acceptor.heart_beat_to_connection_ttl_modifier,
+            subscriptions_max=config.limits.subscriptions_per_connection_max,
+            transactions_max=config.limits.transactions_per_connection_max,
+        )
+
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
+            return StompSession(
+                self._tick,
+                transport,
+                options,
+                limits,
+                connection_id=self._connection_id(number),
+                peer=peer,
+                gate=self._gate,
+            )
+
+        return make
+
+    def _amqp(self, acceptor: AmqpAcceptor) -> MakeSession:
+        config, large = self._config, acceptor.amqp_min_large_message_size
+        limits = AmqpLimits(
+            frame_bytes_max=acceptor.max_frame_size,
+            handshake_bytes_max=config.limits.connect_bytes_max,
+            message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
+            # What comes before the body has to fit into the first portion.
+            whole_bytes_max=max(large, config.limits.header_bytes_max),
+            streamed_bytes_max=0 if large < 0 else config.limits.large_body_bytes_max + config.limits.header_bytes_max,
+            links_max=config.limits.subscriptions_per_connection_max,
+        )
+        options = AmqpOptions(
+            container_id=config.broker.name,
+            version=__version__,
+            anycast_prefixes=acceptor.anycast_prefixes,
+            multicast_prefixes=acceptor.multicast_prefixes,
+            credits=acceptor.amqp_credits,
+            low_credits=acceptor.amqp_low_credits,
+            idle_timeout=max(acceptor.amqp_idle_timeout, 0),
+            transactions_max=config.limits.transactions_per_connection_max,
+        )
+
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
+            return AmqpSession(
+                self._tick,
+                transport,
+                options,
+                limits,
+                connection_id=self._connection_id(number),
+                peer=peer,
+                gate=self._gate,
+                containers=self._containers,
+            )
+
+        return make
+
+    def _packet_bytes_max(self, acceptor: MqttAcceptor) -> int:
+        """Bytes of an MQTT packet; one entry of the journal has to hold it, unless its payload goes to a file."""
+        config, packet = self._config, acceptor.maximum_packet_size
+        if acceptor.mqtt_min_large_message_size < 0:
+            return min(packet, config.journal.segment_size // 2)
+        return min(packet, config.limits.large_body_bytes_max + config.limits.header_bytes_max)
+
+    def _mqtt(self, acceptor: MqttAcceptor) -> MakeSession:
+        config, large = self._config, acceptor.mqtt_min_large_message_size
+        whole = PACKET_BYTES_MAX if large < 0 else min(large - 1, config.limits.body_bytes_max)
+        limits = MqttLimits(
+            packet_bytes_max=self._packet_bytes_max(acceptor),
+            whole_bytes_max=max(whole, WHOLE_BYTES_MIN),
+            connect_bytes_max=config.limits.connect_bytes_max,
+            topic_levels_max=acceptor.topic_levels_max,
+            topic_alias_max=acceptor.topic_alias_maximum,
+        )
+        options = MqttOptions(
+            keep_alive_max=_keep_alive(acceptor.server_keep_alive, acceptor.max_keepalive),
+            early_keep_alive_max=_keep_alive(acceptor.max_keepalive),
+            nameless=acceptor.allow_zero_length_clientid,
+            qos_max=acceptor.maximum_qos,
+            retain=acceptor.retain_available,
+            payload_bytes_max=acceptor.message_size_limit,
+            expiry_default=_expiry(acceptor.default_mqtt_session_expiry_interval),
+            expiry_max=_expiry(acceptor.max_session_expiry_interval),
+            receive_maximum=acceptor.receive_maximum,
+            inflight_max=acceptor.default_maximum_in_flight_publish_messages,
+            inflight_bytes_max=acceptor.in_flight_bytes_max or -1,
+            filtered=acceptor.filter_subscriptions,
+            queued_max=acceptor.queued_messages_max,
+            drop_oldest=acceptor.queued_messages_drop == "oldest",
+            link_stealing=acceptor.allow_link_stealing,
+            subscriptions_max=config.limits.subscriptions_per_connection_max,
+            sessions_max=config.limits.sessions_max,
+        )
+        sessions, mount = self._mqtt_sessions, acceptor.mount_point
+        heads = Heads(sessions.syntax, MountPoint(mount)) if mount else sessions.heads
+        common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
+
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
+            return MqttSession(common, transport, connection_id=self._connection_id(number), peer=peer)
+
+        return make
+
+
+def _sys_interval(config: Config) -> int:
+    """How often the topics of `$SYS` are published, in ms; they are the same on all acceptors."""
+    acceptors = [one for one in config.acceptors.values() if isinstance(one, MqttAcceptor) and one.enabled]
+    return min((one.sys_interval for one in acceptors if one.sys_interval > 0), default=0)
+
+
+def _keep_alive(*limits: int) -> int:
+    """The smallest of some limits in ms, as a keep alive in seconds; 0: there is none."""
+    given = [_seconds(ms) for ms in limits if ms > 0]
+    return min(*given, KEEP_ALIVE_MAX) if given else 0
+
+
+def _seconds(ms: int) -> int:
+    """Whole seconds, a part of one being one; 0 for off."""
+    return max(-(-ms // 1000), 0)
+
+
+def _expiry(ms: int) -> int:
+    """A session expiry interval; -1 is for ever."""
+    return NEVER if ms < 0 else min(_seconds(ms), NEVER)
+
+
+def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
+    return lambda: make(transport, number, peer)

@@ -1,0 +1,22 @@
+"""What the parts of a broker need from outside, as this machine has it; simulations bring their own."""
+
+from __future__ import annotations
+
+import os
+
+from broker import clock
+from broker.daemon.wiring import Environment
+from broker.engine.model.report import Report
+from store.files import OsFiles
+
+
+def this_machine(report: Report) -> Environment:
+    """The real disk, time and chance."""
+    return Environment(
+        files=OsFiles(),
+        wall_ms=clock.wall_ms,
+        monotonic=clock.monotonic_seconds,
+        random=clock.chance(),
+        report=report,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )

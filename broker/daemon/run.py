@@ -1,0 +1,565 @@
+"""The daemon: what starts before what, and how it all ends.
+
+    start   lock the data directory, recover the journal, make what the configuration declares, open the acceptors,
+            then say READY
+    stop    accept no more, let what is in flight become durable, say goodbye to each client, close the journal
+    fail    a journal that cannot write ends the process: clients are told why, nothing is confirmed any more
+    fault   an exception for which no client can be blamed ends it at once (see `sessions.tick`): nothing more is
+            written, and the service manager starts it again
+
+Everything runs on one event loop; only the journal's writer has a thread of its own.  Whatever nobody caught, in a
+callback or in a task, comes to one place (`_on_uncaught`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from broker import __version__, clock
+from broker.build import COMPILED
+from broker.config import RELOADED, Config, ConfigError, Reload
+from broker.daemon.accepting import Accepting
+from broker.daemon.machine import this_machine
+from broker.daemon.memory import FreeMemory, system_trim
+from broker.daemon.start_errors import cannot_listen, cannot_open
+from broker.daemon.systemd import Notifier
+from broker.daemon.wiring import Broker, assemble, declare, recover, settings_table
+from broker.engine.engine import Engine
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.stored import UnknownFormat
+from broker.log import Log, configure
+from broker.management.http import HttpServer
+from broker.management.ports import AcceptorState
+from broker.management.runtime import Listening, create_token, remove_runtime_file, write_runtime_file
+from broker.net.listener import CHECK_PERIOD_MS, Listener
+from broker.net.runner import LoopRunner
+from broker.net.tasks import ESSENTIAL, supervised
+from broker.security.audit_log import AuditLog
+from broker.security.policy import users_path
+from broker.security.reload import ADMIN, Guard
+from broker.security.users_file import UnusableFile
+from broker.sessions.login import Gate
+from broker.sessions.tick import Tick, described, told
+from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
+from store.log import Counters, FileLog
+from store.writer import WriterThread
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_CONFIG: Final = 2
+EXIT_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker's own
+EXIT_JOURNAL: Final = 74  # EX_IOERR: the disk failed, or the journal is damaged
+EXIT_IN_USE: Final = 75  # EX_TEMPFAIL: another broker owns the data directory
+
+#: How long clients that were told why the broker ends may take to read it, in seconds.
+FAREWELL_SECONDS_MAX: Final = 2.0
+
+#: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
+TIMER_SECONDS_MAX: Final = 1.0
+
+
+class Daemon:
+    """One running broker; also what management sees of it."""
+
+    def __init__(self, config: Config, log: Log, reload: Reload | None) -> None:
+        self.config = config
+        self.version = __version__
+        self.started = clock.wall_ms()
+        self.data_directory = Path(config.broker.data_directory)
+        self.listeners: dict[str, Listener] = {}
+        self._listening: dict[str, list[Listening]] = {}
+        self._http: dict[str, HttpServer] = {}
+        self._log = log
+        self._reload = reload
+        self._notifier = Notifier(os.environ, os.getpid())
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._all_durable = asyncio.Event()
+        self._full = False  # the disk has no room for messages, and the log says so
+        self._unready = ["the journal is being recovered"]
+        self._status = EXIT_OK
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._memory = FreeMemory(system_trim())
+        self._cause = ""  # why the process ends, if it is not because it was told to
+        self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
+        self._loop.set_exception_handler(self._on_uncaught)
+        outside = replace(this_machine(log), fatal=self._end_at_once)
+        self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
+
+    def _make_writer(self, journal_log: FileLog) -> WriterThread:
+        """The writer's thread tells the loop, which alone may touch the engine."""
+
+        def announce(ticket: int) -> None:
+            self._loop.call_soon_threadsafe(self._durable, ticket)
+
+        def failed(error: Exception) -> None:
+            self._loop.call_soon_threadsafe(self._journal_failed, error)
+
+        return WriterThread(journal_log, announce, failed)
+
+    # -- what management sees --------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.config.broker.name
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return self.parts.engine
+
+    @property
+    def gate(self) -> Gate:
+        """Who may come in."""
+        return self._guard.gate
+
+    @property
+    def tick(self) -> Tick:
+        """The tick."""
+        return self.parts.tick
+
+    @property
+    def events(self) -> Mapping[str, int]:
+        """How often each code of the log was reported."""
+        return self._log.counts
+
+    @property
+    def counters(self) -> Counters:
+        """The journal's counters."""
+        return self.parts.log.counters
+
+    def unready(self) -> list[str]:
+        """Why clients should not be sent here, in sentences."""
+        reasons = list(self._unready)
+        if not self.parts.journal.accepting:
+            reasons.append("the disk is full")
+        elif self.engine.core.usage.disk.full:
+            reasons.append(f"{self.engine.core.usage.disk.percent} % of the disk is used: producers wait")
+        return reasons
+
+    def acceptors(self) -> Sequence[AcceptorState]:
+        """All acceptors that are open."""
+        states = []
+        for name, addresses in self._listening.items():
+            listener, server = self.listeners.get(name), self._http.get(name)
+            states.append(
+                AcceptorState(
+                    name=name,
+                    protocol=addresses[0].protocol,
+                    listening=tuple(map(str, addresses)),
+                    connections=len(listener.connections) if listener else server.connections if server else 0,
+                    opened=listener.accepted if listener else 0,
+                    refused=listener.refused if listener else 0,
+                )
+            )
+        return states
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._loop.call_soon(self._must, self._end_tick)
+
+    def _must(self, call: Callable[[], None]) -> None:
+        """What the broker cannot go on without, and no client can be blamed for."""
+        try:
+            call()
+        except BaseException as error:
+            self.tick.end_process(error)
+
+    def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in a callback or a task that nobody caught."""
+        error, message = context.get("exception"), str(context["message"])
+        if error is None or (isinstance(error, OSError) and not context.get(ESSENTIAL)):
+            # Of sockets: no more files, a peer that has gone.
+            self._log("broker.error", error=message if error is None else f"{message}: {described(error)}")
+        elif context.get(ESSENTIAL):
+            self._log("task.died", error=f"{message}: {described(error)}")
+            self.tick.end_process(error)
+        else:
+            self.tick.failed(None, error)
+
+    def _end_at_once(self, error: BaseException) -> None:
+        """See Environment.  Nothing else of the process runs any more, not even what would end it in good order."""
+        self._log("broker.failed", error=described(error), traceback=told(error))
+        self._log.tell_suppressed(now=True)
+        self._notifier.status(f"failed: {described(error)}")
+        os._exit(EXIT_FAULT)
+
+    def _end_tick(self) -> None:
+        self.parts.tick.end()
+        self._memory.look(self.parts.engine.core.usage.bytes)
+        journal = self.parts.journal
+        if self._stop.is_set():
+            return
+        high = self.config.journal.pending_max_bytes
+        if journal.pending_bytes > high:
+            self._set_congested(True)
+        elif journal.pending_bytes < high // 4:
+            self._set_congested(False)
+        if journal.accepting is self._full:
+            self._full = not journal.accepting
+            self._log("journal.full" if self._full else "journal.room", pending=journal.pending_bytes)
+        self._set_timer()
+
+    def _set_congested(self, congested: bool) -> None:
+        for listener in self.listeners.values():
+            listener.set_congested(congested)
+
+    def _set_timer(self) -> None:
+        """Wake up when the engine has something due."""
+        due = self.parts.engine.next_due()
+        if due is None:
+            return
+        seconds = min(max(due - clock.wall_ms(), 1) / 1000, TIMER_SECONDS_MAX)
+        at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at  # a handle does not always know: what is due at once has no time in uvloop
+        self._timer = self._loop.call_at(at, self._must, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        due = self.parts.engine.next_due()
+        if due is not None and due <= clock.wall_ms():
+            self.parts.tick.enter()
+        else:
+            self._set_timer()
+
+    def _durable(self, ticket: int) -> None:
+        if self._status == EXIT_OK:
+            self.parts.tick.durable(ticket)
+            if not self.parts.journal.pending_bytes:
+                self._all_durable.set()
+
+    def _journal_failed(self, error: Exception) -> None:
+        """The disk failed: nothing is confirmed any more, clients are told why, and the process ends."""
+        self._status = EXIT_JOURNAL
+        self._cause = str(error) if isinstance(error, JournalError) else described(error)
+        self.parts.journal.abandon()
+        for listener in self.listeners.values():
+            listener.close()
+            for connection in list(listener.connections):
+                self.tick.give_up(connection, "the broker's disk has failed; what was not confirmed may be lost")
+        traceback = "" if isinstance(error, JournalError) else told(error)
+        self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
+        self._stop.set()
+        self._all_durable.set()
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Start, serve until told to stop, stop.  Returns the exit status."""
+        try:
+            self.parts.log.open()
+        except DirectoryLocked as locked:
+            advice = "stop that process, or give this broker another directory with --data"
+            self._log("start.locked", directory=locked.directory, pid=locked.pid, advice=advice)
+            return EXIT_IN_USE
+        except JournalError as error:
+            self._log("start.journal", error=cannot_open(self.data_directory, error))
+            return EXIT_JOURNAL
+        status = self._recover()
+        if status == EXIT_OK:
+            status = self._set_guard()
+        if status == EXIT_OK and await self._open_acceptors():
+            self._announce()
+            checks = supervised("checks of connections and files", self._check_connections(), essential=True)
+            await self._stop.wait()
+            status = await self._shut_down()
+            checks.cancel()
+        elif status == EXIT_OK:
+            self.parts.journal.close()
+            status = EXIT_FAILED
+        self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
+        return status
+
+    def _recover(self) -> int:
+        assert isinstance(self.parts.writer, WriterThread)
+        self.parts.writer.start()
+        started = clock.monotonic_ms()
+        self._notifier.status("recovering the journal")
+        self._notifier.extend_timeout(3600)
+        gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
+        try:
+            verdict, restored = recover(self.parts, self.config)
+        except NewerFormat as newer:
+            self._log("start.newer", error=str(newer))
+            return EXIT_JOURNAL
+        except Corrupt as corrupt:
+            self._log("start.corrupt", error=str(corrupt))
+            return EXIT_JOURNAL
+        except JournalError as error:
+            self._log("start.journal", error=cannot_open(self.data_directory, error))
+            return EXIT_JOURNAL
+        except UnknownFormat as error:
+            self._log("start.journal", error=str(error))
+            return EXIT_JOURNAL
+        except EngineError as error:
+            self._log("start.refused", error=str(error))
+            return EXIT_CONFIG
+        if verdict.torn_bytes:
+            self._log("journal.torn_tail", segment=verdict.segment, at=verdict.end, bytes=verdict.torn_bytes)
+        self._log(
+            "journal.recovered",
+            verdict=verdict.state.name.lower(),
+            messages=restored.messages,
+            queues=restored.queues,
+            redelivered=restored.redelivered,
+            milliseconds=clock.monotonic_ms() - started,
+        )
+        gc.collect()
+        gc.freeze()  # nor need the collector look at it later
+        gc.enable()
+        gc.set_threshold(50_000, 20, 100)
+        return EXIT_OK
+
+    def _set_guard(self) -> int:
+        """Who may come in."""
+        self._runner = LoopRunner(self.tick)
+        try:
+            if self.config.security.audit_file is not None:
+                self._log.audit = AuditLog(self.config.security.audit_file)
+            self._guard = Guard(self.config, self.engine, self._runner, report=self._log, now=clock.monotonic_ms)
+        except (UnusableFile, OSError) as error:
+            self._log("start.security", error=str(error))
+            self.parts.journal.close()
+            return EXIT_CONFIG
+        if self._guard.first_password:
+            sys.stdout.write(
+                f"The first user is {ADMIN}, the password {self._guard.first_password} (it is not shown again; "
+                "change it with `bartleby user passwd`)\n"
+            )
+            sys.stdout.flush()
+            self._log("security.first_user", user=ADMIN, file=str(users_path(self.config)))
+        return EXIT_OK
+
+    async def _open_acceptors(self) -> bool:
+        config = self.config
+        opening: dict[str, str] = {}  # what is being opened, for the log
+        try:
+            accepting = Accepting(config, self.tick, self._guard.gate)
+            origins: dict[str, int] = {}
+            self.tick.enter()
+            self.parts.disk.start()
+            accepting.restore()
+            for name, acceptor in config.messaging_acceptors.items():
+                listener = Listener(
+                    name,
+                    self.tick,
+                    accepting.sessions(acceptor),
+                    report=self._log,
+                    monotonic_ms=clock.monotonic_ms,
+                    connections_max=acceptor.connections_allowed,
+                    total=self._connections,
+                    total_max=config.limits.connections_max,
+                    handshake_timeout=acceptor.handshake_timeout,
+                    origins=origins,
+                    origin_max=config.limits.connections_per_origin_max,
+                    context=self._guard.context(name),
+                    left=self._guard.gate.left,
+                    served=accepting.served(acceptor),
+                )
+                self.listeners[name] = listener
+                opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
+                self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
+            token = create_token(self.data_directory) if config.http_acceptors else ""
+            for name, http_acceptor in config.http_acceptors.items():
+                context = self._guard.context(name)
+                server = HttpServer(
+                    self,
+                    token,
+                    name=name,
+                    context=context,
+                    open_metrics=http_acceptor.open_metrics,
+                    allowed_hosts=http_acceptor.allowed_hosts,
+                )
+                self._http[name] = server
+                opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
+                self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
+        except (OSError, UnicodeError) as error:
+            self._log("start.listen", **opening, error=cannot_listen(opening.get("acceptor", ""), error))
+            return False
+        return True
+
+    def _connections(self) -> int:
+        return sum(listener.count for listener in self.listeners.values())
+
+    def _note_listening(self, name: str, protocol: str, addresses: list[tuple[str, int]]) -> None:
+        tls = self.config.acceptors[name].tls
+        certificate = str(tls.certificate.absolute()) if tls is not None else ""
+        listening = [Listening(name, protocol, host, port, certificate) for host, port in addresses]
+        self._listening[name] = listening
+        for address in listening:
+            self._log("listening", acceptor=name, protocol=protocol, address=str(address))
+
+    def _announce(self) -> None:
+        """READY: for people and scripts on standard output, for systemd, for the command line."""
+        for number, handler in (
+            (signal.SIGTERM, self._stop.set),
+            (signal.SIGINT, self._stop.set),
+            (signal.SIGHUP, self._on_reload),
+        ):
+            self._loop.add_signal_handler(number, handler)
+        self._unready.clear()
+        flat = [address for addresses in self._listening.values() for address in addresses]
+        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=flat)
+        line = " ".join(f"{address.acceptor}={address}" for address in flat)
+        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line)
+        sys.stdout.write(f"READY {line} pid={os.getpid()}\n")
+        sys.stdout.flush()
+        self._notifier.ready()
+        self._notifier.status(f"listening on {line}")
+        interval = self._notifier.watchdog_interval()
+        if interval is not None:
+            self._beat(interval)
+        self._set_timer()
+
+    def _beat(self, interval: float) -> None:
+        """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""
+        if self._status != EXIT_OK:
+            return
+        if self.tick.ended != self._beaten:
+            self._beaten = self.tick.ended
+            self._notifier.watchdog()
+        self.tick.enter()
+        self._loop.call_later(interval, self._beat, interval)
+
+    async def _check_connections(self) -> None:
+        period = CHECK_PERIOD_MS / 1000
+        while True:
+            await asyncio.sleep(period)
+            for check in (*[listener.check for listener in self.listeners.values()], self._check_rights):
+                try:
+                    check()
+                except BaseException as error:
+                    self.tick.failed(None, error)
+
+    def _check_rights(self) -> None:
+        gate = self._guard.gate
+        if self._guard.look(self.tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+            self._expel()
+
+    def _expel(self) -> None:
+        """Cut off those whose user, certificate's rule or token is gone."""
+        gate, now = self._guard.gate, clock.wall_ms()
+        for listener in self.listeners.values():
+            for connection in list(listener.connections):
+                gone = gate.gone(connection.peer)
+                if gone or gate.expired(connection.peer, now):
+                    self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
+                    connection.abort()
+
+    # -- reload ----------------------------------------------------------------------------------------------------
+
+    def _on_reload(self) -> None:
+        """SIGHUP: addresses, queues, diverts, settings, security and log level.
+
+        What contradicts itself is refused as a whole; a queue that contradicts the one that exists is left as it is.
+        """
+        if self._reload is None:
+            return
+        self._notifier.reloading()
+        self.tick.enter()
+        try:
+            self._do_reload(self._reload)
+        except BaseException as error:
+            self._log("reload.failed", error=described(error))
+            self.tick.failed(None, error)
+        finally:
+            self._notifier.ready()
+
+    def _do_reload(self, reload: Reload) -> None:
+        try:
+            config = reload()
+            settings = settings_table(self.config.with_reloaded(config))
+            security = self._guard.prepare(self.config.with_reloaded(config))
+        except (ConfigError, UnusableFile, ValueError, OSError) as error:
+            self._log("reload.refused", error=str(error))
+            return
+        changed = self.config.changed_sections(config)
+        self.tick.enter()
+        self.engine.router.change_settings(settings)
+        self._guard.apply(security)
+        self._expel()
+        self._log.set_level(config.log.level)
+        self.config = self.config.with_reloaded(config)
+        try:
+            declare(self.engine, self.config)
+        except EngineError as error:
+            self._log("reload.undeclared", error=str(error))
+        needing = sorted(changed - RELOADED)
+        self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> int:
+        self._unready.append("the broker is stopping")
+        self._notifier.stopping()
+        if self._status == EXIT_OK:
+            self._log("stopping")
+        deadline = self._loop.time() + self.config.broker.shutdown_timeout / 1000
+        for listener in self.listeners.values():
+            listener.close()
+        if self._status == EXIT_OK:
+            await self._drain(deadline)
+        else:
+            await self._say_goodbye()
+        for server in self._http.values():
+            await server.stop()
+        for listener in self.listeners.values():
+            listener.abort()
+        self._runner.close()
+        remove_runtime_file(self.data_directory)
+        if self._status != EXIT_OK:
+            return self._status
+        self.parts.tick.end()
+        self.parts.journal.close()
+        return self._status
+
+    async def _drain(self, deadline: float) -> None:
+        """What is in flight becomes durable and is confirmed; then everybody gets a goodbye and time to read it."""
+        self._set_congested(True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                self._all_durable.clear()
+                self._end_tick()
+                if self.parts.journal.pending_bytes:
+                    await self._all_durable.wait()
+                for listener in self.listeners.values():
+                    listener.shut_down()
+                for listener in self.listeners.values():
+                    await listener.idle()
+
+    async def _say_goodbye(self) -> None:
+        """Clients that were told why the broker ends get a moment to read it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
+                for listener in self.listeners.values():
+                    await listener.idle()
+
+
+def run(config: Config, reload: Reload | None = None) -> int:
+    """Run a broker in the foreground until it is told to stop.  Returns the exit status."""
+    log = configure(config.log.level, config.log.format, sys.stderr)
+
+    async def main() -> int:
+        return await Daemon(config, log, reload).run()
+
+    status = uvloop.run(main())
+    log.tell_suppressed(now=True)
+    return status

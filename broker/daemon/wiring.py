@@ -1,0 +1,209 @@
+"""Putting the parts together: from the configuration to an engine with its journal.
+
+Nothing here listens, signals or sleeps; simulations assemble the same parts around a simulated disk and clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from broker import __version__
+from broker.config import AmqpAcceptor, Config, StompAcceptor
+from broker.engine.engine import Engine
+from broker.engine.model.limits import Limits
+from broker.engine.model.message import Format, RoutingType
+from broker.engine.model.report import Report
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.operators.disk import DiskWatch
+from broker.engine.queues.address import Address
+from broker.engine.recovery import clock_changes
+from broker.engine.recovery.restore import Restored, restore
+from broker.engine.routing import alter
+from broker.engine.routing.configured import declare_divert, delete_undeclared
+from broker.security.policy import allot, permission_table
+from broker.sessions.amqp.format import AmqpFormat
+from broker.sessions.mqtt.format import MqttFormat
+from broker.sessions.stomp.format import StompFormat
+from broker.sessions.tick import Tick
+from store.files import Files
+from store.journal import Journal, JournalLimits
+from store.log import FileLog, LogSettings
+from store.pages import FilePages
+from store.recovery import Verdict
+from store.retention import RetentionSettings
+from store.writer import Writer
+
+#: Retention counts whole days: a part of one is a day.
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(slots=True)
+class Broker:
+    """A broker without sockets."""
+
+    log: FileLog
+    writer: Writer
+    journal: Journal
+    engine: Engine
+    tick: Tick
+    disk: DiskWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the parts need from outside: the disk, time (ms, seconds), chance, and where to report."""
+
+    files: Files
+    wall_ms: Callable[[], int]
+    monotonic: Callable[[], float]
+    random: Random
+    report: Report
+    memory_bytes: int
+    fatal: Callable[[BaseException], None] = lambda _: None
+
+
+def assemble(
+    config: Config, outside: Environment, make_writer: Callable[[FileLog], Writer], wake: Callable[[], None]
+) -> Broker:
+    """The parts, connected; nothing is read or written yet."""
+    retention = config.journal.retention
+    settings = LogSettings(
+        segment_bytes=config.journal.segment_size,
+        slow_sync_ms=config.journal.slow_sync_warning,
+        retention=RetentionSettings(
+            enabled=retention.enabled,
+            age_days=-1 if retention.max_age < 0 else -(-retention.max_age // DAY_MS),
+            bytes_max=retention.max_bytes,
+        ),
+    )
+    log = FileLog(
+        outside.files,
+        f"{config.broker.data_directory}/journal",
+        settings,
+        now=outside.wall_ms,
+        monotonic=outside.monotonic,
+        on_slow_sync=lambda seconds: outside.report("journal.slow_sync", milliseconds=int(seconds * 1000)),
+    )
+    writer = make_writer(log)
+    journal = Journal(
+        log,
+        writer,
+        now=outside.wall_ms,
+        new_broker_id=lambda: outside.random.getrandbits(128).to_bytes(16, "big"),
+        limits=JournalLimits(reserve_bytes=config.journal.reserve, retry_ms=config.journal.full_retry_interval),
+        about={"software": f"bartleby/{__version__}"},
+    )
+    steady = clock_changes.Steady(outside.wall_ms, outside.monotonic)
+    engine = Engine(
+        journal,
+        settings_table(config),
+        FilePages(outside.files, log.directory, log.path),
+        clock=steady,
+        random=outside.random,
+        report=outside.report,
+        formats=formats(config),
+        limits=Limits(
+            addresses_max=config.limits.addresses_max,
+            global_size_max=config.broker.global_size_max(outside.memory_bytes),
+            expiry_scan_period=config.broker.message_expiry_scan_period,
+            reaper_period=config.broker.address_queue_scan_period,
+            transaction_timeout=config.broker.transaction_timeout,
+            transaction_bytes_max=config.limits.transaction_bytes_max,
+            compact_min_files=config.journal.compact_min_files,
+            compact_percentage=config.journal.compact_percentage,
+        ),
+    )
+    steady.follow = engine.clock_jumped
+    engine.security.change(permission_table(config))
+    allot(config, engine.router.quotas)
+    engine.retained.messages_max = config.limits.retained_messages_max
+    engine.retained.bytes_max = config.limits.retained_bytes_max
+    disk = DiskWatch(
+        engine.core,
+        engine.alarms,
+        lambda: outside.files.space(log.directory),
+        usage_max=config.broker.max_disk_usage,
+        free_min=config.broker.min_disk_free,
+        period=config.broker.disk_scan_period,
+    )
+    return Broker(log, writer, journal, engine, Tick(engine, wake, outside.fatal), disk)
+
+
+def formats(config: Config | None = None) -> list[Format]:
+    """The encodings of messages that this version knows, with the prefixes of destinations in use."""
+    acceptors = () if config is None else config.acceptors.values()
+    stomp = _prefixes(each for each in acceptors if isinstance(each, StompAcceptor))
+    amqp = _prefixes(each for each in acceptors if isinstance(each, AmqpAcceptor))
+    return [StompFormat(stomp), AmqpFormat(amqp), MqttFormat()]
+
+
+def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[tuple[str, RoutingType], ...]:
+    """Those of all acceptors with what they state, the longest first, as one may begin with another."""
+    found: dict[str, RoutingType] = {}
+    for each in acceptors:
+        found |= dict.fromkeys(each.multicast_prefixes, RoutingType.MULTICAST)
+        found |= dict.fromkeys(each.anycast_prefixes, RoutingType.ANYCAST)
+    return tuple(sorted(found.items(), key=lambda item: (-len(item[0]), item[0])))
+
+
+def settings_table(config: Config) -> SettingsTable:
+    """The address settings of the configuration.  Raises InvalidMatch."""
+    wildcards = config.wildcard_addresses
+    return SettingsTable(
+        config.setting_matches(),
+        config.setting_defaults(),
+        syntax=wildcards.syntax(),
+        literal_markers=wildcards.literal_match_markers,
+    )
+
+
+def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
+    """Read the journal into the engine, begin a new segment, make what the configuration declares.
+
+    Raises JournalError (damage, no room, a disk that fails), UnknownFormat, EngineError (a declaration that
+    contradicts the journal).
+    """
+    verdict = parts.journal.recover().verdict
+    parts.engine.begin_tick()
+    engine = parts.engine
+    restored = restore(engine.core, engine.router, engine.sessions, parts.journal.replay())
+    engine.retained.restore()
+    parts.journal.start()
+    alter.after_restart(engine.router)
+    engine.sessions.settle_restored()
+    engine.retained.settle_restored()
+    declare(parts.engine, config)
+    parts.tick.end()
+    return verdict, restored
+
+
+def declare(engine: Engine, config: Config) -> None:
+    """Make the addresses, queues and diverts of the configuration that are missing; delete what it no longer has and
+    may be deleted.  Raises EngineError.
+    """
+    sections = config.addresses
+    delete_undeclared(
+        engine.core,
+        engine.router,
+        engine.delete_destination,
+        addresses=sections,
+        queues={name for section in sections.values() for name in section.queues},
+        diverts=config.diverts,
+    )
+    for divert_name, divert in config.diverts.items():
+        declare_divert(engine.router, divert.divert(divert_name))
+    for name, section in config.addresses.items():
+        address: Address = engine.declare(name, set(section.all_routing_types))
+        for queue_name, queue in section.queues.items():
+            engine.declare_queue(
+                address,
+                queue_name,
+                queue.routing_type,
+                durable=queue.durable,
+                selector=queue.filter,
+                asked=queue.asked(),
+            )
+    engine.watchers.settle()

@@ -1,0 +1,279 @@
+"""Attaching links: what a peer's ATTACH asks for, what the engine makes of it, and our answer.
+
+the peer's role    its terminus                                we make
+sender             target with an address                      a producer's link
+                   target without                              the anonymous relay
+                   dynamic target                              a temporary address, and a producer's link to it
+                   coordinator                                 a coordinator
+receiver           source with an address                      a consumer or a browser
+                   dynamic source                              a temporary queue, and a consumer of it
+                   none                                        a look at a subscription, to be closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, Protocol
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.engine import Engine
+from broker.engine.model.access import delete_permission
+from broker.engine.model.errors import AlreadyInUse, NotFound
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.model.query import split_query
+from broker.engine.operators import administration
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
+from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
+from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
+from broker.sessions.amqp.incoming import Owner as IncomingOwner
+from broker.sessions.amqp.outgoing import BrowsingLink, Outgoing, OutgoingLink
+from broker.sessions.amqp.outgoing import Owner as OutgoingOwner
+from broker.sessions.amqp.source import found_again, granted, is_browser, read_filters, request, subscription_name
+from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
+from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
+from protocols.amqp.link import Link
+from protocols.amqp.performatives import (
+    LINK_DETACH,
+    Attach,
+    Coordinator,
+    Error,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
+
+_TRANSACTION_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
+_TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
+
+
+class Owner(IncomingOwner, OutgoingOwner, Protocol):
+    """What attaching needs of the connection's session layer."""
+
+    engine: Engine
+    container: str
+    remote: str
+
+
+class Attacher:
+    """Makes the links of one connection, and remembers what goes with them."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._nodes = Nodes(owner.engine.delete_node)
+        self._subscriptions: dict[Link, tuple[str, bool]] = {}  # and whether the link only looks it up, to delete it
+
+    def attach(self, link: Link, attach: Attach) -> IncomingLink | Outgoing | None:
+        """Make what is asked for and answer; None for a coordinator.  Raises AmqpError, EngineError."""
+        if isinstance(link, Receiver):
+            return self._attach_sender(link, attach)
+        assert isinstance(link, Sender)
+        return self._attach_receiver(link, attach)
+
+    # -- the peer sends --------------------------------------------------------------------------------------------
+
+    def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | None:
+        target = attach.target
+        if isinstance(target, Coordinator):
+            granted_target = Coordinator(_TRANSACTION_CAPABILITIES)
+            link.send_attach(source=attach.source, target=granted_target, snd_settle_mode=attach.snd_settle_mode)
+            return None
+        if not isinstance(target, Target):
+            raise link_error(INVALID_FIELD, "attach: a sender names its target.")
+        asked = stated_routing(target.capabilities)
+        temporary = not _TEMPORARY.isdisjoint(target.capabilities)
+        engine = self._owner.engine
+        place: Place | None = None
+        if target.dynamic:
+            topic = asked is RoutingType.MULTICAST or TEMPORARY_TOPIC in target.capabilities
+            address = self._own_node(link, target, topic, Permission.SEND)
+            place = Place(address, None, RoutingType.MULTICAST if topic else RoutingType.ANYCAST)
+        elif target.address:
+            name, stated = self._owner.options.split(target.address)
+            name, query = split_query(name)
+            check_temporary(engine, name, stated=temporary)
+            wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
+            found, queue = engine.router.destination(
+                name, wanted, access=self._owner.access, asked=query.asked, attached=True
+            )
+            place = Place(found, queue, wanted)
+            self._nodes.take_up(link, found.name)
+        link.order = None if place is None else place.address.name
+        target = _granted(target, None if place is None else place.address)
+        made = IncomingLink(self._owner, link, SendTarget(target.address or "", asked, temporary), place)
+        limits = link.session.limits
+        link.streams = limits.streamed_bytes_max > 0
+        link.send_attach(
+            source=attach.source,
+            target=target,
+            snd_settle_mode=attach.snd_settle_mode,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            max_message_size=max(limits.message_bytes_max, limits.streamed_bytes_max),
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "DELAYED_DELIVERY"),
+        )
+        return made
+
+    # -- the peer receives -----------------------------------------------------------------------------------------
+
+    def _attach_receiver(self, link: Sender, attach: Attach) -> Outgoing:
+        source = attach.source
+        if source is None:
+            return self._look_up(link, attach)
+        if not isinstance(source, Source):
+            raise link_error(NOT_IMPLEMENTED, "attach: the source is of an unknown kind.")
+        if source.dynamic:
+            topic = TEMPORARY_TOPIC in source.capabilities or TOPIC in source.capabilities
+            address = self._own_node(link, source, topic, Permission.CONSUME)
+            source = replace(source, address=address.name)
+            if topic and stated_routing(source.capabilities) is None:
+                source = replace(source, capabilities=(*source.capabilities, TOPIC))
+        if not source.address:
+            raise link_error(INVALID_FIELD, "attach: a receiver names its source.")
+        filters = read_filters(source.filter)
+        owner = self._owner
+        wanted = request(
+            attach,
+            source,
+            filters,
+            owner.options,
+            container=owner.container,
+            origin=owner.origin,
+            access=owner.access,
+        )
+        if is_browser(source) and not wanted.name:
+            browsed = self._browse(wanted, filters.selector)
+            if browsed is not None:  # on a topic everybody gets copies anyhow
+                self._answer(link, attach, granted(source, filters, copies=True, stays=False), settled=True)
+                return BrowsingLink(owner, link, browsed)
+        settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
+        made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote)
+        made.consumer = owner.engine.subscribe(made, wanted)
+        if wanted.name:
+            self._subscriptions[link] = wanted.name, False
+        queue = made.attached.queue
+        self._nodes.take_up(link, queue.address.name)
+        copies = queue.routing_type is RoutingType.MULTICAST
+        self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
+        return made
+
+    def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
+        """What is on a queue; None if it is a topic that is wanted."""
+        engine = self._owner.engine
+        with engine.router.undoing():
+            target = engine.router.queue_to_consume(
+                wanted.destination,
+                wanted.routing_type,
+                access=self._owner.access,
+                permission=Permission.BROWSE,
+                asked=wanted.asked,
+            )
+            return engine.browse(target, selector, access=self._owner.access) if isinstance(target, Queue) else None
+
+    def _answer(self, link: Sender, attach: Attach, source: Source, *, settled: bool) -> None:
+        link.send_attach(
+            source=source,
+            target=attach.target,
+            snd_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "SHARED-SUBS"),
+        )
+
+    def _look_up(self, link: Sender, attach: Attach) -> Outgoing:
+        """A receiver without a source asks for the subscription of its link's name, mostly to delete it by closing.
+
+        It is refused while somebody consumes: clients like Qpid JMS look at this answer, not at that to their DETACH.
+        Raises NotFound, AlreadyInUse.
+        """
+        engine = self._owner.engine
+        asked = Source(durable=1, capabilities=attach.desired_capabilities)
+        names = (
+            subscription_name(attach, asked, self._owner.container),
+            subscription_name(attach, replace(asked, durable=0), self._owner.container),
+        )
+        queue = administration.known_subscription(engine.router, names, self._owner.access)
+        if queue is None:
+            raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
+        if queue.consumers:
+            raise _consumed(queue)
+        self._subscriptions[link] = queue.name, True
+        self._answer(link, attach, found_again(queue.address.name, queue.durable), settled=True)
+        return BrowsingLink(self._owner, link, iter(()))
+
+    # -- what goes with a link -------------------------------------------------------------------------------------
+
+    def _own_node(self, link: Link, terminus: Source | Target, topic: bool, use: Permission) -> Address:
+        """The node of a dynamic terminus, new unless the link takes one up.  Raises AmqpError, Denied."""
+        check_properties(terminus.dynamic_node_properties)
+        address = self._nodes.take_up(link, terminus.address)
+        if address is None:
+            routing_type = RoutingType.MULTICAST if topic else RoutingType.ANYCAST
+            private = not _TEMPORARY.isdisjoint(terminus.capabilities)
+            address = administration.make_node(
+                self._owner.engine.router, routing_type, self._owner.access, use, private=private
+            )
+            self._nodes.made(link, address, lasting(terminus))
+        return address
+
+    def release(self, link: Link, *, closed: bool, detached: bool = False) -> None:
+        """A link is gone: its node with it, unless it was only `detached`; a subscription only if the link was closed,
+        and nobody else uses it.
+
+        Raises Denied for a subscription that the peer may not delete, AlreadyInUse for one that it looked up and that
+        is being consumed.
+        """
+        engine = self._owner.engine
+        self._nodes.detached(link, closed=not detached)
+        name, looked_up = self._subscriptions.pop(link, ("", False))
+        queue = engine.router.queues.get(name)
+        if not closed or queue is None:
+            return
+        if queue.consumers:
+            if looked_up:
+                raise _consumed(queue)
+        else:
+            self._owner.access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
+            engine.delete_queue(queue)
+
+    def session_ended(self, session: Session) -> None:
+        """A session is gone, its links before it."""
+        self._nodes.ended(session)
+
+    def release_all(self) -> None:
+        """The connection is gone."""
+        self._nodes.clear()
+        self._subscriptions.clear()
+
+
+def _consumed(queue: Queue) -> AlreadyInUse:
+    return AlreadyInUse(f"subscription {queue.name} is being consumed: close its consumers first")
+
+
+def _granted(target: Target, address: Address | None) -> Target:
+    """The target as the broker answers it: what it has, not what was asked for (3.5.4)."""
+    node = address is not None and target.dynamic
+    return Target(
+        address.name if address is not None and node else target.address,
+        expiry_policy=lasting(target) if node else LINK_DETACH,
+        dynamic=node,
+        dynamic_node_properties=properties(topic=RoutingType.MULTICAST in address.routing_types)
+        if address is not None and node
+        else None,
+        capabilities=offered(target.capabilities),
+    )
+
+
+def refuse(link: Link, error: Error) -> None:
+    """Attach and detach at once: that is how a link is refused (part 2, 2.6.3)."""
+    assert link.attach is not None
+    if isinstance(link, Receiver):
+        link.send_attach(source=link.attach.source, target=None)
+    else:
+        link.send_attach(source=None, target=link.attach.target)
+    link.send_detach(error=error)
+    link.attach = link.local = None  # which may be large, and the peer may take its time to detach

@@ -1,0 +1,185 @@
+"""AMQP's encoding of application headers, and the names of what a selector may ask of an AMQP message.
+
+`head` is message annotations, properties and application properties, as they came (see `message`).  Plain names
+are those of application properties; JMS's names stand for properties, `m.NAME` for message annotations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, RoutingType, Value
+from broker.sessions.plain_values import to_json
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Message,
+    encode_annotations,
+    encode_application_properties,
+    encode_section,
+)
+from protocols.amqp.performatives import MessageId, Properties
+
+AMQP_FORMAT: Final = 2
+
+#: A selector on message annotations: "m.x-opt-delivery-time".
+_ANNOTATION: Final = "m."
+_BROKERS: Final = "_AMQ_"
+_OPTIONAL: Final = "x-opt-"
+_DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+
+#: Where Artemis does not follow its own rule.
+_ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
+
+
+#: What begins a section of data, of binary or of text with a length of four bytes.
+_LONG: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
+_LEAD_BYTES: Final = 8
+
+
+class AmqpFormat:
+    """The `Format` of messages that came over AMQP; `prefixes` are those that a reply-to may begin with."""
+
+    number = AMQP_FORMAT
+    name = "amqp"
+    typed = True
+
+    def __init__(self, prefixes: tuple[tuple[str, RoutingType], ...] = ()) -> None:
+        self.prefixes = prefixes
+
+    def readable(self, head: bytes, body_bytes: int) -> bool:
+        """Sections before the body that can be decoded."""
+        message = Message(head)
+        try:
+            _ = message.message_annotations, message.properties, message.application_properties
+        except DecodeError:
+            return False
+        return True
+
+    def properties(self, head: bytes) -> dict[str, Value]:
+        """What a selector may ask for; nothing of a section that cannot be decoded."""
+        message = Message(head)
+        try:
+            found: dict[str, Value] = {
+                f"{_ANNOTATION}{name}": _plain(value) for name, value in message.message_annotations.items()
+            }
+            found |= _properties(message.properties)
+            found |= {str(name): _plain(value) for name, value in message.application_properties.items()}
+        except DecodeError:
+            return {}
+        return found
+
+    def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
+        """Head and body of a message that has application properties only; numbers are longs."""
+        return self.edited(b"", (), properties), encode_section(AMQP_VALUE, None)
+
+    def duplicate_id(self, head: bytes) -> bytes | None:
+        """The application property _AMQ_DUPL_ID, or the message annotation x-opt-DUPL-ID."""
+        message = Message(head)
+        try:
+            found = message.application_properties.get(_DUPLICATE_ID)
+            if found is None:
+                found = message.message_annotations.get(annotation_name(_DUPLICATE_ID))
+        except DecodeError:
+            return None
+        if isinstance(found, str):
+            return found.encode()
+        return bytes(found) if isinstance(found, bytes) else None
+
+    def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
+        """The head with other application properties; one that cannot be decoded stays as it is."""
+        message = Message(head)
+        try:
+            properties = {str(n): v for n, v in message.application_properties.items() if n not in remove}
+            before = message.section(MESSAGE_ANNOTATIONS) + message.section(PROPERTIES)
+        except DecodeError:
+            return head
+        return before + encode_application_properties({**properties, **add})
+
+    def content(self, part: bytes) -> bytes:
+        """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""
+        try:
+            kind, values = Message(part).body()
+        except DecodeError:
+            return part[_LEAD_BYTES:] if part.startswith(_LONG) else part
+        if kind == DATA:
+            return b"".join([value for value in values if isinstance(value, bytes)])
+        value = values if kind == AMQP_SEQUENCE else values[0] if values else b""
+        if isinstance(value, bytes):
+            return value
+        return value.encode() if isinstance(value, str) else to_json(value)
+
+    def noted(self, annotations: Annotations) -> dict[str, Value]:
+        """The broker's own annotations: under their own names and as the message annotations that clients see."""
+        return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
+
+
+def annotation_name(name: str) -> str:
+    """The message annotation for one of the broker's: _AMQ_ORIG_ADDRESS is x-opt-ORIG-ADDRESS, as in Artemis."""
+    known = _ANNOTATION_NAMES.get(name)
+    if known is not None:
+        return known
+    return _OPTIONAL + name[len(_BROKERS) :].replace("_", "-") if name.startswith(_BROKERS) else name
+
+
+#: How message annotations begin that only the broker writes.
+RESERVED_ANNOTATIONS: Final = RESERVED_PREFIXES + tuple(map(annotation_name, RESERVED_PREFIXES))
+_RESERVED: Final = re.compile("|".join(map(re.escape, RESERVED_ANNOTATIONS)).encode())
+
+
+def genuine(head: bytes) -> bytes:
+    """A head without the names that only the broker writes; nearly always the same.  Raises DecodeError.
+
+    Application properties are part of the bare message, which a broker does not change (part 3, 3.2): except that
+    nobody but the broker speaks in its name.
+    """
+    if (head.find(b"_AMQ_") < 0 and head.find(b"x-opt-") < 0) or _RESERVED.search(head) is None:
+        return head
+    message = Message(head)
+    annotations, application = message.message_annotations, message.application_properties
+    noted = {name: value for name, value in annotations.items() if not str(name).startswith(RESERVED_ANNOTATIONS)}
+    said = {str(name): v for name, v in application.items() if not str(name).startswith(RESERVED_PREFIXES)}
+    if len(noted) == len(annotations) and len(said) == len(application):
+        return head
+    section = encode_annotations(MESSAGE_ANNOTATIONS, noted)
+    return section + message.section(PROPERTIES) + encode_application_properties(said)
+
+
+def _properties(properties: Properties) -> dict[str, Value]:
+    named: dict[str, Value] = {
+        "JMSMessageID": id_text(properties.message_id),
+        "JMSCorrelationID": id_text(properties.correlation_id),
+        "JMSType": properties.subject,
+        "JMSReplyTo": properties.reply_to,
+        "JMSXGroupID": properties.group_id,
+        "_AMQ_GROUP_ID": properties.group_id,
+        "JMSXGroupSeq": properties.group_sequence,
+        "_AMQ_CONTENT_TYPE": properties.content_type,
+    }
+    if properties.user_id is not None:
+        named["JMSXUserID"] = properties.user_id.decode("utf-8", "replace")
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def id_text(id: MessageId | None) -> str | None:
+    """A message id or correlation id as text; binary ones in hexadecimal."""
+    if id is None:
+        return None
+    return id.hex() if isinstance(id, bytes) else str(id)
+
+
+def _plain(value: object) -> Value:
+    """A value as selectors compare it: bytes and compound values are unknown to them."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return str(value) if isinstance(value, str) else None

@@ -1,0 +1,494 @@
+"""A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
+
+What the relay cannot deliver is rejected; the link ends if the sender could not hear that, because it has settled the
+delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).  JMS clients say
+with each message whether they mean a queue or a topic, as they attach to neither (AMQP JMS Mapping, 3.2.1).
+
+What another link's sender has settled and is refused, nobody can be told: that is logged.
+
+What arrives is gathered and published together, as runs that agree in header and address, when the read has been
+looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from broker.engine.engine import Engine
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError, NotFound
+from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
+from broker.engine.model.names import is_temporary
+from broker.engine.model.query import split_query
+from broker.engine.publish.send import Send
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
+from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
+from broker.sessions.amqp.terms import REJECTED, AmqpOptions, refused
+from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
+from broker.sessions.amqp.upload import Uploading
+from broker.sessions.convert import JMS_KINDS
+from broker.sessions.reading import Reading
+from protocols.amqp.check import check_body
+from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
+from protocols.amqp.events import Portion, Transfers
+from protocols.amqp.link import Link
+from protocols.amqp.message import DATA, encode_section
+from protocols.amqp.message import Message as Encoded
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    DeliveryState,
+    Error,
+    Rejected,
+    Source,
+    TransactionalState,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.session import Session
+
+_ACCEPTED = Accepted()
+
+#: What a JMS client notes of its destination: a place in JMS_KINDS.
+_JMS_DESTINATION: Final = "x-opt-jms-dest"
+_JMS_NOTED: Final = _JMS_DESTINATION.encode()
+
+#: Stands for a body where only the sections before it are to be decoded.
+_NO_BODY: Final = encode_section(DATA, b"")
+
+
+class Owner(Protocol):
+    """What a link needs of its connection's session layer."""
+
+    @property
+    def transport(self) -> object:
+        """The connection's transport."""
+
+    engine: Engine
+    options: AmqpOptions
+    format: Format
+    access: Access
+    origin: str
+    reading: Reading
+
+    def lose(self, link: Link, error: AmqpError) -> None:
+        """A link has failed."""
+
+    def dropped(self, target: str, messages: int, why: Error) -> None:
+        """Messages that their sender has settled were refused."""
+
+    def go_on(self) -> None:
+        """The codec may read what follows a large message."""
+
+    def answer(
+        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+    ) -> None:
+        """Settle deliveries, or only say their state, once everything done so far is durable."""
+
+    def detach(self, link: Link, error: Error) -> None:
+        """The broker ends a link."""
+
+    def speak(self) -> None:
+        """What a link said outside of the peer's own turn goes out with this tick."""
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+
+
+class SendTarget(NamedTuple):
+    """Where messages go: an address with its prefix, and what is said of it beside it.
+
+    An empty name: nowhere yet, as every message says it itself.
+    """
+
+    name: str
+    asked: RoutingType | None
+    temporary: bool  # another peer's own node, which is never made for a message
+
+
+class Place(NamedTuple):
+    """What a target named when its link attached; `queue` if it was one by its full name."""
+
+    address: Address
+    queue: Queue | None
+    routing_type: RoutingType | None
+
+    def lost(self, engine: Engine) -> str:
+        """What of it was deleted; empty if there is still somewhere to send.  A topic needs no queue for that."""
+        address, queue = self.address, self.queue
+        if engine.router.addresses.get(address.name) is not address:
+            return f"address {address.name} was deleted"
+        if queue is not None:
+            return f"queue {queue.name} was deleted" if queue.deleted else ""
+        wanted = address.routing_types if self.routing_type is None else {self.routing_type}
+        if RoutingType.MULTICAST in wanted or any(each.routing_type in wanted for each in address.queues):
+            return ""
+        return f"the queue of address {address.name} was deleted"
+
+
+class _Run(Send):
+    """Messages in a row for one goal with the same header; `ids` are their delivery ids."""
+
+    __slots__ = ("alone", "goal", "header", "ids", "second", "section", "settled", "tx")
+
+    def __init__(
+        self,
+        goal: SendTarget,
+        header: MessageHeader,
+        address: Address,
+        queue: Queue | None,
+        routing_type: RoutingType | None,
+    ) -> None:
+        super().__init__(address, queue, routing_type, [])
+        self.goal = goal
+        self.header = header
+        self.section = b""
+        self.alone = False  # its header depends on more than that section: nobody joins it
+        self.settled = False
+        self.second = False  # the outcome is told first, and the producer settles (2.6.12)
+        self.tx: OpenTransaction | None = None
+        self.ids: list[int] = []
+
+
+class IncomingLink:
+    """A producer's link.  `goal` is the target's, `place` what it names; without them it is the anonymous relay."""
+
+    def __init__(self, owner: Owner, link: Receiver, goal: SendTarget, place: Place | None) -> None:
+        self.link = link
+        self._owner = owner
+        self._goal = goal
+        self._place = place
+        self._runs: list[_Run] = []
+        self._tags: dict[int, bytes] = {}  # of what the relay has gathered and what is refused, by delivery id
+        self._blocked = False
+        self._wait_for_room()
+        if place is not None:
+            owner.engine.router.attach_sender(place.address, self)
+        self.uploading = Uploading(owner.engine, owner.reading, owner.go_on)
+
+    # -- gathering -------------------------------------------------------------------------------------------------
+
+    def add(self, event: Transfers) -> None:
+        """Gather messages.  Raises AmqpError for a transaction that is not known, and for what the relay cannot say."""
+        tx = None
+        if isinstance(event.state, TransactionalState):
+            tx = self._owner.transaction(event.state.txn_id)
+        run = self._last_run(event, tx)
+        ids, begun = event.ids, 0  # the first message of this event that is the run's
+        goal, relay = self._goal, not self._goal.name
+        if relay:
+            self._tags.update(zip(ids, event.tags, strict=True))
+        for at, payload in enumerate(event.payloads):
+            try:
+                section, head, body, broker_annotations = take_apart(payload)
+                check_body(body)
+                if relay:
+                    goal = self._stated_goal(payload)
+                if run is None or broker_annotations is not None or section != run.section or goal != run.goal:
+                    if run is not None:
+                        run.ids += ids[begun:at]
+                    run, begun = None, at
+                    run = self._begin(goal, section, broker_annotations, event, tx)
+            except (DecodeError, EngineError) as error:
+                if run is not None:
+                    run.ids += ids[begun:at]
+                run, begun = None, at + 1
+                self.refuse(error, event, ids[at], event.tags[at], tx)
+                continue
+            run.messages.append(Message(run.header, head, body))
+            if broker_annotations is not None:
+                run.ids.append(ids[at])
+                run, begun = None, at + 1
+        if run is not None:
+            run.ids += ids[begun:]
+
+    def add_portion(self, event: Portion) -> None:
+        """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
+        if not event.first:
+            self.uploading.more(event)
+            return
+        tx = None
+        if isinstance(event.state, TransactionalState):
+            tx = self._owner.transaction(event.state.txn_id)
+        try:
+            self.uploading.begin(_Large(self, event, tx), event)
+        except (DecodeError, EngineError) as error:
+            self.refuse(error, event, event.id, event.tag, tx)
+            if event.last:
+                self.uploading.more(event)
+
+    def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> _Run | None:
+        """The run that messages may join."""
+        run = self._runs[-1] if self._runs else None
+        if run is None or run.alone or run.tx is not tx:
+            return None
+        return run if (run.settled, run.second) == (event.settled, event.second) else None
+
+    def _begin(
+        self,
+        goal: SendTarget,
+        section: bytes,
+        broker_annotations: BrokerAnnotations | None,
+        event: Transfers | Portion,
+        tx: OpenTransaction | None,
+    ) -> _Run:
+        run = self.make(goal, section, broker_annotations, event, tx)
+        self._runs.append(run)
+        return run
+
+    def make(
+        self,
+        goal: SendTarget,
+        section: bytes,
+        broker_annotations: BrokerAnnotations | None,
+        event: Transfers | Portion,
+        tx: OpenTransaction | None,
+    ) -> _Run:
+        """A run of messages.  Raises DecodeError, EngineError."""
+        owner = self._owner
+        plain, stated = owner.options.split(goal.name)
+        plain, query = split_query(plain)
+        noted = None if broker_annotations is None else broker_annotations.routing_type
+        asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
+        check_temporary(owner.engine, plain, stated=goal.temporary)
+        now, user, origin = owner.engine.now, owner.access.user, owner.origin
+        header = make_facts(section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin)
+        address, queue = owner.engine.router.destination(plain, asked, access=owner.access, asked=query.asked)
+        header.address = address.name
+        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        run = _Run(goal, header, address, queue, asked)
+        run.section, run.tx, run.alone = section, tx, broker_annotations is not None
+        run.settled, run.second = event.settled, event.second
+        return run
+
+    def publish_large(self, run: _Run, message: Message, event: Portion) -> None:
+        """A run of one message, whose body is in a file."""
+        run.alone = True
+        run.messages.append(message)
+        run.ids.append(event.id)
+        self._tags[event.id] = event.tag
+        self._runs.append(run)
+        self.publish()
+
+    def fail(self, error: AmqpError) -> None:
+        """The link cannot go on."""
+        self._owner.lose(self.link, error)
+
+    def goal(self, payload: bytes) -> SendTarget:
+        """Where a message goes.  Raises DecodeError."""
+        return self._goal if self._goal.name else self._stated_goal(payload)
+
+    def _stated_goal(self, payload: bytes) -> SendTarget:
+        """Where a message for the anonymous relay goes.  Raises DecodeError."""
+        encoded = Encoded(payload)
+        to = encoded.properties.to
+        if not to:
+            raise _NoAddress()
+        asked, temporary = self._goal.asked, False
+        if asked is None and payload.find(_JMS_NOTED, 0, encoded.body_at) >= 0:
+            kind = encoded.message_annotations.get(_JMS_DESTINATION)
+            if isinstance(kind, int) and 0 <= kind < len(JMS_KINDS):
+                asked, temporary = JMS_KINDS[kind]
+        return SendTarget(to, asked, temporary)
+
+    def refuse(
+        self, error: Exception, event: Transfers | Portion, id: int, tag: bytes, tx: OpenTransaction | None
+    ) -> None:
+        """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
+        if isinstance(error, EngineError):
+            why = refused(error)
+        else:
+            assert isinstance(error, AmqpError)
+            why = Error(error.condition, error.description)
+        self._tags[id] = tag
+        self._reject([id], why, event, tx)
+
+    def _reject(
+        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
+    ) -> None:
+        """Tell the sender that deliveries are refused.  Raises AmqpError if the relay's does not hear it."""
+        if tx is not None:
+            tx.refused = tx.refused or rollback_only(why)
+        if self._goal.name:
+            self._tell(ids, why, sent, tx)
+            return
+        heard = tx is not None if sent.settled else rejects(self.link)
+        for id in ids:
+            info: dict[str, object] = {"delivery-tag": self._tags[id]}
+            if not heard:
+                raise link_error(why.condition, why.description or "", info)
+            self._tell([id], replace(why, info=info), sent, tx)
+
+    def _tell(
+        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
+    ) -> None:
+        if not sent.settled:
+            rejected = Rejected(why)
+            state = rejected if tx is None else TransactionalState(tx.id, rejected)
+            self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not sent.second)
+        elif tx is None:  # else its discharge tells
+            self._owner.dropped(self._goal.name, len(ids), why)
+
+    # -- publishing ------------------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Publish what was gathered; what is refused does not keep back what comes behind it, unless the link ends."""
+        runs, self._runs = self._runs, []
+        try:
+            for run in runs:
+                if run.tx is None:
+                    self._publish(run)
+                else:
+                    self._publish_in(run.tx, run)
+        except AmqpError as unheard:
+            self.fail(unheard)
+        self._tags.clear()
+        self.top_up()
+
+    def _publish_in(self, tx: OpenTransaction, run: _Run) -> None:
+        """Add the messages of a run to its transaction.  Raises AmqpError as `_reject` does."""
+        engine = self._owner.engine
+        try:
+            engine.send_in(tx.transaction, [run], run.messages)
+        except EngineError as refusal:
+            self._reject(run.ids, refused(refusal), run, tx)
+        else:
+            self._blocked |= engine.block_if_full(run.address, self)
+            self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
+
+    def _publish(self, run: _Run) -> None:
+        """Publish the messages of a run, and answer each.  Raises AmqpError as `_reject` does."""
+        result = self._owner.engine.publish([run], producer=self)
+        self._blocked |= result.blocked
+        if not result.refusals:
+            self._accept(run, run.ids, _ACCEPTED)
+            return
+        of = dict(zip(run.messages, run.ids, strict=True))
+        rejected = [([of.pop(message) for message in each.messages], each.error) for each in result.refusals]
+        self._accept(run, list(of.values()), _ACCEPTED)
+        for ids, error in rejected:
+            self._reject(ids, refused(error), run, None)
+
+    def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
+        if ids and not run.settled:
+            self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
+
+    def top_up(self) -> None:
+        """Give credit again when little is left, unless the address is full."""
+        options = self._owner.options
+        if not self._blocked and self.link.credit <= options.low_credits:
+            self.link.send_credit(options.credits)
+
+    def _wait_for_room(self) -> None:
+        """No first credit while the address is full, or (the anonymous relay) the disk."""
+        engine = self._owner.engine
+        if self._place is not None:
+            self._blocked = engine.block_if_full(self._place.address, self)
+        else:
+            disk = engine.core.usage.disk
+            self._blocked = disk.full
+            if disk.full:
+                disk.waiting[self] = None
+
+    def gone(self) -> None:
+        """The link is detached: it waits for nothing."""
+        self._owner.engine.stop_waiting(self)
+        if self._place is not None:
+            self._owner.engine.router.detach_sender(self._place.address, self)
+        self.uploading.abandon()
+
+    def destination_lost(self) -> None:
+        """See AttachedSender."""
+        place = self._place
+        assert place is not None, "it is attached to it"
+        lost = place.lost(self._owner.engine)
+        if lost:
+            self._owner.detach(self.link, Error(RESOURCE_DELETED, lost))
+
+    @property
+    def transport(self) -> object:
+        """See Producer."""
+        return self._owner.transport
+
+    def unblock(self) -> None:
+        """A full address has room again (see Producer)."""
+        self._blocked = False
+        self.top_up()
+        self._owner.speak()
+
+
+class _Large:
+    """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
+
+    def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
+        self._header, self._head, self.body, self._special = take_apart(event.payload)
+        self._goal = link.goal(self._head + _NO_BODY)
+        self.durable = link.make(self._goal, self._header, self._special, event, tx).header.durable
+        self._link = link
+        self._event = event
+        self._tx = tx
+
+    def publish(self, body: Body) -> None:
+        """Its body is whole.  Raises DecodeError, EngineError."""
+        run = self._link.make(self._goal, self._header, self._special, self._event, self._tx)
+        self._link.publish_large(run, Message.of(run.header, self._head, body), self._event)
+
+    def refuse(self, error: EngineError | DecodeError) -> None:
+        """It never will be."""
+        event = self._event
+        try:
+            self._link.refuse(error, event, event.id, event.tag, self._tx)
+        except AmqpError as unheard:
+            self._link.fail(unheard)
+
+
+class PendingPublishes:
+    """What the links of a connection have gathered since it was last published.
+
+    One link an address: where a second one comes, what the first has gathered is published before, so that messages to
+    an address keep their order whatever links they come on.  The anonymous relay's may go to any address.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[str | None, IncomingLink] = {}
+
+    def add(self, link: IncomingLink) -> None:
+        """A link has gathered messages."""
+        links, order = self._links, link.link.order
+        if links.get(order) is not link:
+            if links and (order is None or order in links or None in links):
+                self.publish()
+            self._links[order] = link
+
+    def publish(self) -> None:
+        """Publish what was gathered."""
+        if self._links:
+            links, self._links = self._links, {}
+            for link in links.values():
+                link.publish()
+
+
+def rejects(link: Receiver) -> bool:
+    """Whether a message that comes on a link can be rejected: its source has this outcome, or says nothing of any."""
+    source = link.attach.source if link.attach is not None else None
+    outcomes = source.outcomes if isinstance(source, Source) else ()
+    return not outcomes or REJECTED in outcomes
+
+
+def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
+    """That a peer's own node is still there: nobody else would get the replies to who is gone.  Raises NotFound.
+
+    `stated`: whether a client calls it that, whatever its name.
+    """
+    address = engine.router.addresses.get(name)
+    if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):
+        raise NotFound(f"the temporary destination {name} is gone")
+
+
+class _NoAddress(DecodeError):
+    def __init__(self) -> None:
+        super().__init__(0, "")
+        self.condition = INVALID_FIELD
+        self.description = "A message to the anonymous relay needs properties.to."

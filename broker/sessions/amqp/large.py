@@ -1,0 +1,128 @@
+"""Large bodies on their way out over AMQP: what precedes them, and pieces that are read as the receiver takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from broker.engine.model.message import Message
+from broker.engine.queues.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
+from broker.sessions.amqp.format import AMQP_FORMAT
+from broker.sessions.amqp.message import DeliveryHistory, encode_alone
+from broker.sessions.convert import ReplyPrefixes
+from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
+from protocols.amqp.sender import Sender, Streaming
+
+#: An empty body, which stands for one in a file where what precedes it is made; and what text becomes.
+_NO_BODY: Final = encode_section(DATA, b"")
+_NO_TEXT: Final = encode_section(AMQP_VALUE, "")
+
+#: What begins a data section with a length of four bytes, and how long one is at most.
+_DATA_32: Final = b"\x00\x53\x75\xb0"
+_DATA_BYTES_MAX: Final = 1 << 30
+
+
+class LargeMessage:
+    """A message whose body is in a file, as it goes out: `head` is everything before the body, `nbytes` the whole."""
+
+    def __init__(self, message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> None:
+        """Raises ConversionError."""
+        assert not isinstance(message.body, bytes)
+        foreign = message.header.format.number != AMQP_FORMAT
+        shell = Message(message.header, message.head, b"" if foreign else _NO_BODY)
+        shell.id = message.id
+        payload = encode_alone(shell, past, now, replies)
+        assert payload.endswith((_NO_BODY, _NO_TEXT)), "the body comes last"
+        self.head = payload[: -len(_NO_BODY)]
+        self.message = message
+        self._body = message.body
+        self._most = _DATA_BYTES_MAX if foreign else max(len(self._body), 1)  # bytes of one section
+        self._lead = len(_DATA_32) + 4 if foreign else 0
+        self.nbytes = len(self.head) + len(self._body) + len(self._starts) * self._lead
+
+    @property
+    def _starts(self) -> range:
+        """Where the sections begin; an empty body, that of a message whose properties are long, has one of them."""
+        return range(0, max(len(self._body), 1), self._most)
+
+    def sections(self) -> Iterator[tuple[bytes, Stream]]:
+        """The body: what is to be written, and then what is to be read, one after the other."""
+        body, most = self._body, self._most
+        checksum = Checksum(body)
+        for at in self._starts:
+            end = min(at + most, len(body))
+            yield _DATA_32 + (end - at).to_bytes(4) if self._lead else b"", Stream(body, at, end, checksum)
+
+
+class LargeOut:
+    """A large message that is going out on a link."""
+
+    def __init__(self, link: Sender, large: LargeMessage, context: object, *, settled: bool) -> None:
+        self.message = large.message
+        self._sections = large.sections()
+        self._delivery: Streaming = link.stream(context, settled=settled)
+        lead, self._stream = next(self._sections)
+        self._following = next(self._sections, None)
+        self._delivery.send(large.head + lead, last=False)  # at once: delivery ids go out in their order
+
+    @property
+    def room(self) -> bool:
+        """Whether a piece may go out now."""
+        return self._delivery.room
+
+    def pull(self) -> bool:
+        """Send a piece; whether that was the last one.  Raises Unreadable."""
+        piece = self._stream.read(PIECE_BYTES)
+        if not self._stream.left and self._following is not None:
+            lead, self._stream = self._following
+            self._following = next(self._sections, None)
+            piece += lead
+        last = not self._stream.left
+        self._delivery.send(piece, last=last)
+        return last
+
+    def abort(self) -> None:
+        """The rest cannot be read: the receiver forgets what it has."""
+        self._delivery.abort()
+
+
+class Puller(Protocol):
+    """A link that may have such a message."""
+
+    large: LargeOut | None
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """It is on its way, or cannot be read to its end."""
+
+
+class Pulling:
+    """The links of a connection on which large messages are going out, each a piece at a time."""
+
+    def __init__(self) -> None:
+        self.links: dict[Puller, None] = {}
+
+    def add(self, link: Puller) -> None:
+        """A link has begun one."""
+        self.links[link] = None
+
+    def pull(self) -> None:
+        """A piece of each for which there is room.  Those that are gone, or done, are forgotten."""
+        for link in list(self.links):
+            large = link.large
+            error: Unreadable | None = None
+            if large is not None and large.room:
+                try:
+                    if not large.pull():
+                        continue
+                except Unreadable as unreadable:
+                    large.abort()
+                    error = unreadable
+                link.large = None
+                link.large_out(large.message, error)
+            if link.large is None:
+                self.links.pop(link, None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to pull now."""
+        return any([link.large is not None and link.large.room for link in self.links])

@@ -1,0 +1,395 @@
+"""AMQP messages as the engine holds them, and back.
+
+    Message.head     message annotations, properties, application properties: as they came
+    Message.body     the body and the footer: as they came
+
+The header section becomes part of the message header, and is made anew for each delivery; delivery annotations end
+here (part 3, 3.2.2).  So the bare message goes out byte for byte as it came in; of one that the broker moved, only the
+expiry time is another.
+What the broker notes on a message (header.annotations) goes out as message annotations, under AMQP's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from broker.engine.model.annotation import TypedInt, TypedText
+from broker.engine.model.message import ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
+from broker.engine.queues.queue import DeliveryState, Queue
+from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
+from protocols.amqp.message import Message as Encoded
+from protocols.amqp.performatives import Header
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, split
+from protocols.amqp.types import (
+    Byte,
+    Char,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+ROUTING_TYPE: Final = "x-opt-routing-type"
+
+#: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
+_OBEYED: Final = (b"x-opt-delivery-", b"x-opt-routing-type")
+_SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
+
+#: Annotations of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+_REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
+
+_ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
+
+#: The latest time that counts, ms since the epoch: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
+#: Largest ttl of a header, in ms (uint).
+_TTL_MAX: Final = 0xFFFF_FFFF
+
+_PRIORITY_MAX: Final = 9
+
+#: How the names of annotations begin that are nobody's in particular.
+_UNRESERVED: Final = "x-"
+
+#: Characters of names and values that receivers may note on one message: many trace contexts, and no way to fill the
+#: memory by giving a message back again and again.
+ANNOTATIONS_CHARS_MAX: Final = 65_536
+
+#: The group-sequence of the last message of its group: -1 in a field without negative numbers, as JMS clients send it.
+GROUP_CLOSED: Final = 0xFFFF_FFFF
+
+
+class _Repeats(DecodeError):
+    def __init__(self, annotation: str) -> None:
+        super().__init__(0, "")
+        self.condition = NOT_IMPLEMENTED
+        self.description = (
+            f"{annotation} asks for a message that is repeated, which is not supported; it is delivered once, after"
+            f" {DELIVERY_DELAY} or at {DELIVERY_TIME}."
+        )
+
+
+class BrokerAnnotations:
+    """What of a message's annotations and properties decides the message header; times in ms since the epoch."""
+
+    __slots__ = ("closes_group", "expiration", "group", "routing_type", "scheduled_delay", "scheduled_time")
+
+    def __init__(self) -> None:
+        self.group = ""
+        self.closes_group = False
+        self.expiration = 0
+        self.routing_type: RoutingType | None = None
+        self.scheduled_time = 0
+        self.scheduled_delay = 0
+
+
+def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
+    """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError."""
+    header_end, begin, end, properties_at, bare_at, body_at = split(payload)
+    section = payload[:header_end]
+    noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
+    decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
+    if noted or decides:
+        head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
+        return section, genuine(head), payload[body_at:], broker_annotations
+    if begin == end:
+        head = payload[bare_at:body_at]
+    elif end == bare_at:
+        head = payload[begin:body_at]
+    else:
+        head = payload[begin:end] + payload[bare_at:body_at]
+    return section, genuine(head), payload[body_at:], None
+
+
+def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, BrokerAnnotations]:
+    broker_annotations = BrokerAnnotations()
+    encoded = Encoded(payload)
+    annotations = encoded.section(MESSAGE_ANNOTATIONS)
+    if noted:
+        annotations = _obey(broker_annotations, encoded.message_annotations)
+    if decides:
+        properties = encoded.properties
+        broker_annotations.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
+        broker_annotations.group = properties.group_id or ""
+        broker_annotations.closes_group = bool(broker_annotations.group) and properties.group_sequence == GROUP_CLOSED
+    return annotations + bare, broker_annotations
+
+
+def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
+    """Note what annotations ask for; those of a schedule are used up, the others go on.
+
+    Raises DecodeError for a schedule that repeats.
+    """
+    for name in _REPEATING:
+        if annotations.get(name):
+            raise _Repeats(name)
+    time, delay = (annotations.get(name) for name in _SCHEDULES)
+    if isinstance(time, int):
+        broker_annotations.scheduled_time = min(max(time, 0), TIME_MAX)
+    if isinstance(delay, int):
+        broker_annotations.scheduled_delay = min(max(delay, 0), TIME_MAX)
+    routing = annotations.get(ROUTING_TYPE)
+    if isinstance(routing, int):
+        broker_annotations.routing_type = _ROUTINGS.get(routing)
+    left = {name: value for name, value in annotations.items() if name not in _SCHEDULES + _REPEATING}
+    return encode_annotations(MESSAGE_ANNOTATIONS, left)
+
+
+def make_facts(
+    section: bytes,
+    broker_annotations: BrokerAnnotations | None,
+    format: Format,
+    routing_type: RoutingType | None,
+    *,
+    now: int,
+    user: str,
+    origin: str,
+) -> MessageHeader:
+    """The header of a message, without its address and before that one's expiry settings.  Raises DecodeError."""
+    durable, priority, ttl = read_header(section)
+    expiration = min(now + ttl, TIME_MAX) if ttl else 0
+    scheduled = 0
+    group, closes_group = "", False
+    if broker_annotations is not None:
+        expiration = broker_annotations.expiration or expiration
+        scheduled = broker_annotations.scheduled_time or (
+            now + broker_annotations.scheduled_delay if broker_annotations.scheduled_delay else 0
+        )
+        group, closes_group = broker_annotations.group, broker_annotations.closes_group
+    return MessageHeader(
+        "",
+        format,
+        durable=durable,
+        priority=priority,
+        timestamp=now,
+        expiration=expiration,
+        scheduled=min(scheduled, TIME_MAX),
+        routing_type=routing_type,
+        user=user,
+        origin=origin,
+        group=group,
+        closes_group=closes_group,
+    )
+
+
+@lru_cache(maxsize=1024)
+def read_header(section: bytes) -> tuple[bool, int, int]:
+    """Durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
+    found = Encoded(section).header
+    return found.durable, int(min(found.priority, _PRIORITY_MAX)), int(found.ttl or 0)
+
+
+@lru_cache(maxsize=40)
+def plain_header(durable: bool, priority: int, first: bool) -> bytes:
+    """The header of a message that does not expire and was not delivered without success before."""
+    return encode(Header(durable, priority, None, first))
+
+
+class DeliveryHistory:
+    """What became of a queue's messages before they leave (3.2.1): `states` are of those that failed or may have been
+    processed, `acquired` have come back from a link, and so may have all below `acquired_below`.
+    """
+
+    __slots__ = ("acquired", "acquired_below", "states")
+
+    def __init__(self, states: Mapping[int, DeliveryState], acquired: Set[int], acquired_below: int) -> None:
+        self.states = states
+        self.acquired = acquired
+        self.acquired_below = acquired_below
+
+    def first_acquirer(self, id: int) -> bool:
+        """Whether no link has had a message before."""
+        return id >= self.acquired_below and id not in self.acquired and id not in self.states
+
+
+_ALL: Final = 1 << 64
+#: Of messages that are only looked at, and so may be with somebody.
+LOOKED_AT: Final = DeliveryHistory({}, frozenset(), _ALL)
+
+
+def past_of(queue: Queue) -> DeliveryHistory:
+    """A queue's; of one that keeps its messages anybody may have had them."""
+    return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.non_destructive else queue.acquired_below)
+
+
+class Encoder:
+    """Messages for one link; what messages with the same header share is made once."""
+
+    __slots__ = ("_again", "_facts", "_first", "_replies")
+
+    def __init__(self, replies: ReplyPrefixes) -> None:
+        self._replies = replies
+        self._facts: MessageHeader | None = None
+        self._first = self._again = b""  # headers: of those that no other link had before, and of others
+
+    def encode(
+        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[Refusal], int]:
+        """The payloads of messages; those that cannot be sent, and why; and how many were looked at: it ends before one
+        whose body is in a file.
+        """
+        try:
+            return self._encode(messages, past, now, bytes_max)
+        except Exception as error:  # our bug costs one message: which, they tell one by one
+            if len(messages) == 1:
+                return [], [(messages[0], unsaid(error))], 1
+        payloads: list[bytes] = []
+        refused: list[Refusal] = []
+        for at, message in enumerate(messages):
+            one, why, taken = self.encode([message], past, now, bytes_max)
+            if not taken:
+                return payloads, refused, at
+            payloads += one
+            refused += why
+        return payloads, refused, len(messages)
+
+    def _encode(
+        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[Refusal], int]:
+        payloads: list[bytes] = []
+        refused: list[Refusal] = []
+        states = past.states
+        known = past.acquired_below or past.acquired  # else all are with their first
+        for message in messages:
+            header = message.header
+            if header is not self._facts:
+                self._facts = header
+                self._first = plain_header(header.durable, header.priority, True)
+                self._again = plain_header(header.durable, header.priority, False)
+            section = self._first
+            if known and not past.first_acquirer(message.id):
+                section = self._again
+            if (states and message.id in states) or header.expiration:
+                section = _own_header(message, past, now)
+            if header.annotations or header.format.number != AMQP_FORMAT:
+                if not isinstance(message.body, bytes):
+                    return payloads, refused, messages.index(message)
+                try:
+                    payload = section + _rewritten(message, self._replies)
+                except ConversionError as error:
+                    refused.append((message, error))
+                    continue
+            else:
+                try:
+                    payload = section + message.head + message.body  # type: ignore[operator]  # nearly always bytes
+                except TypeError:
+                    return payloads, refused, messages.index(message)
+            if bytes_max is not None and len(payload) > bytes_max:
+                why = f"{len(payload)} bytes, and the receiver takes {bytes_max}"
+                refused.append((message, ConversionError(why, too_large=True)))
+                continue
+            payloads.append(payload)
+        return payloads, refused, len(messages)
+
+
+def encode_alone(message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> bytes:
+    """One message, whatever its size.  Raises ConversionError."""
+    return _own_header(message, past, now) + _rewritten(message, replies)
+
+
+def _own_header(message: Message, past: DeliveryHistory, now: int) -> bytes:
+    header = message.header
+    state = past.states.get(message.id)
+    ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0
+    count = max(state.count, 1) if state else 0  # what had left before is no first delivery, whatever counts as failed
+    return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), count))
+
+
+def _rewritten(message: Message, replies: ReplyPrefixes) -> bytes:
+    """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
+    header = message.header
+    payload = message.head + whole(message) if header.format.number == AMQP_FORMAT else to_amqp(message, replies)
+    if not header.annotations:
+        return payload
+    try:
+        encoded = Encoded(payload)
+        annotations = encoded.message_annotations
+        annotations |= {annotation_name(name): _typed(value) for name, value in header.annotations.items()}
+        bare = _expiring_anew(encoded, header) if ORIG_ADDRESS in header.annotations else encoded.bare
+        return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + bare
+    except DecodeError as error:
+        raise ConversionError(f"not an AMQP message: {error.description}") from error
+
+
+def _expiring_anew(encoded: Encoded, header: MessageHeader) -> bytes:
+    """The bare message of one that the broker moved: it is over when its new address says so, or never.
+
+    Receivers drop what is past its absolute-expiry-time, so nobody could read an expiry queue.  Raises DecodeError.
+    """
+    properties = encoded.properties
+    if properties.absolute_expiry_time is None:
+        return encoded.bare
+    expires = Timestamp(header.expiration) if header.expiration else None
+    changed = encode(replace(properties, absolute_expiry_time=expires))
+    return changed + encoded.bare[len(encoded.section(PROPERTIES)) :]
+
+
+def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:
+    """A receiver's `modified` notes something on a message: texts and numbers, until the broker restarts or for as long
+    as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are not noted: they could
+    be those of the sender's headers in another protocol.  Nor does it speak in the broker's name.
+    """
+    header = message.header
+    before = header.annotations or {}
+    room = ANNOTATIONS_CHARS_MAX - sum([len(name) + len(str(value)) for name, value in before.items()])
+    noted: Annotations = {}
+    for name, value in annotations.items():
+        if not isinstance(value, str | int) or not name.startswith(_UNRESERVED):
+            continue
+        if not name.startswith(RESERVED_ANNOTATIONS) and len(name) + len(str(value)) <= room:
+            room -= len(name) + len(str(value))
+            noted[str(name)] = _plain(value)
+    if noted:
+        message.header = header.noting(before | noted)
+
+
+#: The types of texts and numbers that are more than a string, a long or a boolean, by their names.
+_TYPES: Final[dict[str, type]] = {
+    "ubyte": UByte,
+    "ushort": UShort,
+    "uint": UInt,
+    "ulong": ULong,
+    "byte": Byte,
+    "short": Short,
+    "int": Int,
+    "timestamp": Timestamp,
+    "char": Char,
+    "symbol": Symbol,
+}
+_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+
+
+def _plain(value: str | int) -> str | int:
+    """A text or a number as an annotation that remembers its type."""
+    name = _NAMES.get(type(value))
+    if name is None:
+        return value
+    return TypedInt(value, name) if isinstance(value, int) else TypedText(value, name)
+
+
+def _typed(value: str | int) -> object:
+    """An annotation as a value of AMQP: of its type, or of one that can hold it."""
+    if isinstance(value, TypedInt | TypedText):
+        typed: object = _TYPES.get(value.type, str)(value)
+        with suppress(ValueError, TypeError):
+            encode(typed)
+            return typed
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool) or -(2**63) <= value < 2**63:
+        return value
+    return ULong(value) if 0 <= value < 2**64 else str(value)

@@ -1,0 +1,424 @@
+"""A link on which the broker sends: a consumer, or a browser.
+
+The receiver's credit is the consumer's: `grant` gives the engine what the link, its session's window and what is still
+waiting here leave over.  Deliveries stand for message ids; what the peer says of them becomes an engine verb.
+
+    accepted                                consumed
+    released, modified                      back to the queue, not a failed delivery
+    modified with delivery-failed           back to the queue as a failed delivery
+    ... with undeliverable-here             and never again to this consumer
+    rejected                                a dead letter, with the error's description as its text
+    settled without an outcome              the source's default outcome, released if it has none
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Final, Protocol
+
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.engine import Engine
+from broker.engine.model.errors import EngineError, UnknownDelivery
+from broker.engine.model.message import Message
+from broker.engine.queues.bodies import Unreadable
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.sessions.amqp.large import LargeMessage, LargeOut, Pulling
+from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
+from broker.sessions.amqp.terms import AmqpOptions, refused
+from broker.sessions.amqp.transactions import OpenTransaction
+from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.unsendable import Unsendable, confess
+from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
+from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.performatives import (
+    SENDER,
+    Accepted,
+    DeliveryState,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from protocols.amqp.sender import Sender
+from protocols.amqp.serial import following
+from protocols.amqp.session import Session
+
+_TERMINAL: Final = (Accepted, Rejected, Released, Modified)
+
+
+class Owner(Protocol):
+    """What a link needs of its connection's session layer."""
+
+    @property
+    def transport(self) -> object:
+        """The connection's transport."""
+
+    engine: Engine
+    options: AmqpOptions
+    unsendable: Unsendable
+
+    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
+        """Settle deliveries once everything done so far is durable."""
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+
+    pulling: Pulling
+
+    def sent(self, link: Outgoing, nbytes: int) -> None:
+        """Messages for a link go out with this tick."""
+
+    def drain_later(self, link: Outgoing) -> None:
+        """Ask the link to `finish_drain` when the tick ends."""
+
+    def detach(self, link: Sender, error: Error) -> None:
+        """The broker ends a link."""
+
+
+class Outgoing(Protocol):
+    """Either kind of link on which the broker sends."""
+
+    link: Sender
+
+    def credit(self, event: Credit) -> None:
+        """The receiver gave credit."""
+
+    def more_room(self) -> None:
+        """The session's window, or the span of unsettled ids, has room again."""
+
+    def settle(self, event: Dispositions) -> None:
+        """The receiver's outcome.  Raises AmqpError."""
+
+    def finish_drain(self, tick: int) -> bool:
+        """If nothing more is to send of what had come by this tick, say so; whether that is done."""
+
+    def flushed(self) -> None:
+        """The operating system has taken what was sent."""
+
+    def pause(self, paused: bool) -> None:
+        """The operating system does not take more for now, or does again."""
+
+    def close(self, how: DeliveryOutcome) -> None:
+        """The link is gone."""
+
+
+class OutgoingLink:
+    """A consumer.  It is the engine's sink."""
+
+    def __init__(self, owner: Owner, link: Sender, *, settled: bool, default: object) -> None:
+        self.link = link
+        self.consumer: Consumer | None = None  # until the engine has attached it
+        self.encoder = Encoder(owner.options.of_replies)
+        self.large: LargeOut | None = None
+        self._owner = owner
+        self._settled = settled
+        self._default = default if isinstance(default, _TERMINAL) else Released()
+        self._pending: deque[Message] = deque()  # delivered by the engine, and the session has no room for them
+        self._unflushed = False
+
+    @property
+    def transport(self) -> object:
+        """See Sink."""
+        return self._owner.transport
+
+    @property
+    def mode(self) -> AckMode:
+        """How the engine sees it: settled deliveries count as consumed once they are on their way."""
+        return AckMode.AUTO if self._settled else AckMode.INDIVIDUAL
+
+    @property
+    def attached(self) -> Consumer:
+        """The engine's consumer."""
+        assert self.consumer is not None
+        return self.consumer
+
+    # -- credit ----------------------------------------------------------------------------------------------------
+
+    def credit(self, event: Credit) -> None:
+        """The receiver gave credit, maybe to be used up (drain)."""
+        self.more_room()
+        if self.link.drain:
+            self._owner.drain_later(self)
+
+    def more_room(self) -> None:
+        """Send what waits here; the engine may give the rest."""
+        self._pump()
+        consumer = self.attached
+        if not consumer.closed:
+            room = self.link.room - len(self._pending) - consumer.held
+            self._owner.engine.grant(consumer, max(room, 0))
+
+    def finish_drain(self, tick: int) -> bool:
+        """Use up the credit if there is nothing more to send now."""
+        consumer = self.attached
+        if self._pending or self.large is not None:
+            return False
+        if not (consumer.closed or self._owner.engine.served(consumer, tick)):
+            return False
+        if self.link.drain:
+            self.link.send_drained()
+            self._owner.engine.grant(consumer, 0)
+        return True
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """See Sink."""
+        self._owner.sent(self, sum([message.size for message in messages]))
+        if self._settled:
+            self._unflushed = True
+        if self._pending or len(messages) > self.link.room:
+            self._pending.extend(messages)
+            self._pump()
+        else:
+            self._send(messages)
+
+    def _pump(self) -> None:
+        pending = self._pending
+        while pending and self.link.room:
+            if isinstance(pending[0].body, bytes):
+                self._send([pending.popleft() for _ in range(min(self.link.room, len(pending)))])
+            else:
+                self._begin_large(pending.popleft())
+
+    def _begin_large(self, message: Message) -> None:
+        """There is room for a message whose body is in a file; what follows waits until it is out."""
+        consumer, most = self.attached, self.link.message_bytes_max
+        try:
+            owner = self._owner
+            large = LargeMessage(message, past_of(consumer.queue), owner.engine.now, owner.options.of_replies)
+        except Exception as error:  # of ours, too
+            self._owner.unsendable.add(consumer, message, unsaid(error))
+            return
+        if most is not None and large.nbytes > most:
+            text = f"{large.nbytes} bytes, and the receiver takes {most}"
+            self._owner.unsendable.add(consumer, message, ConversionError(text, too_large=True))
+            return
+        self.large = LargeOut(self.link, large, message.id, settled=self._settled)
+        self._owner.pulling.add(self)
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """See Puller."""
+        consumer = self.attached
+        if error is not None and error.passing and message.id in consumer.unacked:
+            self._owner.engine.postpone(consumer, message, str(error))
+        elif error is not None and message.id in consumer.unacked:
+            self._owner.engine.give_back(consumer, message.id, redelivery.rejected(str(error)))
+        self._owner.sent(self, 0)
+        self.more_room()
+
+    def _send(self, messages: list[Message]) -> None:
+        consumer = self.attached
+        payloads, refused, taken = self.encoder.encode(
+            messages, past_of(consumer.queue), self._owner.engine.now, self.link.message_bytes_max
+        )
+        if taken < len(messages):  # what follows is large
+            self._pending.extendleft(reversed(messages[taken:]))
+            messages = messages[:taken]
+        if refused:
+            for message, why in refused:
+                self._owner.unsendable.add(consumer, message, why)
+            out = {message.id for message, _ in refused}
+            messages = [message for message in messages if message.id not in out]
+        if payloads:
+            self.link.send(payloads, [message.id for message in messages], settled=self._settled)
+        if self._pending and self.link.room and not isinstance(self._pending[0].body, bytes):
+            self._pump()
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """See Sink."""
+        self._pending.clear()
+        self.large = None
+        self._owner.detach(self.link, Error(UNAUTHORIZED_ACCESS if consumer.revoked else RESOURCE_DELETED, reason))
+
+    # -- outcomes --------------------------------------------------------------------------------------------------
+
+    def settle(self, event: Dispositions) -> None:
+        """What the receiver says of deliveries.  Raises AmqpError."""
+        consumer, state = self.attached, event.state
+        if consumer.closed:
+            return
+        ids = [id for id in event.contexts if isinstance(id, int)]
+        if isinstance(state, TransactionalState):
+            self._enlist(event, state, ids)
+            return
+        if not isinstance(state, _TERMINAL):
+            if not event.settled:
+                return  # `received`, or a state that is none of ours: it says nothing final
+            state = self._default
+        if isinstance(state, Accepted):
+            try:
+                self._owner.engine.acknowledge_run(consumer, ids)
+            except UnknownDelivery:  # some are in a transaction: the others count
+                self._apply(state, [id for id in ids if id in consumer.unacked], None)
+        else:
+            self._apply(state, [id for id in ids if id in consumer.unacked], None)
+        if event.settled:
+            self.more_room()
+        else:
+            self._owner.answer(self.link.session, SENDER, following(event.first, len(event.contexts)), state)
+
+    def _enlist(self, event: Dispositions, state: TransactionalState, ids: list[int]) -> None:
+        """Outcomes that count when the transaction commits."""
+        tx = self._owner.transaction(state.txn_id)
+        outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else self._default
+        self._apply(outcome, [id for id in ids if id in self.attached.unacked], tx, kept=not event.settled)
+        if not event.settled:
+            tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
+
+    def _apply(
+        self,
+        outcome: Accepted | Rejected | Released | Modified,
+        ids: list[int],
+        tx: OpenTransaction | None,
+        *,
+        kept: bool = False,
+    ) -> None:
+        engine, consumer = self._owner.engine, self.attached
+        inner = None if tx is None else tx.transaction
+        for id in ids:
+            if isinstance(outcome, Accepted):
+                engine.acknowledge(consumer, id, inner, kept=kept)
+            elif isinstance(outcome, Rejected):
+                engine.reject(consumer, id, text=_text(outcome.error), tx=inner)
+            elif isinstance(outcome, Released):
+                engine.give_back(consumer, id, redelivery.RELEASED, inner)
+            else:
+                self._modify(outcome, id, inner)
+
+    def _modify(self, outcome: Modified, id: int, inner: object) -> None:
+        engine, consumer = self._owner.engine, self.attached
+        if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
+            merge_annotations(consumer.unacked[id], outcome.message_annotations)
+        if outcome.undeliverable_here:
+            engine.exclude(consumer, id)
+        how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
+        engine.give_back(consumer, id, how, inner)  # type: ignore[arg-type]
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    def flushed(self) -> None:
+        """Settled deliveries count as consumed now."""
+        if self._unflushed and not (self.attached.closed or self._pending or self.large is not None):
+            self._unflushed = False
+            self._owner.engine.acknowledge_all(self.attached)
+
+    def pause(self, paused: bool) -> None:
+        """See Outgoing."""
+        self.attached.paused = paused
+        if not paused:
+            self._owner.engine.resume(self.attached)
+
+    def close(self, how: DeliveryOutcome) -> None:
+        """See Outgoing."""
+        pending, self._pending = self._pending, deque()
+        self.large = None
+        if self.consumer is not None:
+            self._owner.engine.withdraw(self.consumer, pending)
+            self._owner.engine.close_consumer(self.consumer, how)
+
+
+#: Messages that a browser is sent at a time: those of a long queue do not all come to memory.
+BROWSED_MAX: Final = 1_000
+
+
+class BrowsingLink:
+    """A browser: copies of what is on the queue when it first asks, in the order of delivery, each once."""
+
+    def __init__(self, owner: Owner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
+        self.link = link
+        self._owner = owner
+        self._source = messages
+        self._messages: Iterator[Message] | None = None
+        self._next: Message | None = None
+        self.large: LargeOut | None = None
+        self._encoder = Encoder(owner.options.of_replies)
+        self._paused = False
+
+    def credit(self, event: Credit) -> None:
+        """See Outgoing."""
+        self.more_room()
+        if self.link.drain:
+            self._owner.drain_later(self)
+
+    def more_room(self) -> None:
+        """See Outgoing."""
+        try:
+            self._show()
+        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+            self._source, self._messages, self._next = iter(()), iter(()), None
+            self._owner.detach(self.link, refused(refusal))
+
+    def _show(self) -> None:
+        if self._messages is None:
+            self._messages = (message for message, place in self._source if place != "scheduled")
+            self._next = next(self._messages, None)
+        while self._next is not None and self.link.room and not self._paused:
+            if not isinstance(self._next.body, bytes):
+                large, self._next = self._next, next(self._messages, None)
+                self._begin_large(large)
+                continue
+            batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
+            engine = self._owner.engine
+            payloads, refused, taken = self._encoder.encode(batch, LOOKED_AT, engine.now, self.link.message_bytes_max)
+            for message, why in refused:
+                confess(engine, message, why)
+            self._messages = chain(batch[taken:], self._messages)
+            self._next = next(self._messages, None)
+            if payloads:
+                self._owner.sent(self, sum([message.size for message in batch[:taken]]))
+                self.link.send(payloads, [None] * len(payloads), settled=True)
+
+    def finish_drain(self, tick: int) -> bool:
+        """See Outgoing."""
+        if self._next is not None or self._paused or self.large is not None:
+            return False
+        if self.link.drain:
+            self.link.send_drained()
+        return True
+
+    def _begin_large(self, message: Message) -> None:
+        """A message whose body is in a file; what cannot be sent is left out, as others are."""
+        most = self.link.message_bytes_max
+        try:
+            owner = self._owner
+            large = LargeMessage(message, LOOKED_AT, owner.engine.now, owner.options.of_replies)
+        except Exception as error:  # of ours, too
+            confess(self._owner.engine, message, unsaid(error))
+            return
+        if most is None or large.nbytes <= most:
+            self.large = LargeOut(self.link, large, None, settled=True)
+            self._owner.pulling.add(self)
+            self._owner.sent(self, message.size)
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """See Puller."""
+        self.more_room()
+
+    def settle(self, event: Dispositions) -> None:
+        """What is said of copies changes nothing."""
+
+    def flushed(self) -> None:
+        """See Outgoing."""
+
+    def pause(self, paused: bool) -> None:
+        """See Outgoing."""
+        self._paused = paused
+        if not paused and self._messages is not None:
+            self.more_room()
+
+    def close(self, how: DeliveryOutcome) -> None:
+        """See Outgoing."""
+        self._messages, self._next = iter(()), None
+        self.large = None
+
+
+def _text(error: Error | None) -> str:
+    """What a consumer says about a message that it rejects."""
+    if error is None:
+        return ""
+    return f"{error.condition}: {error.description}" if error.description else error.condition

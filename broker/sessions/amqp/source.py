@@ -1,0 +1,150 @@
+"""A receiver's source: what it wants to consume, and what the broker grants of it (artemis-compatible).
+
+source                               queue
+capability queue, prefix, FQQN       that queue
+capability topic, prefix             a subscription of its own
+durable                              <container>.<link name>, which stays
+shared                               the same up to the first `|`, for several; volatile: with :shared-volatile
+global                               without the container, with :global
+copy                                 nothing: a browser
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.access import Access
+from broker.engine.model.message import RoutingType
+from broker.engine.model.query import split_query
+from broker.engine.queues.consumer import AckMode
+from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
+from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
+from protocols.amqp.errors import INVALID_FIELD, link_error, shown
+from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
+from protocols.amqp.types import Described
+
+#: Filters that are known, by both forms of their descriptor (apache.org registry).
+_SELECTOR: Final = (0x0000_468C_0000_0004, "apache.org:selector-filter:string")
+_NO_LOCAL: Final = (0x0000_468C_0000_0003, "apache.org:no-local-filter:list")
+
+#: Outcomes that receivers may choose.
+_OUTCOMES: Final = frozenset(f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified"))
+#: Names under which a shared subscription may be used more than once on one connection: `name|1`.
+_SEPARATOR: Final = "|"
+
+
+@dataclass(slots=True)
+class Filters:
+    """What is granted of a filter map: the selector, no-local, and the entries to echo."""
+
+    selector: str = ""
+    no_local: bool = False
+    granted: dict[str, object] | None = None
+
+
+def read_filters(filters: dict[str, object] | None) -> Filters:
+    """The filters that are known; others are not granted, which their absence in the answer says.  Raises AmqpError."""
+    found = Filters()
+    for name, value in (filters or {}).items():
+        if not isinstance(value, Described):
+            continue
+        if value.descriptor in _SELECTOR:
+            if not isinstance(value.value, str):
+                raise link_error(INVALID_FIELD, f"The selector {shown(name)} is a string.")
+            found.selector = value.value
+        elif value.descriptor in _NO_LOCAL:
+            found.no_local = True
+        else:
+            continue
+        found.granted = (found.granted or {}) | {name: value}
+    return found
+
+
+def is_browser(source: Source) -> bool:
+    """Whether the receiver only wants copies."""
+    return source.distribution_mode == COPY
+
+
+def subscription_name(attach: Attach, source: Source, container: str) -> str:
+    """The name of a durable or shared subscription; empty for one that is neither."""
+    shared, everywhere = SHARED in source.capabilities, GLOBAL in source.capabilities
+    durable = source.durable != TerminusDurability.NONE
+    if not (shared or durable):
+        return ""
+    name = attach.name.partition(_SEPARATOR)[0] if shared else attach.name
+    if container and not everywhere:
+        name = f"{container}.{name}"
+    if shared and not durable:
+        name += ":shared-volatile"
+    return f"{name}:global" if everywhere else name
+
+
+def request(
+    attach: Attach,
+    source: Source,
+    filters: Filters,
+    options: AmqpOptions,
+    *,
+    container: str,
+    origin: str,
+    access: Access,
+) -> SubscribeRequest:
+    """What the engine is asked for.  Raises InvalidAttribute."""
+    assert source.address is not None
+    address, stated = options.split(source.address)
+    address, query = split_query(address)
+    routing = stated_routing(source.capabilities)
+    if routing is None:
+        routing = query.routing_type
+    name = subscription_name(attach, source, container)
+    if name and routing is None and stated is None:
+        routing = RoutingType.MULTICAST
+    shared = SHARED in source.capabilities
+    priority = (attach.properties or {}).get("priority", query.priority)
+    return SubscribeRequest(
+        address,
+        routing if stated is None else stated,
+        name=name,
+        durable=source.durable != TerminusDurability.NONE,
+        shared=shared,
+        exclusive=bool(name) and not shared,
+        renewable=True,
+        selector=filters.selector,
+        no_local=origin if filters.no_local else "",
+        ack_mode=AckMode.INDIVIDUAL,
+        counted=True,
+        priority=int(priority) if isinstance(priority, int) else 0,
+        client_id=container,
+        user=access.user,
+        access=access,
+        asked=query.asked,
+    )
+
+
+def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:
+    """The source as the broker answers it: what it has, not what was asked for (3.5.3).
+
+    `copies`: the receiver takes nothing from others; `stays`: it is a durable subscription.
+    """
+    expiry = lasting(source) if source.dynamic else NEVER if stays else LINK_DETACH
+    return Source(
+        source.address,
+        source.durable,
+        expiry,
+        0,
+        source.dynamic,
+        properties(topic=copies) if source.dynamic else None,
+        None if source.distribution_mode is None else COPY if copies else MOVE,
+        filters.granted,
+        source.default_outcome,
+        tuple(outcome for outcome in source.outcomes if outcome in _OUTCOMES),
+        offered(source.capabilities),
+    )
+
+
+def found_again(address: str, durable: bool) -> Source:
+    """The source of a subscription that somebody looks up by attaching without one."""
+    durability = TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE
+    return Source(address, durability, "never", capabilities=(TOPIC,))

@@ -1,0 +1,164 @@
+"""Transactions of one AMQP connection (part 4): declared and discharged by messages to a coordinator.
+
+A transaction belongs to the link that declared it: when that goes, what is open is rolled back.  Whatever of a
+transaction is refused (a message that no address takes) makes it roll back at its discharge, which says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.engine import Engine
+from broker.engine.model.errors import EngineError
+from broker.sessions.amqp.terms import condition
+from protocols.amqp.composite import composite_of
+from protocols.amqp.errors import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_UNKNOWN_ID,
+    AmqpError,
+    DecodeError,
+    link_error,
+    shown,
+)
+from protocols.amqp.events import Transfers
+from protocols.amqp.message import AMQP_VALUE, Message
+from protocols.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
+    Error,
+    Outcome,
+    Rejected,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.session import Session
+from protocols.amqp.types import Described
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A declared transaction.
+
+    `refused` is why it cannot be committed any more; `unsettled` the deliveries, by session and ids, which the
+    broker settles with their outcome once it is committed.
+    """
+
+    id: bytes
+    transaction: Transaction
+    coordinator: Receiver
+    refused: Error | None = None
+    unsettled: list[tuple[Session, Sequence[int], Outcome]] = field(default_factory=list)
+
+
+class Transactions:
+    """The open transactions of a connection, at most `most`."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+        self._open: dict[bytes, OpenTransaction] = {}
+        self._next = 0
+
+    def find(self, txn_id: bytes) -> OpenTransaction:
+        """An open transaction.  Raises AmqpError."""
+        found = self._open.get(txn_id)
+        if found is None:
+            raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {shown(txn_id.hex())}.")
+        return found
+
+    def declare(self, coordinator: Receiver) -> DeliveryState:
+        """Begin a transaction: its id, or why not."""
+        if len(self._open) >= self._most:
+            return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions."))
+        self._next += 1
+        id = self._next.to_bytes(8)
+        self._open[id] = OpenTransaction(id, self._engine.begin(), coordinator)
+        return Declared(id)
+
+    def discharge(
+        self, txn_id: bytes, *, fail: bool
+    ) -> tuple[Error | None, list[tuple[Session, Sequence[int], Outcome]]]:
+        """Commit or roll back: why it could not be committed, and the deliveries to settle.  Raises AmqpError."""
+        found = self.find(txn_id)
+        del self._open[txn_id]
+        if fail:
+            self._engine.rollback(found.transaction)
+            return None, []
+        if found.refused is None:
+            try:
+                self._engine.commit(found.transaction)
+            except EngineError as refusal:
+                found.refused = Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}")
+            else:
+                return None, found.unsettled
+        self._engine.rollback(found.transaction)
+        return found.refused, []
+
+    def abandon(self, coordinator: Receiver | None = None) -> None:
+        """Roll back what a coordinator's link has left open; all of them without one."""
+        for found in list(self._open.values()):
+            if coordinator is None or found.coordinator is coordinator:
+                del self._open[found.id]
+                self._engine.rollback(found.transaction)
+
+
+def read_request(payload: bytes) -> Declare | Discharge:
+    """What a message asks of the coordinator.  Raises AmqpError."""
+    try:
+        kind, values = Message(payload).body()
+        request = values[0] if kind == AMQP_VALUE and values else None
+        if isinstance(request, Described):
+            request = composite_of(request, 0)
+    except DecodeError as error:
+        raise link_error(DECODE_ERROR, f"A message to the coordinator: {error.description}") from error
+    if isinstance(request, Declare) and request.global_id is not None:
+        raise link_error(NOT_IMPLEMENTED, "Distributed transactions (global-id) are not known here.")
+    if not isinstance(request, Declare | Discharge):
+        raise link_error(INVALID_FIELD, "A coordinator takes amqp-value with declare or discharge.")
+    return request
+
+
+def rollback_only(error: Error) -> Error:
+    """Why a transaction cannot be committed, from what was refused in it."""
+    return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
+
+
+class Answer(Protocol):
+    """Settles deliveries once everything done so far is durable."""
+
+    def __call__(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None: ...
+
+
+def coordinate(
+    transactions: Transactions, event: Transfers, publish: Callable[[], None], answer: Answer, *, heard: bool
+) -> None:
+    """Messages to the coordinator; `heard`: whether the peer takes a rejection.  Raises AmqpError for the link."""
+    session = event.link.session
+    for id, payload in zip(event.ids, event.payloads, strict=True):
+        error: Error | None
+        unsettled: Sequence[tuple[Session, Sequence[int], Outcome]]
+        try:
+            request = read_request(payload)
+            if isinstance(request, Declare):
+                answer(session, RECEIVER, [id], transactions.declare(event.link))
+                continue
+            publish()
+            error, unsettled = transactions.discharge(request.txn_id, fail=bool(request.fail))
+        except AmqpError as wrong:
+            error, unsettled = Error(wrong.condition, wrong.description), []
+        if error is not None and not heard:
+            raise link_error(error.condition, error.description or "")
+        for of, ids, outcome in unsettled:
+            answer(of, SENDER, ids, outcome)
+        answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))

@@ -1,0 +1,387 @@
+"""The sessions of MQTT clients: what of a client outlives its connections, and when it ends.
+
+    CONNECT --clean start--> an old session ends, a new one begins
+            '--otherwise---> the old one goes on, if there is one (Session Present)
+    the connection ends ----> the session ends after its expiry interval; 0: at once
+                              its will is published: at once, after its delay, or with the session's end
+
+A session whose expiry interval is not 0 is stored: its subscriptions have durable queues, and what is in flight is
+journalled (`broker.engine.client_sessions.sessions`).  One of interval 0 is stored only for its will, so that a crash
+of the broker, which ends the connection too, does not swallow it.  After a restart every session counts as disconnected
+at that moment: its expiry and its will's delay begin then.
+
+While a client is away its consumers stay attached and paused, so that what was in flight stays in flight and is no
+failed delivery.  Its queues then take durable messages only: QoS 0 is not kept for the absent, and a subscription of
+QoS 0 has no queue at all until its client is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from broker.engine.client_sessions.sessions import Definition, StoredSession
+from broker.engine.engine import Engine
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message
+from broker.engine.queues.queue import Queue
+from broker.sessions.login import Gate
+from broker.sessions.mqtt.delivery import Deliveries
+from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.publish import Publisher
+from broker.sessions.mqtt.render import Heads
+from broker.sessions.mqtt.retained import RetainedFeed
+from broker.sessions.mqtt.subscribe import Subscriptions, key_of
+from broker.sessions.mqtt.sys import SystemTopics, Traffic
+from broker.sessions.mqtt.terms import NEVER, MqttOptions, TooMany
+from broker.sessions.mqtt.will import Will
+from broker.sessions.tick import Tick
+from protocols.mqtt.inflight import Incoming, Sent
+from protocols.mqtt.runs import Shared
+from protocols.mqtt.topics import AddressSyntax
+
+_SECOND: Final = 1_000
+
+
+class Owner(Protocol):
+    """The connection that has a session."""
+
+    @property
+    def transport(self) -> object:
+        """Its transport."""
+
+    def taken_over(self) -> None:
+        """Another connection of the same client has come: say so, and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a client that comes in brings.  `expiry` in seconds."""
+
+    clean: bool
+    expiry: int
+    will: Will | None
+    access: Access
+    remote: str
+    options: MqttOptions
+
+
+class ClientSession:
+    """One session.  `expiry` in seconds; `disconnected`: since when nobody is there, ms since the epoch, 0: not.
+
+    `stored`: its record, if it has one.
+    """
+
+    __slots__ = (
+        "access",
+        "client_id",
+        "deliveries",
+        "disconnected",
+        "drop_oldest",
+        "ended",
+        "expiry",
+        "filtered",
+        "incoming",
+        "owner",
+        "queued_max",
+        "stored",
+        "subscriptions",
+        "will",
+    )
+
+    def __init__(self, sessions: MqttSessions, client_id: str) -> None:
+        self.client_id = client_id
+        self.access: Access = UNRESTRICTED  # until somebody has it
+        self.expiry = 0
+        self.disconnected = 0
+        self.ended = False
+        self.queued_max = -1  # what a subscription may keep (see MqttOptions)
+        self.drop_oldest = False
+        self.filtered = False
+        self.will: Will | None = None
+        self.owner: Owner | None = None
+        self.stored: StoredSession | None = None
+        self.incoming = Incoming()
+        self.deliveries = Deliveries(sessions.engine)
+        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.shares, sessions.retained, self)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it outlives its connection."""
+        return self.expiry > 0
+
+    def definition(self) -> dict[str, object]:
+        """What of it is stored, apart from its subscriptions and what is in flight."""
+        return {
+            "protocol": "mqtt",
+            "user": self.access.user,
+            "expiry": self.expiry,
+            "disconnected": self.disconnected,
+            "queued_max": self.queued_max,
+            "drop_oldest": self.drop_oldest,
+            **({"filtered": True} if self.filtered else {}),
+            "will": None if self.will is None else self.will.to_json(),
+        }
+
+    def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
+        """What the client has not answered yet: packet id, queue and message, in the order of sending."""
+        for packet_id, state, flying in self.deliveries.outgoing:
+            if state is not Sent.RELEASED and flying is not None:
+                subscription, message = flying
+                if subscription.consumer is not None and not subscription.consumer.closed:
+                    yield packet_id, subscription.consumer.queue, message
+
+
+class MqttSessions:
+    """All sessions, by client identifier; over all acceptors, since a client may come back by another one."""
+
+    def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
+        self.engine = engine
+        self.retained = RetainedFeed(engine)
+        characters = engine.router.syntax
+        self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
+        self.heads = Heads(self.syntax)
+        self.shares: dict[str, set[str]] = {}  # who takes part in a shared subscription, by the name of its queue
+        self._sessions: dict[str, ClientSession] = {}
+        self.traffic = Traffic()
+        self.system = SystemTopics(
+            engine, self.syntax, self.traffic, version, self.__len__, self._subscriptions, sys_interval
+        )
+
+    def _subscriptions(self) -> int:
+        return sum([len(session.subscriptions) for session in self._sessions.values()])
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, client_id: str) -> ClientSession | None:
+        """A client's session."""
+        return self._sessions.get(client_id)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def connect(self, owner: Owner, client_id: str, arrival: Arrival) -> tuple[ClientSession, bool]:
+        """The session of a client that connects, and whether it was there before.  Raises DiskFull, TooMany.
+
+        Its former connection, if it has one, is ended [MQTT-3.1.4-3].
+        """
+        session = self._sessions.get(client_id)
+        if session is not None and session.owner is not None:
+            former = session.owner
+            try:
+                former.taken_over()
+            except BaseException as error:  # both connections end: the session must not have two of them
+                self.engine.core.blame(former.transport, error)
+                raise
+            session = self._sessions.get(client_id)  # it may have ended with its connection
+        if session is not None and arrival.clean:
+            self.end(session)
+            session = None
+        if session is None and len(self) >= arrival.options.sessions_max:
+            raise TooMany(f"there are {len(self)} sessions, and no more may be")
+        present = session is not None
+        if session is None:
+            session = self._sessions[client_id] = ClientSession(self, client_id)
+        else:
+            self.engine.alarms.cancel(("mqtt will", client_id))  # [MQTT-3.1.3-9]
+            self.engine.alarms.cancel(("mqtt session", client_id))
+        session.owner = owner
+        session.access = arrival.access
+        session.expiry = arrival.expiry
+        session.disconnected = 0
+        session.will = arrival.will
+        session.queued_max, session.drop_oldest = arrival.options.queued_max, arrival.options.drop_oldest
+        session.filtered = arrival.options.filtered
+        try:
+            self.note(session)
+            session.subscriptions.return_all(arrival.remote)
+        except EngineError:
+            session.owner = None
+            if not present:
+                del self._sessions[client_id]
+            raise
+        return session, present
+
+    def note(self, session: ClientSession) -> None:
+        """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
+        stored = session.stored
+        sessions = self.engine.sessions
+        if stored is not None or session.lasting or session.will is not None:
+            definition, subscriptions = session.definition(), session.subscriptions
+            if stored is None:
+                session.stored = stored = sessions.open(session.client_id, definition)
+                stored.current = session.inflight
+            parts = subscriptions.to_json() if session.lasting or subscriptions.durable else {}
+            self._store(stored, {**dict.fromkeys(stored.parts), **parts})
+            subscriptions.changed.clear()
+            if stored.definition != definition:  # last: that of earlier versions has the subscriptions in it
+                sessions.change(stored, definition)
+        session.deliveries.stored = session.stored if session.lasting else None
+
+    def note_changed(self, session: ClientSession) -> None:
+        """Store the subscriptions of a session that have changed, if it is stored: what is not costs nothing."""
+        subscriptions = session.subscriptions
+        if not subscriptions.changed or session.stored is None:
+            return
+        if session.lasting:
+            self._store(session.stored, subscriptions.changes())
+        else:
+            self.note(session)
+
+    def _store(self, stored: StoredSession, parts: Mapping[str, Definition | None]) -> None:
+        for key, definition in parts.items():
+            if definition is None:
+                self.engine.sessions.remove(stored, key)
+            else:
+                self.engine.sessions.put(stored, key, definition)
+
+    def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
+        """The connection of a session is gone; `publish_will`: without a proper goodbye."""
+        session.owner = None
+        session.deliveries.disconnect()
+        now = self.engine.now
+        if not publish_will:
+            session.will = None
+        will = session.will
+        if not session.lasting:
+            self.end(session)
+            return
+        session.disconnected = now
+        session.subscriptions.leave_all()
+        if will is not None and not will.delay:
+            self._publish_will(session)
+        self.note(session)
+        self._set_alarms(session)
+
+    def _set_alarms(self, session: ClientSession) -> None:
+        """When the will is published, and when the session ends."""
+        client_id = session.client_id
+        since = min(session.disconnected, self.engine.now)  # the clock may have been set back meanwhile
+        if session.expiry != NEVER:
+            due = since + session.expiry * _SECOND
+            self.engine.alarms.at(("mqtt session", client_id), due, self._ending(session))
+        will = session.will
+        if will is not None and (session.expiry == NEVER or will.delay < session.expiry):
+            due = since + will.delay * _SECOND
+            self.engine.alarms.at(("mqtt will", client_id), due, self._willing(session))
+
+    def _ending(self, session: ClientSession) -> Callable[[], None]:
+        def call() -> None:
+            self.traffic.expired += 1
+            self.end(session)
+
+        return call
+
+    def _willing(self, session: ClientSession) -> Callable[[], None]:
+        def call() -> None:
+            self._publish_will(session)
+            self.note(session)
+
+        return call
+
+    def _publish_will(self, session: ClientSession) -> None:
+        """Publish a session's will, once ([MQTT-3.1.2-8], [MQTT-3.1.2-10])."""
+        will, session.will = session.will, None
+        if will is None:
+            return
+        publisher = Publisher(self.engine, self.syntax, _Nobody(), session.access)
+        try:
+            will.publish(publisher)
+        except EngineError as error:
+            self.engine.core.report("mqtt.will_refused", client=session.client_id, topic=will.topic, error=str(error))
+
+    def end(self, session: ClientSession) -> None:
+        """A session is over: its will is published if it has one, its subscriptions and messages are gone."""
+        assert session.owner is None, "a session in use does not end"
+        if session.ended:
+            return
+        session.ended = True
+        self.engine.alarms.cancel(("mqtt will", session.client_id))
+        self.engine.alarms.cancel(("mqtt session", session.client_id))
+        self._publish_will(session)
+        session.subscriptions.drop_all()
+        if session.stored is not None:
+            self.engine.sessions.drop(session.stored)
+            session.stored = None
+        del self._sessions[session.client_id]
+
+    # -- after a restart -------------------------------------------------------------------------------------------
+
+    def restore(self) -> int:
+        """Take over the stored sessions, before anybody connects; how many there are."""
+        restored = [self._restore(stored) for stored in self.engine.sessions.all()]
+        for session in restored:
+            if session.lasting:
+                self.note(session)
+                self._set_alarms(session)
+            else:
+                self.end(session)
+        self._drop_abandoned()
+        return len(self._sessions)
+
+    def _restore(self, stored: StoredSession) -> ClientSession:
+        definition = stored.definition
+        session = ClientSession(self, stored.name)
+        session.stored = stored
+        session.access = self.engine.security.returned(str(definition["user"]), stored.name)
+        expiry, disconnected, will = definition["expiry"], definition["disconnected"], definition["will"]
+        assert isinstance(expiry, int)
+        assert isinstance(disconnected, int)
+        session.expiry = expiry
+        session.disconnected = disconnected or self.engine.now
+        session.queued_max, session.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
+        session.filtered = bool(definition.get("filtered"))
+        if isinstance(will, dict):
+            session.will = Will.from_json(will)
+        self._sessions[stored.name] = session
+        session.incoming.restore(list(stored.received))
+        session.subscriptions.restore(_subscriptions(stored))
+        session.deliveries.stored = stored if session.lasting else None
+        session.deliveries.restore(stored)
+        session.subscriptions.settle_restored()
+        stored.current = session.inflight
+        return session
+
+    def _drop_abandoned(self) -> None:
+        """Shared subscriptions whose last session was not stored, or has left them."""
+        for queue in list(self.engine.router.queues.values()):
+            if queue.name.startswith("$share.") and queue.name not in self.shares:
+                self.engine.delete_queue(queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the connections of an acceptor share."""
+
+    tick: Tick
+    options: MqttOptions
+    codec: Shared
+    sessions: MqttSessions
+    gate: Gate
+    heads: Heads  # of the acceptor's mount point
+
+    @property
+    def mount(self) -> MountPoint | None:
+        """What goes before all topics of the clients."""
+        return self.heads.mount
+
+
+def _subscriptions(stored: StoredSession) -> list[Definition]:
+    """Those of a stored session; earlier versions had all of them in its definition."""
+    found: dict[str, Definition] = {}
+    before = stored.definition.get("subscriptions")
+    for each in before if isinstance(before, list) else ():
+        found[key_of(each)] = each
+    found.update({key: part for key, (_, part) in stored.parts.items()})
+    return sorted(found.values(), key=lambda each: bool(each.get("leaving")))
+
+
+class _Nobody:
+    """A producer that cannot be stopped: a will is one message."""
+
+    transport = None
+
+    def unblock(self) -> None:
+        """See Producer."""

@@ -1,0 +1,92 @@
+"""Large payloads on their way out: read from their files piece by piece, whatever protocol they came by."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model.message import Message
+from broker.engine.queues.bodies import LargeBody, Stream, Unreadable, read
+from broker.engine.queues.consumer import Consumer
+from broker.sessions.amqp.format import AMQP_FORMAT
+from broker.sessions.contents import Joined, joined
+from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_mqtt
+from broker.sessions.mqtt.format import MQTT_FORMAT
+from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
+from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.properties import Properties
+
+_NO_DATA: Final = encode_section(DATA, b"")
+_NO_TEXT: Final = encode_section(AMQP_VALUE, "")
+_SIZED: Final = b"content-length:0\n"
+
+#: What begins a section that is one text, with a length of four bytes or one.
+_TEXT: Final = (b"\x00\x53\x77\xb1", b"\x00\x53\x77\xa1")
+
+
+class LargePayload:
+    """The payload of one PUBLISH: a source for the codec.  `consumer`: whose delivery it is."""
+
+    __slots__ = ("_source", "consumer", "message")
+
+    def __init__(self, message: Message, source: Stream | Joined) -> None:
+        self.message = message
+        self.consumer: Consumer | None = None
+        self._source = source
+
+    @property
+    def left(self) -> int:
+        """Bytes still to come."""
+        return self._source.left
+
+    def read(self) -> bytes:
+        """The next piece.  Raises Unreadable."""
+        return self._source.read()
+
+
+def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttConnection) -> ConversionError | None:
+    """Why a packet cannot be sent: it is larger than the client takes, or, with a large payload, than packets are here.
+
+    None if it can be.
+    """
+    if isinstance(payload, list):
+        size, most = head.packet_bytes(payload[0]), PACKET_BYTES_MAX
+    else:
+        size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
+    if size > codec.packet_bytes_max_out:
+        why = f"{size} bytes, and the client takes {codec.packet_bytes_max_out}"
+        return ConversionError(why, too_large=True)
+    if size > most:
+        return ConversionError(f"{size} bytes, and the maximum packet size is {most}", too_large=True)
+    return None
+
+
+def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargePayload] | None:
+    """Properties and payload of another protocol's message; None if it has to be converted as a whole, and can be.
+
+    Raises ConversionError.
+    """
+    empty, head, source = b"", message.head, None
+    if message.header.format.number == AMQP_FORMAT:
+        try:
+            source = joined(body)
+        except ConversionError:
+            if len(body) <= CONVERTED_BYTES_MAX:
+                return None
+            raise
+        try:
+            empty = _NO_TEXT if read(body, 0, 4) in _TEXT else _NO_DATA
+        except Unreadable as error:
+            raise ConversionError(str(error), passing=error.passing) from error
+    else:
+        head += _SIZED  # bytes: whether they are text, only all of them would tell
+    shell = Message(message.header, head, empty)
+    shell.id = message.id
+    properties, _ = to_mqtt(shell)
+    return properties, LargePayload(message, source or Stream(body))
+
+
+def own_payload(message: Message, body: LargeBody) -> LargePayload:
+    """That of a message of MQTT."""
+    assert message.header.format.number == MQTT_FORMAT, "others are converted"
+    return LargePayload(message, Stream(body))

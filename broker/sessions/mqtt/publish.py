@@ -1,0 +1,313 @@
+"""What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
+
+The packets of one read that agree in QoS, RETAIN and properties are published together, in the order in which they
+came: MQTT demands that for each topic only (4.6), but a subscriber with a wildcard counts on the order of a publisher,
+as Sparkplug's sequence numbers do.
+
+The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
+there is either both or neither, so that a repeated PUBLISH is never a second message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from broker.engine.engine import Engine
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
+from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
+from broker.engine.model.names import FQQN_SEPARATOR
+from broker.engine.publish.send import Send
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.bodies import LargeBody
+from broker.engine.queues.queue import Queue
+from broker.sessions.mqtt.format import MQTT_FORMAT, make_head
+from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
+from protocols.mqtt.codes import PacketType, ReasonCode
+from protocols.mqtt.packets import Ack, Publish
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
+from protocols.mqtt.topics import AddressSyntax
+
+#: Addresses by topic that a publisher remembers: what a connection costs by that is some tens of KiB.
+TOPICS_REMEMBERED_MAX: Final = 256
+
+_MULTICAST_ONLY: Final = {RoutingType.MULTICAST}
+
+#: Refusals that a client before 5.0 is not cut off for: it cannot be told, and the specification has the message
+#: acknowledged and dropped (3.1.1, 3.3.5).
+DROPPED_SILENTLY: Final = (ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID)
+
+#: Called with the packet identifiers of messages that were just published.
+Noted = Callable[[list[int]], None]
+
+
+class Refused:
+    """Why messages were not taken, in a code and a sentence."""
+
+    __slots__ = ("reason", "sentence")
+
+    def __init__(self, reason: ReasonCode, sentence: str) -> None:
+        self.reason = reason
+        self.sentence = sentence
+
+
+#: By the place of a message in its run; None: it was taken, and nobody has subscribed.
+Outcomes = dict[int, Refused | None]
+
+
+class _TopicSend(Send):
+    """Messages on one topic, with their places in the run and, for `noted`, their packet identifiers."""
+
+    __slots__ = ("header", "noted", "packet_ids", "places")
+
+    def __init__(self, address: Address, queue: Queue | None, header: MessageHeader, noted: Noted | None) -> None:
+        super().__init__(address, queue, None, [])
+        self.header = header
+        self.noted = noted
+        self.places: Sequence[int] = []
+        self.packet_ids: list[int] = []
+
+    def add(self, message: Message, place: int, packet_id: int) -> None:
+        """One more message."""
+        self.messages.append(message)
+        self.packet_ids.append(packet_id)
+        assert isinstance(self.places, list), "it grows"
+        self.places.append(place)
+
+    def taken(self, messages: list[Message]) -> None:
+        """See Send."""
+        if self.noted is not None:
+            ids = self.packet_ids
+            if len(messages) < len(self.messages):
+                of = dict(zip(self.messages, ids, strict=True))
+                ids = [of[message] for message in messages]
+            self.noted(ids)
+
+
+class Publisher:
+    """Somebody who publishes: a connection, or a session for its will.  `producer` is told when it may go on."""
+
+    __slots__ = ("_access", "_addresses", "_engine", "_format", "_producer", "_syntax", "_version", "blocked")
+
+    def __init__(self, engine: Engine, syntax: AddressSyntax, producer: Producer, access: Access) -> None:
+        self.blocked = False  # an address is full: nothing more should be read
+        self._engine = engine
+        self._format = engine.core.formats[MQTT_FORMAT]
+        self._producer = producer
+        self._syntax = syntax
+        self._addresses: dict[str, Address] = {}
+        self.give_access(access)
+
+    def give_access(self, access: Access) -> None:
+        """What may be published from now on."""
+        self._access = access
+        self._version = access.version  # of the permissions by which the addresses were found
+        self._addresses.clear()
+
+    def publish(self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None) -> Outcomes:
+        """Publish a run but for its `repeated` places; the places of messages that were not taken or had no takers.
+
+        A message that found no subscriber has None.  `noted` gets packet identifiers as soon as their messages are
+        published.
+        """
+        outcomes: Outcomes = {}
+        left = set(repeated)
+        if run.retain:  # one after the other: what is refused must not stay as the retained one
+            for at, payload in enumerate(run.payloads):
+                if at not in left:
+                    self._publish_one(run, at, payload, noted, outcomes)
+            return outcomes
+        first = run.topics[0]
+        if not left and run.topics.count(first) == len(run.topics):
+            arrived: Sequence[Message] | None = None
+            sends = self._send_of_one_topic(run, noted, outcomes)
+        else:
+            arrived = []
+            sends = self._sends(run, left, noted, outcomes, arrived)
+        if not sends:
+            return outcomes
+        result = self._engine.publish(sends, arrived, producer=self._producer)
+        self.blocked |= result.blocked
+        for refused in result.refusals:
+            why = Refused(refusal(refused.error), str(refused.error))
+            place_of = {message: at for send in sends for message, at in zip(send.messages, send.places, strict=True)}
+            outcomes.update(dict.fromkeys([place_of[message] for message in refused.messages], why))
+        for send in sends:
+            if not send.routed:
+                for at in send.places:
+                    outcomes.setdefault(at)
+        return outcomes
+
+    def _send_of_one_topic(self, run: Publish, noted: Noted | None, outcomes: Outcomes) -> list[_TopicSend]:
+        try:
+            send = self._begin(run.topics[0], run.qos, run.properties, noted)
+        except EngineError as error:
+            outcomes.update(dict.fromkeys(range(len(run.topics)), Refused(refusal(error), str(error))))
+            return []
+        header, head = send.header, make_head(run.qos, False, run.properties)
+        send.messages = [Message(header, head, payload) for payload in run.payloads]
+        send.places, send.packet_ids = range(len(run.topics)), run.packet_ids
+        return [send]
+
+    def _sends(
+        self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes, arrived: list[Message]
+    ) -> list[_TopicSend]:
+        """A send for each topic of a run, without the places that are `left`; adds its messages to `arrived`."""
+        head = make_head(run.qos, False, run.properties)
+        sends: dict[str, _TopicSend | Refused] = {}
+        ids = run.packet_ids
+        for at, topic in enumerate(run.topics):
+            if at in left:
+                continue
+            send = sends.get(topic)
+            if send is None:
+                try:
+                    send = self._begin(topic, run.qos, run.properties, noted)
+                except EngineError as error:
+                    send = Refused(refusal(error), str(error))
+                sends[topic] = send
+            if isinstance(send, Refused):
+                outcomes[at] = send
+                continue
+            message = Message(send.header, head, run.payloads[at])
+            arrived.append(message)
+            send.add(message, at, ids[at] if noted is not None else 0)
+        return [send for send in sends.values() if isinstance(send, _TopicSend)]
+
+    def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
+        """A send to a topic, without messages.  Raises EngineError."""
+        address, queue = self._target(topic)
+        return _TopicSend(address, queue, self._facts(address, qos, properties), noted)
+
+    def _publish_one(self, run: Publish, at: int, payload: Body, noted: Noted | None, outcomes: Outcomes) -> None:
+        id = run.packet_ids[at] if noted is not None else 0
+        try:
+            taken = self.send(run.topics[at], payload, run.qos, run.retain, run.properties, noted, id)
+        except EngineError as error:
+            outcomes[at] = Refused(refusal(error), str(error))
+        else:
+            if not taken:
+                outcomes[at] = None
+
+    def check(self, topic: str) -> None:
+        """Whether a message on a topic would be taken: its payload is still to come.  Raises EngineError."""
+        arrival.check_admitted(self._engine.core, self._target(topic)[0])
+
+    def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
+        """Publish the one message of a run, whose payload has come in parts."""
+        outcomes: Outcomes = {}
+        self._publish_one(run, 0, body, noted, outcomes)
+        return outcomes
+
+    def send(
+        self,
+        topic: str,
+        payload: Body,
+        qos: int,
+        retain: bool,
+        properties: Properties,
+        noted: Noted | None = None,
+        packet_id: int = 0,
+    ) -> int:
+        """Publish one message; whether it found a queue.  Raises EngineError."""
+        engine = self._engine
+        send = self._begin(topic, qos, properties, noted)
+        head = make_head(qos, retain, properties)
+        send.add(Message.of(send.header, head, payload), 0, packet_id)
+        if retain:
+            if send.queue is not None:
+                raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
+            engine.check_routed(send.address, send.messages)  # what is refused is not retained
+            self._retain(send.address, send.header, head, payload, told=qos > 0)
+        result = engine.publish([send], producer=self._producer)
+        self.blocked |= result.blocked
+        result.check()
+        return send.routed
+
+    def _facts(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
+        """What messages on one topic have in common."""
+        now = self._engine.now
+        header = MessageHeader(
+            address.name,
+            self._format,
+            durable=qos > 0,
+            timestamp=now,
+            user=self._access.user,
+            origin=self._access.client_id,
+        )
+        expiration = 0
+        if properties is not NO_PROPERTIES:
+            interval = properties.get(MESSAGE_EXPIRY_INTERVAL)
+            if interval is not None:
+                expiration = now + max(interval * 1_000, 1)
+        header.expiration, header.expiry_source = address.settings.expiration(expiration, now)
+        return header
+
+    def _retain(self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, told: bool) -> None:
+        """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
+
+        A publication of QoS 0 that cannot be retained still goes to those who are here.  Raises EngineError.
+        """
+        retained = self._engine.retained
+        if not payload:
+            retained.clear(address.name)
+            return
+        kept = MessageHeader(
+            header.address,
+            header.format,
+            durable=True,
+            timestamp=header.timestamp,
+            expiration=header.expiration,
+            expiry_source=header.expiry_source,
+            user=header.user,
+            origin=header.origin,
+        )
+        try:
+            retained.set(address, Message.of(kept, head, payload))
+        except RetainedFull:
+            if told:
+                raise
+
+    def _target(self, topic: str) -> tuple[Address, Queue | None]:
+        """The address of a topic, made if it is missing, and the queue if the topic is the full name of one.
+
+        Raises Denied, InvalidName, NotFound, RoutingTypeMismatch.
+        """
+        engine = self._engine
+        if self._version != self._access.version:
+            self._version = self._access.version
+            self._addresses.clear()
+        address = self._addresses.get(topic)
+        if address is not None and engine.router.is_current(address):
+            return address, None
+        if topic.startswith(RESERVED_TOPICS):
+            raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
+        if FQQN_SEPARATOR in topic:
+            named = full_queue_name(engine.router, self._syntax, topic)
+            if named:
+                return engine.router.destination(named, None, access=self._access)
+        name = self._syntax.to_address(topic)
+        known = name in engine.core.addresses
+        address, _ = engine.router.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
+        if address.routing_types == _MULTICAST_ONLY:  # the queue of another may have to be made again
+            if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
+                self._addresses.clear()
+            self._addresses[topic] = address
+        return address, None
+
+
+def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:
+    """PUBACKs or PUBRECs of 5.0 for a run, in its order, of which some are not plain."""
+
+    def outcome(at: int) -> Refused | int:
+        return (outcomes[at] or ReasonCode.NO_MATCHING_SUBSCRIBERS) if at in outcomes else 0
+
+    for said, group in groupby(range(len(run.topics)), outcome):
+        ids = [run.packet_ids[at] for at in group]
+        if isinstance(said, Refused):
+            yield Ack(kind, ids, said.reason, Properties([(REASON_STRING, said.sentence)]))
+        else:
+            yield Ack(kind, ids, said)

@@ -1,0 +1,243 @@
+"""What a client publishes on one connection, until its acknowledgement is owed.
+
+A payload that is too large for memory goes to a file part by part, and its message is published when that is whole;
+nothing else of the connection is read meanwhile.  A PUBLISH that is refused, or repeated, is read to its end and
+answered then, as a small one would be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Final, Protocol
+
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.bodies import PENDING_BYTES_LOW, PENDING_BYTES_MAX, LargeBody, Upload
+from broker.sessions.mqtt.client_session import ClientSession, Common
+from broker.sessions.mqtt.connect import check_publish, payload_too_large
+from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers
+from broker.sessions.mqtt.terms import refusal
+from broker.sessions.reading import Reading
+from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.packets import Ack, Begun, Part, Publish
+
+#: Why a connection is not read.
+_FULL: Final = "full"
+_SLOW_DISK: Final = "disk"
+
+
+class Link(Protocol):
+    """The connection."""
+
+    @property
+    def transport(self) -> object:
+        """Its transport."""
+
+    codec: MqttConnection
+
+    def owe(self, ack: Ack) -> None:
+        """An acknowledgement is owed, once all before it is durable."""
+
+    def dropped(self, messages: int, sentence: str) -> None:
+        """Messages were dropped without a word to their sender."""
+
+    def proceed(self, failure: MqttError | None) -> None:
+        """A large message has come to its end, after its parts: read on, or fail."""
+
+
+class Receiver:
+    """The receiving side of a connection whose client is known; who also waits for addresses that are full."""
+
+    def __init__(self, common: Common, session: ClientSession, link: Link, reading: Reading) -> None:
+        self._engine = engine = common.tick.engine
+        self._session = session
+        self._traffic = common.sessions.traffic
+        self._options = common.options
+        self._mount = common.mount
+        self._link = link
+        self._reading = reading
+        self._publisher = Publisher(engine, common.sessions.syntax, self, session.access)
+        self._run: Publish | None = None  # what is coming in parts,
+        self._upload: Upload | None = None  # ... where to, if it is taken,
+        self._refused: Refused | None = None  # ... why not, if it is refused,
+        self._repeated = False  # ... whether it was published before,
+        self._whole = False  # ... and whether the last part has come
+
+    # -- messages in memory ----------------------------------------------------------------------------------------
+
+    def publish(self, run: Publish) -> None:
+        """Messages in one piece each.  Raises MqttError."""
+        check_publish(run.qos, run.retain, self._options)
+        if self._mount is not None:
+            self._mount.publish(run)
+        self._traffic.received += len(run.topics)
+        left: list[int] = []  # places of messages that are not published
+        noted: Noted | None = None
+        if run.qos:
+            left = self._session.incoming.receive(run.qos, run.packet_ids)
+            noted = self._noted(run)
+        most = self._options.payload_bytes_max
+        large = [at for at, payload in enumerate(run.payloads) if len(payload) > most] if most >= 0 else []
+        outcomes = self._publisher.publish(run, [*left, *large] if large else left, noted)
+        for at in large:
+            if at not in left:
+                outcomes[at] = self._too_large(len(run.payloads[at]))
+        self._answer(run, outcomes)
+        self._look()
+
+    def _too_large(self, nbytes: int) -> Refused:
+        return Refused(ReasonCode.QUOTA_EXCEEDED, payload_too_large(nbytes, self._options))
+
+    def _noted(self, run: Publish) -> Noted | None:
+        stored = self._session.deliveries.stored
+        return None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
+
+    def give_access(self, access: Access) -> None:
+        """The client has authenticated again: what it may do may be something else."""
+        self._publisher.give_access(access)
+
+    def _look(self) -> None:
+        if self._publisher.blocked:
+            self._publisher.blocked = False
+            self._reading.stop(_FULL)
+
+    @property
+    def transport(self) -> object:
+        """See Producer."""
+        return self._link.transport
+
+    def unblock(self) -> None:
+        """A full address has room again (see Producer)."""
+        self._reading.go(_FULL)
+
+    def _answer(self, run: Publish, outcomes: Outcomes) -> None:
+        """Owe the acknowledgements.  Raises MqttError where a client cannot be told what became of its message."""
+        link, kind = self._link, PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
+        if run.qos and (not outcomes or link.codec.version == V5):
+            for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
+                link.owe(ack)
+            return
+        for refused, messages in Counter(outcomes.values()).items():
+            if refused is not None:
+                link.dropped(messages, refused.sentence)
+                if run.qos and refused.reason not in DROPPED_SILENTLY:
+                    raise MqttError(refused.reason, refused.sentence)
+        if run.qos:
+            link.owe(Ack(kind, run.packet_ids))
+
+    def release(self, packet_ids: list[int]) -> None:
+        """PUBREL: what the client sends under these from now on is new."""
+        session, completed = self._session, PacketType.PUBCOMP
+        unknown = set(session.incoming.release(packet_ids))
+        known = [id for id in packet_ids if id not in unknown]
+        if known:
+            if session.deliveries.stored is not None:
+                self._engine.sessions.completed(session.deliveries.stored, known, sent=False)
+            self._link.owe(Ack(completed, known))
+        if unknown:
+            self._link.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+
+    def answered(self, ack: Ack) -> None:
+        """What was owed has been sent."""
+        incoming = self._session.incoming
+        if ack.type is PacketType.PUBACK:
+            incoming.acknowledged(len(ack.packet_ids))
+        elif ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
+            incoming.refused(ack.packet_ids)
+        elif ack.type is PacketType.PUBCOMP and not ack.reason_code:
+            incoming.completed(ack.packet_ids)
+
+    # -- large messages --------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a message has come whole that is not published yet."""
+        return self._whole
+
+    def begin(self, begun: Begun) -> None:
+        """A message whose payload comes in parts.  Raises MqttError."""
+        self._run = run = begun.publish
+        check_publish(run.qos, run.retain, self._options)
+        if self._mount is not None:
+            self._mount.publish(run)
+        incoming = self._session.incoming
+        self._repeated = run.qos == 2 and run.packet_ids[0] in incoming
+        if self._repeated:
+            incoming.receive(run.qos, run.packet_ids)
+            return
+        if 0 <= self._options.payload_bytes_max < begun.nbytes:
+            self._refused = self._too_large(begun.nbytes)
+            return
+        try:
+            self._publisher.check(run.topics[0])
+            # A retained message is durable, and has the same body.
+            self._upload = self._engine.uploads.begin(
+                self._changed, durable=run.qos > 0 or run.retain, transport=self._link.transport
+            )
+        except EngineError as error:
+            self._refused = Refused(refusal(error), str(error))
+
+    def part(self, part: Part) -> None:
+        """More of it.  Raises MqttError."""
+        upload = self._upload
+        if upload is None:
+            if part.last:
+                self._finish(None)
+            return
+        self._whole = part.last
+        self._engine.uploads.write(upload, part.payload, last=part.last)
+        if part.last or upload.pending > PENDING_BYTES_MAX:
+            self._reading.stop(_SLOW_DISK)
+
+    def _changed(self) -> None:
+        upload = self._upload
+        if upload is None:
+            return  # given up, while more of it was on its way to the disk
+        if upload.reference is None and not upload.refusal:
+            if upload.pending <= PENDING_BYTES_LOW and not self._whole:
+                self._reading.go(_SLOW_DISK)
+            return
+        self._upload = None
+        body: LargeBody | None = None
+        try:
+            body = self._engine.uploads.finished(upload)
+        except EngineError as error:
+            self._refused = Refused(refusal(error), str(error))
+        failure: MqttError | None = None
+        whole = self._whole
+        if whole:
+            try:
+                self._finish(body)
+            except MqttError as wrong:
+                failure = wrong
+        self._reading.go(_SLOW_DISK)
+        if whole:
+            self._link.proceed(failure)
+
+    def _finish(self, body: LargeBody | None) -> None:
+        """All of it has come: publish it, unless it was refused or repeated.  Raises MqttError."""
+        run, refused = self._run, self._refused
+        assert run is not None, "it has begun"
+        self._run, self._refused, self._whole = None, None, False
+        self._link.codec.resume()
+        self._traffic.received += 1
+        if run.qos and not self._repeated:
+            self._session.incoming.receive(run.qos, run.packet_ids)
+        outcomes: Outcomes = {}
+        if refused is not None:
+            outcomes[0] = refused
+        elif not self._repeated:
+            assert body is not None, "it was taken"
+            outcomes = self._publisher.publish_alone(run, body, self._noted(run) if run.qos else None)
+        self._answer(run, outcomes)
+        self._look()
+
+    def abandon(self) -> None:
+        """The connection ends."""
+        self._engine.stop_waiting(self)
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            self._engine.uploads.abort(upload)

@@ -1,0 +1,250 @@
+"""Messages as PUBLISH packets for one connection.
+
+What messages of one topic share is made once and kept for all subscribers of a version (`Heads`); a run that agrees in
+header and head then costs one look into a dictionary.  Messages of other protocols are converted one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from broker.engine.model.message import Message, MessageHeader
+from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
+from broker.sessions.mqtt.format import MQTT_FORMAT, QOS, RETAIN, RETAINED
+from broker.sessions.mqtt.large import LargePayload, own_payload, to_large_mqtt
+from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.subscription import Subscription
+from protocols.mqtt.codes import V5
+from protocols.mqtt.encode import PublishHead, PublishHeads
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties
+from protocols.mqtt.topics import AddressSyntax
+
+#: Heads that are kept, and the bytes of properties of each; of what never comes twice each is made anew.
+HEADS_MAX: Final = 8192
+PROPERTIES_KEPT_BYTES_MAX: Final = 256
+
+#: The largest message expiry interval, in seconds (four bytes).
+_EXPIRY_MAX: Final = 0xFFFF_FFFF
+
+_KIND: Final = attrgetter("header", "head")
+
+_Key = tuple[int, str, int, bool, bool, bytes]
+
+
+def published_qos(message: Message) -> int:
+    """The QoS that a message has for its subscribers; a durable one of another protocol has 2, as in Artemis."""
+    if message.header.format.number == MQTT_FORMAT:
+        return message.head[0] & QOS
+    return 2 if message.header.durable else 0
+
+
+class Heads:
+    """The heads in use, by all that makes them differ, for all connections of a mount point."""
+
+    __slots__ = ("_heads", "_syntax", "mount")
+
+    def __init__(self, syntax: AddressSyntax, mount: MountPoint | None = None) -> None:
+        self.mount = mount
+        self._syntax = syntax
+        self._heads: dict[_Key, PublishHead] = {}
+
+    def get(self, version: int, address: str, qos: int, retain: bool, dup: bool, properties: bytes) -> PublishHead:
+        """What PUBLISH packets share.  Raises ConversionError for an address that is no topic."""
+        key = (version, address, qos, retain, dup, properties)
+        head = self._heads.get(key)
+        if head is None:
+            topic = self._syntax.to_topic(address)
+            if topic is not None and self.mount is not None:
+                topic = self.mount.seen(topic)
+            if topic is None:
+                raise ConversionError(f"MQTT has no topic for the address {address}")
+            try:
+                head = PublishHead(version, topic, qos=qos, retain=retain, dup=dup, properties=properties)
+            except ValueError as error:
+                raise ConversionError(f"MQTT has no topic for the address {address}: {error}") from error
+            if len(properties) <= PROPERTIES_KEPT_BYTES_MAX:
+                if len(self._heads) >= HEADS_MAX:
+                    self._heads.clear()
+                self._heads[key] = head
+        return head
+
+
+class Run:
+    """Messages in a row with one head, or one QoS and a head for each; or without any, and why.
+
+    A message with a large payload is alone, and has that in the place of `payloads`.
+    """
+
+    __slots__ = ("head", "messages", "payloads", "why")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        head: PublishHead | PublishHeads | None,
+        payloads: list[bytes] | LargePayload,
+        why: ConversionError | None = None,
+    ) -> None:
+        self.messages = messages
+        self.head = head
+        self.payloads = payloads
+        self.why = why
+
+
+class Renderer:
+    """For connections of one version."""
+
+    __slots__ = ("_heads", "_version")
+
+    def __init__(self, heads: Heads, version: int) -> None:
+        self._heads = heads
+        self._version = version
+
+    def runs(
+        self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool = False
+    ) -> Iterator[Run]:
+        """The messages of a subscription in order; `now` in ms since the epoch, `mixing`: heads may differ in a run."""
+        done = 0
+        try:
+            for run in self._runs(subscription, messages, now, mixing=mixing):
+                done += len(run.messages)
+                yield run
+            return
+        except Exception as error:  # our bug costs one message: which, they tell one by one
+            if len(messages) == 1:
+                yield Run(messages, None, [], unsaid(error))
+                return
+        for message in messages[done:]:
+            yield from self.runs(subscription, [message], now)
+
+    def _runs(self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool) -> Iterator[Run]:
+        if mixing and len(messages) > 1 and messages[0].header is not messages[1].header:
+            mixed = self._mixed(subscription, messages, now)
+            if mixed is not None:
+                yield mixed
+                return
+        for (header, head), group in groupby(messages, _KIND):
+            run = list(group)
+            if header.format.number != MQTT_FORMAT:
+                for message in run:
+                    yield self._converted(subscription, message, now)
+                continue
+            try:
+                publish_head = self._first_head(subscription, header, head, now)
+            except ConversionError as error:
+                yield Run(run, None, [], error)
+                continue
+            yield from _readable(run, publish_head)
+
+    def _first_head(self, subscription: Subscription, header: MessageHeader, head: bytes, now: int) -> PublishHead:
+        """For messages of MQTT that are sent for the first time.  Raises ConversionError."""
+        flags = head[0]
+        retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
+        return self._head(subscription, header, flags & QOS, retain, head[1:], now, None, False)
+
+    def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
+        """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
+        known: dict[tuple[MessageHeader, bytes], PublishHead] = {}
+        heads: list[PublishHead] = []
+        payloads: list[bytes] = []
+        for message in messages:
+            header, body = message.header, message.body
+            if not isinstance(body, bytes):
+                return None
+            kind = (header, message.head)
+            head = known.get(kind)
+            if head is None:
+                if header.format.number != MQTT_FORMAT:
+                    return None
+                try:
+                    head = known[kind] = self._first_head(subscription, header, message.head, now)
+                except ConversionError:
+                    return None
+                if heads and head.qos != heads[0].qos:
+                    return None
+            heads.append(head)
+            payloads.append(body)
+        return Run(messages.copy(), PublishHeads(heads), payloads)
+
+    def again(
+        self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
+    ) -> tuple[PublishHead, list[bytes] | LargePayload]:
+        """A message that was sent with this QoS before.  Raises ConversionError."""
+        header, head = message.header, message.head
+        if header.format.number != MQTT_FORMAT:
+            properties, payload = _translated(message)
+            return self._head(subscription, header, qos, False, properties.raw, now, qos, dup), payload
+        retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
+        body = message.body
+        payload = [body] if isinstance(body, bytes) else own_payload(message, body)
+        return self._head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
+
+    def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
+        """A message of another protocol."""
+        header = message.header
+        try:
+            properties, payload = _translated(message)
+            head = self._head(subscription, header, published_qos(message), False, properties.raw, now, None, False)
+        except ConversionError as error:
+            return Run([message], None, [], error)
+        return Run([message], head, payload)
+
+    def _head(
+        self,
+        subscription: Subscription,
+        header: MessageHeader,
+        published: int,
+        retain: bool,
+        properties: bytes,
+        now: int,
+        qos: int | None,
+        dup: bool,
+    ) -> PublishHead:
+        """Raises ConversionError."""
+        version = self._version
+        if qos is None:
+            qos = min(published, subscription.qos)
+        if version != V5:
+            return self._heads.get(version, header.address, qos, retain, dup, b"")
+        if self._heads.mount is not None:
+            properties = self._heads.mount.told(properties)
+        if subscription.lead:
+            properties = subscription.lead + properties
+        if header.expiration or header.annotations:
+            properties = _told(header, now) + properties
+        return self._heads.get(version, header.address, qos, retain, dup, properties)
+
+
+def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
+    """The runs of messages with one head: those of them whose body is in a file stand alone."""
+    payloads = [message.body for message in run if isinstance(message.body, bytes)]
+    if len(payloads) == len(run):
+        yield Run(run, head, payloads)
+        return
+    for message in run:
+        body = message.body
+        yield Run([message], head, [body] if isinstance(body, bytes) else own_payload(message, body))
+
+
+def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayload]:
+    """Properties and payload of another protocol's message.  Raises ConversionError."""
+    body = message.body
+    large = None if isinstance(body, bytes) else to_large_mqtt(message, body)
+    if large is not None:
+        return large
+    properties, data = to_mqtt(message)
+    return properties, [data]
+
+
+def _told(header: MessageHeader, now: int) -> bytes:
+    """The seconds that are left [MQTT-3.3.2-6], and the broker's annotations as user properties."""
+    pairs = []
+    if header.expiration:
+        left = -(-(header.expiration - now) // 1_000)
+        pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 1), _EXPIRY_MAX)))
+    raw = Properties(pairs).raw
+    if header.annotations:
+        raw += Properties(user_properties(header.annotations)).raw
+    return raw

@@ -1,0 +1,551 @@
+"""An MQTT connection: packets become engine verbs, deliveries become PUBLISH.
+
+What a client is owed for what it sent (PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK) leaves once everything that it did
+before is durable, in the order in which it did it ([MQTT-4.6.0-2] to [MQTT-4.6.0-4]).  What a session sends by itself
+waits for the journal too, if packet identifiers are to be there first (`delivery`).  Both wait in one line.
+
+What outlives the connection is the session's (`client_session`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from broker.engine.model.access import Identity
+from broker.engine.model.errors import EngineError
+from broker.engine.queues.bodies import Unreadable
+from broker.sessions.login import Peer
+from broker.sessions.mqtt import connect as mqtt_connect
+from broker.sessions.mqtt import sys as mqtt_sys
+from broker.sessions.mqtt.client_session import Arrival, ClientSession, Common
+from broker.sessions.mqtt.large import LargePayload
+from broker.sessions.mqtt.port import Publishing
+from broker.sessions.mqtt.receive import Receiver
+from broker.sessions.mqtt.render import Renderer
+from broker.sessions.mqtt.terms import refusal
+from broker.sessions.mqtt.will import Will
+from broker.sessions.reading import Reading
+from broker.sessions.tick import Transport
+from broker.sessions.unsendable import Unsendable
+from protocols.mqtt.codes import V5, PacketType, ReasonCode
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.packets import (
+    BEGUN,
+    PART,
+    Ack,
+    Auth,
+    Begun,
+    Connack,
+    Connect,
+    Disconnect,
+    Part,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
+from protocols.mqtt.state import State
+
+#: Bytes of messages that wait for the operating system to take them, above which no more are delivered: what a client
+#: that does not read costs.
+UNFLUSHED_BYTES_MAX: Final = 2 << 20
+
+#: Why a connection is not read: its CONNACK waits for the journal.
+_GREETING: Final = "greeting"
+
+#: What waits for the journal: a packet, or PUBLISH packets of one topic.
+Waiting = Ack | Connack | Suback | Unsuback | Publishing
+
+
+class MqttSession:
+    """The broker's side of one MQTT connection."""
+
+    def __init__(self, common: Common, transport: Transport, *, connection_id: str, peer: Peer) -> None:
+        self.established = False
+        self.receive_timeout = 0
+        self.send_interval = 0
+        self.codec = MqttConnection(common.codec)
+        self.unsendable = Unsendable(common.tick)
+        self.renderer = Renderer(common.heads, V5)  # until the version is known
+        self._common = common
+        self._engine = common.tick.engine
+        self._options = common.options
+        self._traffic = common.sessions.traffic
+        self._transport = transport
+        self._reading = Reading(transport, partial(common.tick.guarded, transport))
+        self._id = connection_id
+        self._introduction = mqtt_connect.Login(self.codec, common.gate, peer, self._reading, self._known, self._fail)
+        self._remote = peer.remote
+        self._session: ClientSession | None = None
+        self._receiver: Receiver | None = None
+        self._connect: Connect | None = None
+        self._owed: list[Ack | Suback | Unsuback] = []
+        self._waiting: deque[tuple[int, Waiting]] = deque()
+        self._unflushed_bytes = 0
+        self._stuffed = False  # the operating system does not take what there is
+        self._ended = False  # the peer has closed its side
+        self._lost = False
+        self._leaving = False  # DISCONNECT came, or goes
+
+    # -- what the network calls ------------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> Transport:
+        """The connection: see Waiter, Port."""
+        return self._transport
+
+    @property
+    def close_expected(self) -> bool:
+        """After DISCONNECT, from either side, and after an error."""
+        return self._leaving or self.codec.close_expected
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        if not self._lost:
+            self._traffic.bytes_received += len(data)
+            self.codec.receive_data(data)
+            self._process()
+
+    def receive_eof(self) -> None:
+        """The peer has closed its side without a DISCONNECT, after which nothing is owed to it."""
+        if not self._lost:
+            self.codec.receive_eof()
+            self._ended = True
+            self._process()
+
+    def _process(self) -> None:
+        codec, handlers = self.codec, _HANDLERS
+        failure: MqttError | None = None
+        try:
+            while packets := codec.events():
+                self._traffic.heard(packets)
+                for packet in packets:
+                    if self._lost:
+                        return  # one before it has ended the connection
+                    handlers[packet.type](self, packet)
+            failure = codec.error
+        except MqttError as wrong:
+            failure = wrong
+        self._confirm()
+        if failure is not None and not self._lost:
+            self._fail(failure)
+        if self._ended and not self._lost and not (self._receiver is not None and self._receiver.waiting):
+            self._end(publish_will=True)
+            self._leaving = True
+
+    def proceed(self, failure: MqttError | None) -> None:
+        """See mqtt_receive.Link."""
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self._process()
+        self._turn_out()
+
+    def data_to_send(self) -> bytes:
+        """Everything for the peer since the last call."""
+        if self.unsendable.bury() and self._session is not None and not self._lost:
+            self._session.deliveries.proceed()  # what could not be sent has used credit
+        if self._stuffed and self.codec.streaming:
+            return b""
+        try:
+            data = self.codec.data_to_send()
+        except Unreadable as error:
+            self._cut(error)
+            return b""
+        self._traffic.bytes_sent += len(data)
+        return data
+
+    def _cut(self, error: Unreadable) -> None:
+        """A payload cannot be read, in the middle of its packet: there is no way to say so."""
+        why = str(error)
+        self._common.tick.enter()
+        self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
+        payload, session = self.codec.streaming, self._session
+        if session is not None and isinstance(payload, LargePayload) and not error.passing:
+            session.deliveries.unreadable(payload, why)
+            self.unsendable.bury()
+        self.codec.abandon()
+        self._end(publish_will=True)
+        self._leaving = True
+
+    def flushed(self) -> None:
+        """The bytes are with the operating system."""
+        self._stuffed = False
+        if self.codec.streaming:  # there is more, and what follows it waits
+            self._turn_out()
+            return
+        self._unflushed_bytes = 0
+        if self._session is not None and not self._lost:
+            deliveries = self._session.deliveries
+            deliveries.flushed()
+            if deliveries.blocked:
+                deliveries.set_blocked(False)
+
+    def write_blocked(self) -> None:
+        """The operating system does not take more: no deliveries until it does."""
+        self._stuffed = True
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._session is not None and not self._lost:
+            self._session.deliveries.set_blocked(True)
+
+    def send_heartbeat(self) -> None:
+        """A server says nothing by itself in MQTT."""
+
+    def timed_out(self) -> None:
+        """Silence for one and a half times the keep alive [MQTT-3.1.2-22]."""
+        self._engine.core.report("connection.silent", connection=self._id, remote=self._remote)
+        self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
+        self._turn_out()
+        self._end(publish_will=True)
+
+    def connection_lost(self) -> None:
+        """The socket is gone."""
+        self._end(publish_will=True)
+
+    def fail(self, why: str) -> None:
+        """See Session."""
+        self.codec.discard()
+        self.unsendable.forget()
+        session = self._session
+        self._fail(MqttError(ReasonCode.UNSPECIFIED_ERROR, why))
+        if session is not None:
+            session.deliveries.recover()
+
+    def shut_down(self) -> None:
+        """The broker stops; a will is published as if the client had gone."""
+        reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
+        self._goodbye(reason, "the broker is shutting down")
+
+    def taken_over(self) -> None:
+        """The session has another connection now; a CONNACK that waits for the journal still comes first."""
+        greetings = [each for each in self._waiting if isinstance(each[1], Connack)]
+        if greetings:
+            self._end(publish_will=True)
+            self._waiting.extend(greetings)
+        else:
+            self._say_taken_over()
+
+    def _say_taken_over(self) -> None:
+        self._goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
+
+    def taken_away(self, reason: str) -> None:
+        """See mqtt_delivery.Port."""
+        self._goodbye(ReasonCode.ADMINISTRATIVE_ACTION, reason)
+
+    def _goodbye(self, reason: ReasonCode, sentence: str) -> None:
+        self.codec.send_error(MqttError(reason, sentence))
+        self._turn_out()
+        self._end(publish_will=True)
+        self._leaving = True
+
+    def _turn_out(self) -> None:
+        self._common.tick.touch(self._transport)
+
+    def _end(self, *, publish_will: bool) -> None:
+        """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
+        if self._lost:
+            return
+        self._lost = self._introduction.over = True
+        if self._receiver is not None:
+            self._receiver.abandon()
+        if self.codec.streaming:
+            self.codec.abandon()
+        self._engine.connections.closed(self._id)
+        self._traffic.connections -= self.established
+        self._owed.clear()
+        waiting, self._waiting = self._waiting, deque()
+        session = self._session
+        if session is not None:
+            for _, packet in waiting:
+                if isinstance(packet, tuple):
+                    session.deliveries.unsent(packet)
+            self._common.sessions.disconnect(session, publish_will=publish_will)
+
+    def _fail(self, failure: MqttError) -> None:
+        """Say what was wrong, where there is a packet for it, and close."""
+        first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
+        self._engine.core.report(
+            "login.too_large" if first else "mqtt.error",
+            connection=self._id,
+            remote=self._remote,
+            client=self._session.client_id if self._session is not None else "",
+            reason=f"0x{int(failure.reason):02X}",
+            message=str(failure),
+        )
+        self.codec.send_error(failure)
+        self._turn_out()
+        self._end(publish_will=True)
+        self._leaving = True
+
+    # -- in order, and not before it is durable --------------------------------------------------------------------
+
+    def _confirm(self) -> None:
+        """Answers for what has come so far: now, or when what it did is on disk."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, []
+        if self._session is not None:
+            self._common.sessions.note_changed(self._session)
+        ticket = self._engine.confirmation(self)
+        if not ticket and self._waiting:
+            ticket = self._waiting[-1][0]
+        if ticket:
+            self._waiting.extend([(ticket, packet) for packet in owed])
+            return
+        for packet in owed:
+            self._send(packet)
+        self._turn_out()
+
+    def durable(self, number: int) -> None:
+        """Everything up to a tick is on disk."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= number:
+            self._send(waiting.popleft()[1])
+        self._turn_out()
+
+    def emit(self, ticket: int, packet: Ack | Publishing) -> None:
+        """See mqtt_delivery.Port."""
+        if ticket:
+            self._waiting.append((ticket, packet))
+        else:
+            self._send(packet)
+            self._turn_out()
+
+    def spend(self, messages: int, nbytes: int) -> None:
+        """See mqtt_delivery.Port."""
+        self._traffic.published += messages
+        self._unflushed_bytes += nbytes
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self._pause()
+        self._turn_out()
+
+    def _send(self, packet: Waiting | Pingresp) -> None:
+        if self.codec.state is State.DISCONNECTED:
+            return  # it has said goodbye in the same breath, and hears no more
+        if isinstance(packet, tuple):
+            head, payloads, ids = packet
+            if isinstance(payloads, LargePayload):
+                assert isinstance(head, PublishHead), "one message has one head"
+                self.codec.send_large(head, payloads, ids)
+            else:
+                self.codec.send_publish(head, payloads, ids)
+            return
+        if isinstance(packet, Connack):
+            self._greet(packet)
+            return
+        if isinstance(packet, Ack) and self._receiver is not None:
+            self._receiver.answered(packet)
+        self._traffic.said(packet)
+        if not self.codec.send(packet):  # SUBACK or UNSUBACK, for which its client would wait: all others are short
+            self._fail(mqtt_connect.no_room(packet.type.name))
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    def _on_connect(self, connect: Connect) -> None:
+        self._connect = connect
+        self._introduction.begin(connect)
+
+    def _on_auth(self, auth: Auth) -> None:
+        self._introduction.step(auth)
+        self._turn_out()
+
+    def _known(self, identity: Identity | None, data: bytes | None) -> None:
+        """Who it is has been found out, maybe some time after it asked; `data` goes with the answer."""
+        session, connect = self._session, self._connect
+        try:
+            if session is not None:
+                if identity is None or identity.user != session.access.user:
+                    raise MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused, or is of another user")
+                self._give_access(session, identity)
+                self._introduction.send(ReasonCode.SUCCESS, data)
+            elif identity is not None and connect is not None:
+                self._admit(connect, identity, data)
+            elif connect is not None:
+                raise mqtt_connect.wrong_login(connect)
+        except MqttError as failure:
+            self._fail(failure)
+        self._turn_out()
+
+    def _give_access(self, session: ClientSession, identity: Identity) -> None:
+        session.access = self._engine.security.access(identity, session.client_id)
+        if self._receiver is None:
+            self._receiver = Receiver(self._common, session, self, self._reading)
+        else:
+            self._receiver.give_access(session.access)
+        session.subscriptions.recheck()
+
+    def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
+        """The client may come in: it gets its session.  Raises MqttError."""
+        options, sessions = self._options, self._common.sessions
+        mqtt_connect.check(connect, options)
+        assigned = "" if connect.client_id else f"{self._engine.core.random.getrandbits(128):032x}"
+        client_id, will, mount = connect.client_id or assigned, connect.will, self._common.mount
+        if mount is not None:
+            client_id, will = mount.client_id(client_id), will and mount.will(will)
+        existing = sessions.get(client_id)
+        if existing is not None and existing.owner is not None and not options.link_stealing:
+            sentence = "another connection has this client identifier, and it is not to be taken over"
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+        expiry = mqtt_connect.session_expiry(connect, options)
+        arrival = Arrival(
+            clean=connect.clean_start,
+            expiry=expiry,
+            will=None if will is None else Will.of(will),
+            access=self._engine.security.access(identity, client_id),
+            remote=self._remote,
+            options=options,
+        )
+        try:
+            session, present = sessions.connect(self, client_id, arrival)
+        except EngineError as error:
+            raise MqttError(refusal(error), str(error)) from error
+        self._session = session
+        self._give_access(session, identity)
+        self.renderer = Renderer(self._common.heads, connect.version)
+        self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
+        session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
+        connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
+        ticket = self._engine.confirmation(self) if session.stored is not None else 0
+        if ticket:
+            self._reading.stop(_GREETING)
+            self._waiting.append((ticket, connack))
+        else:
+            self._greet(connack)
+
+    def _greet(self, connack: Connack) -> None:
+        """CONNACK, and then everything that waits for the client or came from it meanwhile."""
+        connect, session = self._connect, self._session
+        assert connect is not None
+        assert session is not None
+        self._connect = None
+        self._reading.go(_GREETING)
+        if not self.codec.send(connack):
+            self._fail(mqtt_connect.no_room("CONNACK"))
+        elif self._lost:
+            self._say_taken_over()
+        if self._lost:
+            return
+        self._turn_out()
+        self.established = True
+        self._traffic.came()
+        dismiss = self._common.tick.guarded(self._transport, self.taken_away)
+        self._engine.connections.opened(self._id, "MQTT", self._remote, session.access, dismiss)
+        self._traffic.said(connack)
+        options = self._options
+        session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, options), options.inflight_bytes_max)
+        self._process()
+
+    def _on_pingreq(self, packet: Pingreq) -> None:
+        self._send(Pingresp())
+        self._turn_out()
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        """Goodbye; only reason code 0 takes the will back [MQTT-3.14.4-3]."""
+        session = self._session
+        if session is not None:
+            expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)
+            if expiry is not None:
+                session.expiry = min(expiry, self._options.expiry_max)
+        self._confirm()
+        self._end(publish_will=packet.reason_code != ReasonCode.SUCCESS)
+        self._leaving = True
+        self._turn_out()
+
+    # -- what the client publishes ---------------------------------------------------------------------------------
+
+    def _on_publish(self, run: Publish) -> None:
+        assert self._receiver is not None
+        self._receiver.publish(run)
+
+    def _on_begun(self, begun: Begun) -> None:
+        assert self._receiver is not None
+        self._receiver.begin(begun)
+
+    def _on_part(self, part: Part) -> None:
+        assert self._receiver is not None
+        self._receiver.part(part)
+
+    def owe(self, ack: Ack) -> None:
+        """See mqtt_receive.Link."""
+        self._owed.append(ack)
+
+    def dropped(self, messages: int, sentence: str) -> None:
+        """See mqtt_receive.Link."""
+        self._traffic.dropped += messages
+        of = {"connection": self._id, "remote": self._remote}
+        self._engine.core.report("mqtt.publish_dropped", **of, messages=messages, message=sentence)
+
+    def _on_pubrel(self, ack: Ack) -> None:
+        assert self._receiver is not None
+        self._receiver.release(ack.packet_ids)
+
+    # -- what it answers -------------------------------------------------------------------------------------------
+
+    def _on_ack(self, ack: Ack) -> None:
+        assert self._session is not None
+        self._session.deliveries.acknowledge(ack)
+        self._session.subscriptions.finish_leaving()
+
+    # -- subscribing -----------------------------------------------------------------------------------------------
+
+    def _on_subscribe(self, packet: Subscribe) -> None:
+        session = self._session
+        assert session is not None
+        subscriptions, version, mount = session.subscriptions, self.codec.version, self._common.mount
+        if mount is not None:
+            packet.subscriptions = [replace(each, filter=mount.filter(each.filter)) for each in packet.subscriptions]
+        codes, why, wanting = subscriptions.ask(packet, version, self._remote, self._options)
+        self._owe(session, Suback(packet.packet_id, codes, why))
+        if self._lost:
+            return  # it has no room for the answer
+        for text in wanting:
+            if self._options.retain:
+                subscriptions.send_retained(text)
+            if text.startswith(mqtt_sys.ROOT):
+                self._common.sessions.system.watch(subscriptions.queue_of(text))
+
+    def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
+        """Answer once the subscriptions are stored, if they are to be: those of one read together."""
+        if session.stored is None:
+            self._send(answer)
+            self._turn_out()
+        else:
+            self._owed.append(answer)
+
+    def _on_unsubscribe(self, packet: Unsubscribe) -> None:
+        session = self._session
+        assert session is not None
+        mount = self._common.mount
+        filters = packet.filters if mount is None else map(mount.filter, packet.filters)
+        codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in filters]
+        self._owe(session, Unsuback(packet.packet_id, codes))
+
+
+#: What is done about each packet of a client.
+_HANDLERS: Final[dict[int, Callable[[MqttSession, Any], None]]] = {
+    PacketType.CONNECT: MqttSession._on_connect,
+    PacketType.PUBLISH: MqttSession._on_publish,
+    BEGUN: MqttSession._on_begun,
+    PART: MqttSession._on_part,
+    PacketType.PUBACK: MqttSession._on_ack,
+    PacketType.PUBREC: MqttSession._on_ack,
+    PacketType.PUBREL: MqttSession._on_pubrel,
+    PacketType.PUBCOMP: MqttSession._on_ack,
+    PacketType.SUBSCRIBE: MqttSession._on_subscribe,
+    PacketType.UNSUBSCRIBE: MqttSession._on_unsubscribe,
+    PacketType.PINGREQ: MqttSession._on_pingreq,
+    PacketType.DISCONNECT: MqttSession._on_disconnect,
+    PacketType.AUTH: MqttSession._on_auth,
+}

@@ -1,0 +1,218 @@
+"""`$SYS` topics: what users of Mosquitto look at to see how a broker fares.
+
+They are not kept as retained messages, which would be written to the journal all the time: who subscribes to them is
+told the values of now, as if they were retained, and then what has changed, every `sys-interval`.  While nobody has
+subscribed, nothing happens.
+
+Names and units are Mosquitto's, and so are the load averages: events a minute, over about one, five and fifteen
+minutes, each interval counting less with the time since (`_Load`).  They begin with the first subscriber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp
+from typing import Final
+
+from broker.engine.engine import Engine
+from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.address import Address
+from broker.engine.queues.queue import Queue
+from broker.sessions.mqtt.format import MQTT_FORMAT, make_head, retained_head
+from protocols.mqtt.packets import Ack, Packet, Publish
+from protocols.mqtt.properties import NO_PROPERTIES
+from protocols.mqtt.topics import AddressSyntax
+
+#: How these topics begin.
+ROOT: Final = "$SYS/"
+
+#: Of how many minutes there are load averages.
+LOAD_MINUTES: Final = (1, 5, 15)
+
+_ALARM: Final = "mqtt $SYS"
+_MINUTE_MS: Final = 60_000
+
+
+class Traffic:
+    """What all MQTT connections have sent and received since the start, and how many there are."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connections",
+        "controls_sent",
+        "dropped",
+        "expired",
+        "greeted",
+        "maximum",
+        "packets_received",
+        "published",
+        "received",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.packets_received = 0
+        self.controls_sent = 0  # packets that are no PUBLISH
+        self.received = 0  # PUBLISH packets
+        self.published = 0  # PUBLISH packets, the other way
+        self.dropped = 0
+        self.connections = 0  # now
+        self.maximum = 0  # of them at once
+        self.greeted = 0  # of them, ever
+        self.expired = 0  # sessions
+
+    def came(self) -> None:
+        """A client was let in."""
+        self.greeted += 1
+        self.connections += 1
+        self.maximum = max(self.maximum, self.connections)
+
+    def heard(self, packets: Sequence[Packet]) -> None:
+        """These packets came, some of them in runs."""
+        self.packets_received += sum([_number(packet) for packet in packets])
+
+    def said(self, packet: Packet) -> None:
+        """This packet is sent; PUBLISH is counted in `published`."""
+        self.controls_sent += _number(packet)
+
+    def counted(self) -> dict[str, int]:
+        """What has load averages, by the name of it."""
+        return {
+            "messages/received": self.packets_received,
+            "messages/sent": self.published + self.controls_sent,
+            "publish/received": self.received,
+            "publish/sent": self.published,
+            "publish/dropped": self.dropped,
+            "bytes/received": self.bytes_received,
+            "bytes/sent": self.bytes_sent,
+            "connections": self.greeted,
+        }
+
+
+def _number(packet: Packet) -> int:
+    if isinstance(packet, Publish):
+        return len(packet.topics)
+    return len(packet.packet_ids) if isinstance(packet, Ack) else 1
+
+
+class _Load:
+    """Load averages of one counter, as Mosquitto has them."""
+
+    __slots__ = ("_before", "averages")
+
+    def __init__(self, counter: int) -> None:
+        self._before = counter
+        self.averages = [0.0] * len(LOAD_MINUTES)
+
+    def count(self, counter: int, interval_ms: int) -> None:
+        """What the counter is after another interval."""
+        rate = (counter - self._before) * _MINUTE_MS / interval_ms
+        self._before = counter
+        for at, minutes in enumerate(LOAD_MINUTES):
+            weight = exp(-interval_ms / (minutes * _MINUTE_MS))
+            self.averages[at] = rate + weight * (self.averages[at] - rate)
+
+
+class SystemTopics:
+    """Tells those who want to know, every `interval` ms; 0: nobody is told anything.
+
+    `sessions` counts the sessions, `subscriptions` all their subscriptions.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        syntax: AddressSyntax,
+        traffic: Traffic,
+        version: str,
+        sessions: Callable[[], int],
+        subscriptions: Callable[[], int],
+        interval: int,
+    ) -> None:
+        self._engine = engine
+        self._syntax = syntax
+        self._traffic = traffic
+        self._version = version
+        self._sessions = sessions
+        self._subscriptions = subscriptions
+        self._started = engine.now
+        self._interval = interval
+        self._loads: dict[str, _Load] = {}
+        self._watchers: dict[Queue, None] = {}
+        self._told: dict[str, bytes] = {}
+
+    def watch(self, queue: Queue) -> None:
+        """A subscription to these topics has this queue: tell it everything, and from now on what changes."""
+        if not self._interval:
+            return
+        if not self._watchers:
+            self._loads = {name: _Load(counter) for name, counter in self._traffic.counted().items()}
+        for topic, value in self._values().items():
+            address = self._address(topic)
+            if queue in self._engine.router.candidates(address, None, None)[1]:
+                self._publish(address, queue, value, retained_head(make_head(0, True, NO_PROPERTIES)))
+        if not self._watchers:
+            self._told = self._values()
+            self._engine.alarms.at(_ALARM, self._engine.now + self._interval, self._tell)
+        self._watchers[queue] = None
+
+    def _tell(self) -> None:
+        """Publish what has changed, as long as somebody is there."""
+        for queue in [queue for queue in self._watchers if queue.deleted]:
+            del self._watchers[queue]
+        if not self._watchers:
+            return
+        for name, counter in self._traffic.counted().items():
+            self._loads[name].count(counter, self._interval)
+        values = self._values()
+        for topic, value in values.items():
+            if self._told.get(topic) != value:
+                self._publish(self._address(topic), None, value, make_head(0, False, NO_PROPERTIES))
+        self._told = values
+        self._engine.alarms.at(_ALARM, self._engine.now + self._interval, self._tell)
+
+    def _address(self, topic: str) -> Address:
+        name = self._syntax.to_address(topic)
+        address = self._engine.core.addresses.get(name)
+        if address is None:
+            address = self._engine.router.create_address(name, {RoutingType.MULTICAST}, auto_created=True, needed=True)
+        return address
+
+    def _publish(self, address: Address, queue: Queue | None, value: bytes, head: bytes) -> None:
+        engine = self._engine
+        header = MessageHeader(address.name, engine.core.formats[MQTT_FORMAT], timestamp=engine.now)
+        engine.publish([Send(address, queue, None, [Message(header, head, value)])]).check()
+
+    def _values(self) -> dict[str, bytes]:
+        """All topics with what they say now."""
+        engine, traffic = self._engine, self._traffic
+        sessions, stored = self._sessions(), engine.core.usage
+        numbers = {
+            "clients/total": sessions,
+            "clients/connected": traffic.connections,
+            "clients/disconnected": sessions - traffic.connections,
+            "clients/maximum": traffic.maximum,
+            "clients/expired": traffic.expired,
+            "subscriptions/count": self._subscriptions(),
+            "retained messages/count": engine.retained.messages,
+            "messages/stored": stored.messages,
+            "store/messages/count": stored.messages,
+            "store/messages/bytes": stored.bytes,
+            "messages/received": traffic.packets_received,
+            "messages/sent": traffic.published + traffic.controls_sent,
+            "publish/messages/received": traffic.received,
+            "publish/messages/sent": traffic.published,
+            "publish/messages/dropped": traffic.dropped,
+            "bytes/received": traffic.bytes_received,
+            "bytes/sent": traffic.bytes_sent,
+        }
+        told = {f"{ROOT}broker/{name}": b"%d" % number for name, number in numbers.items()}
+        for name, load in self._loads.items():
+            for minutes, average in zip(LOAD_MINUTES, load.averages, strict=True):
+                told[f"{ROOT}broker/load/{name}/{minutes}min"] = b"%.2f" % average
+        told[f"{ROOT}broker/version"] = f"bartleby version {self._version}".encode()
+        told[f"{ROOT}broker/uptime"] = b"%d seconds" % ((engine.now - self._started) // 1_000)
+        return told

@@ -1,0 +1,77 @@
+"""A will: what to publish when a client's connection ends otherwise than it should (MQTT 5.0, 3.1.2.5, 3.1.3.2)."""
+
+from __future__ import annotations
+
+import base64
+
+from broker.sessions.mqtt.format import make_head, read_properties
+from broker.sessions.mqtt.publish import Publisher
+from protocols.mqtt.packets import Will as WillMessage
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
+
+
+class Will:
+    """A will as a session keeps it.  `delay` and `expiry` (-1: none) in seconds."""
+
+    __slots__ = ("delay", "expiry", "payload", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties, delay: int, expiry: int
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.delay = delay
+        self.expiry = expiry
+
+    @classmethod
+    def of(cls, will: WillMessage) -> Will:
+        """What CONNECT says."""
+        delay = will.properties.get(WILL_DELAY_INTERVAL) or 0
+        expiry = will.properties.get(MESSAGE_EXPIRY_INTERVAL)
+        return cls(
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            will.properties.without(WILL_DELAY_INTERVAL, MESSAGE_EXPIRY_INTERVAL),
+            delay,
+            -1 if expiry is None else expiry,
+        )
+
+    @classmethod
+    def from_json(cls, stored: dict[str, object]) -> Will:
+        """As it was stored."""
+        head = base64.b64decode(str(stored["head"]))
+        delay, expiry = stored["delay"], stored["expiry"]
+        assert isinstance(delay, int)
+        assert isinstance(expiry, int)
+        return cls(
+            str(stored["topic"]),
+            base64.b64decode(str(stored["payload"])),
+            head[0] & 3,
+            bool(head[0] & 4),
+            read_properties(head),
+            delay,
+            expiry,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """What is stored with its session."""
+        head = make_head(self.qos, self.retain, self.properties)
+        return {
+            "topic": self.topic,
+            "payload": base64.b64encode(self.payload).decode(),
+            "head": base64.b64encode(head).decode(),
+            "delay": self.delay,
+            "expiry": self.expiry,
+        }
+
+    def publish(self, publisher: Publisher) -> None:
+        """Publish it.  Raises EngineError."""
+        properties = self.properties
+        if self.expiry >= 0:
+            properties = Properties([(MESSAGE_EXPIRY_INTERVAL, self.expiry), *properties])
+        publisher.send(self.topic, self.payload, self.qos, self.retain, properties)

@@ -1,0 +1,106 @@
+"""ACK and NACK: which delivery is meant, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.engine import Engine
+from broker.engine.model.errors import EngineError
+from broker.sessions.stomp.browse import Browser
+from broker.sessions.stomp.delivery import Subscription
+from broker.sessions.stomp.headers import Headers, boolean, error, refused
+from broker.sessions.stomp.send import find_transaction
+from protocols.stomp.connection import StompConnection
+from protocols.stomp.errors import shown
+from protocols.stomp.frames import Acks, Frame
+
+#: Digits of a 64-bit number, and bytes of a message-id: two of them and a comma.
+ID_DIGITS_MAX: Final = 20
+MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
+
+
+def find_delivery(
+    headers: Headers, command: str, by_number: Mapping[bytes, Subscription | Browser], version: str
+) -> tuple[Subscription | Browser, int]:
+    """The subscription and message of an ACK or NACK: `id` in 1.2, `message-id` before.  Raises StompError."""
+    value = headers.get(b"id") if version == "1.2" else None
+    if value is None:
+        value = headers.get(b"message-id", b"")
+    number, _, id = value.partition(b",")
+    subscription = None
+    if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
+        subscription = by_number.get(number)
+    if subscription is None:
+        raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
+    named = headers.get(b"subscription")
+    if named is not None and named != subscription.id:
+        theirs = shown(subscription.id)
+        detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
+        raise error(command, "unknown message", detail, headers)
+    if not subscription.acknowledged:
+        detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
+        raise error(command, "unexpected acknowledgement", detail, headers)
+    return subscription, int(id)
+
+
+class Acknowledging:
+    """The acknowledgements of one connection; `by_number` are its subscriptions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        codec: StompConnection,
+        by_number: Mapping[bytes, Subscription | Browser],
+        transactions: dict[bytes, Transaction],
+    ) -> None:
+        self._engine = engine
+        self._codec = codec
+        self._by_number = by_number
+        self._transactions = transactions
+
+    def acks(self, acks: Acks) -> None:
+        """Plain ACKs in a row: those of one subscription, one after the other, are settled together."""
+        numbers, ids = acks.subscriptions, acks.ids
+        at, end = 0, len(ids)
+        while at < end:
+            number = numbers[at]
+            first = at
+            while at < end and numbers[at] == number:
+                at += 1
+            subscription = self._by_number.get(number)
+            run = ids[first:at]
+            if not isinstance(subscription, Subscription) or not subscription.acknowledged:
+                self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
+                raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
+            try:
+                self._engine.acknowledge_run(subscription.consumer, run)
+            except EngineError as refusal:
+                raise refused("ACK", refusal, {}) from None
+
+    def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
+        return find_delivery(headers, command, self._by_number, self._codec.version)
+
+    def ack(self, frame: Frame) -> None:
+        """ACK.  Raises StompError, EngineError."""
+        headers = frame.headers
+        subscription, id = self._find(headers, "ACK")
+        tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
+        if isinstance(subscription, Subscription):
+            self._engine.acknowledge(subscription.consumer, id, tx)
+
+    def nack(self, frame: Frame) -> None:
+        """NACK.  Raises StompError, EngineError."""
+        headers = frame.headers
+        subscription, id = self._find(headers, "NACK")
+        tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
+        requeue = boolean(headers, b"requeue", "NACK", default=True)
+        text = headers.get(b"reason", b"").decode()
+        if isinstance(subscription, Browser):
+            return
+        if requeue:
+            self._engine.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
+        else:
+            self._engine.reject(subscription.consumer, id, text=text, tx=tx)

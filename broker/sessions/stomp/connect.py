@@ -1,0 +1,78 @@
+"""CONNECT: from the frame to somebody who is known, and the CONNECTED frame for him.
+
+Until it is answered, which may take a while (see `login`), the codec reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.model.access import Identity
+from broker.engine.model.report import Report
+from broker.sessions.login import Gate, Peer
+from broker.sessions.stomp.headers import Options, heartbeat
+from protocols.stomp.connection import StompConnection, negotiate
+from protocols.stomp.errors import FirstTooLarge, StompError
+from protocols.stomp.frames import Frame
+
+
+class Login:
+    """One peer's CONNECT.  `waiting`: it is not answered yet; `client_id` is known once it began."""
+
+    def __init__(self, codec: StompConnection, gate: Gate, peer: Peer, options: Options, session: str) -> None:
+        self.waiting = False
+        self.client_id = ""
+        self._codec = codec
+        self._gate = gate
+        self._peer = peer
+        self._options = options
+        self._session = session
+
+    def begin(self, frame: Frame, then: Callable[[Identity | None], None]) -> None:
+        """Ask who it is; `then` is told, now or later.  Raises StompError for a frame that cannot be answered."""
+        headers = frame.headers
+        negotiate(headers.get(b"accept-version"))
+        login, passcode = headers.get(b"login", b"").decode(), headers.get(b"passcode", b"")
+        self.client_id = headers.get(b"client-id", b"").decode()
+        self.waiting = True
+
+        def known(identity: Identity | None) -> None:
+            self.waiting = False
+            then(identity)
+
+        self._gate.login(self._peer, login, passcode, known)
+
+    def welcome(self, frame: Frame, identity: Identity) -> tuple[int, int]:
+        """Send CONNECTED; how often to send something, and after which silence the peer is dead (ms).
+
+        Raises StompError for heart-beats that cannot be.
+        """
+        headers = frame.headers
+        send_interval, receive_timeout, timers = heartbeat(headers.get(b"heart-beat"), self._options)
+        answer = [
+            (b"session", self._session.encode()),
+            (b"server", self._options.server.encode()),
+            (b"heart-beat", timers),
+        ]
+        if identity.user:
+            answer.append((b"user-name", identity.user.encode()))
+        if b"request-id" in headers:
+            answer.append((b"response-id", headers[b"request-id"]))
+        self._codec.send_connected(negotiate(headers.get(b"accept-version")), answer)
+        return send_interval, receive_timeout
+
+
+def report_error(report: Report, failure: StompError, *, connection: str, remote: str) -> None:
+    """What the log says about an error that ends a connection."""
+    report(
+        "login.too_large" if isinstance(failure, FirstTooLarge) else "stomp.error",
+        connection=connection,
+        remote=remote,
+        message=failure.message,
+        detail=failure.detail,
+    )
+
+
+def login_refused() -> StompError:
+    """What somebody is told who may not come in."""
+    return StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)

@@ -1,0 +1,323 @@
+"""What the headers of STOMP frames mean to the broker: SEND to message headers, deliveries to MESSAGE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import (
+    INGRESS_TIMESTAMP,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    RESERVED_PREFIXES,
+    Format,
+    MessageHeader,
+    RoutingType,
+    group_of,
+)
+from broker.engine.queues.consumer import AckMode
+from broker.sessions.stomp.format import (
+    BROKERS,
+    CONTENT_LENGTH,
+    NEUTRAL_NAMES,
+    STOMP_FORMAT,
+    encode_head,
+    header_text,
+)
+from protocols.stomp.connection import parse_heartbeat
+from protocols.stomp.errors import StompError, shown
+from protocols.stomp.frames import Frame
+from protocols.stomp.headers import escape, is_name
+
+Headers = dict[bytes, bytes]
+
+#: Headers of SEND that the broker consumes; all others travel with the message.
+CONSUMED: Final = BROKERS.union(
+    {
+        b"receipt",
+        b"transaction",
+        b"AMQ_SCHEDULED_CRON",
+        b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_PERIOD",
+        b"AMQ_SCHEDULED_REPEAT",
+        b"AMQ_SCHEDULED_TIME",
+        b"_AMQ_SCHED_DELIVERY",
+    }
+)
+
+#: Those of CONSUMED that ordinary sends have; a send with any other leaves the short way.
+USUAL: Final = (b"destination", b"persistent", b"transaction", b"priority", b"expires")
+UNUSUAL: Final = CONSUMED.difference(USUAL, {b"receipt"})
+
+#: Those that put a message in a group; they travel with it.
+GROUPING: Final = frozenset({b"JMSXGroupID", b"_AMQ_GROUP_ID"})
+_ABOUT_GROUPS: Final = (*sorted(GROUPING), b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE")
+
+_RESERVED: Final = tuple(prefix.encode() for prefix in RESERVED_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Prefixes of destinations that state a routing type (acceptor options anycast-prefix, multicast-prefix)."""
+
+    anycast: tuple[str, ...] = ("/queue/",)
+    multicast: tuple[str, ...] = ("/topic/",)
+
+    @property
+    def of_replies(self) -> tuple[str, str]:
+        """What goes before a reply-to, by RoutingType."""
+        return next(iter(self.multicast), ""), next(iter(self.anycast), "")
+
+    def split(self, destination: str) -> tuple[str, str, RoutingType | None]:
+        """The prefix, the name after it, and the routing type that the prefix states."""
+        for prefix in self.anycast:
+            if destination.startswith(prefix):
+                return prefix, destination[len(prefix) :], RoutingType.ANYCAST
+        for prefix in self.multicast:
+            if destination.startswith(prefix):
+                return prefix, destination[len(prefix) :], RoutingType.MULTICAST
+        return "", destination, None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the acceptor's configuration says to its sessions; times in ms, sizes in bytes."""
+
+    server: str = "bartleby"
+    prefixes: Prefixes = field(default_factory=Prefixes)
+    window: int = 1 << 20
+    ttl: int = 60_000
+    ttl_min: int = 1_000
+    ttl_max: int = -1
+    ttl_modifier: float = 2.0
+    subscriptions_max: int = 1_000
+    transactions_max: int = 100
+
+
+def error(command: str, message: str, detail: str, headers: Headers) -> StompError:
+    """An error about a frame, with its receipt."""
+    return StompError(message, f"{command}: {detail}", headers.get(b"receipt"))
+
+
+def refused(command: str, refusal: EngineError, headers: Headers) -> StompError:
+    """What the engine refused, as an error about a frame."""
+    text = str(refusal)
+    return error(command, text.partition(":")[0], text, headers)
+
+
+def routing_type(value: bytes | None, name: str, command: str, headers: Headers) -> RoutingType | None:
+    """The value of destination-type or subscription-type."""
+    if value is None:
+        return None
+    try:
+        return RoutingType[value.decode()]
+    except KeyError:
+        detail = f"{name} is ANYCAST or MULTICAST, not {shown(value)}"
+        raise error(command, f"invalid {name}", detail, headers) from None
+
+
+def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) -> int | None:
+    """A header that is a whole number; None when absent."""
+    value = headers.get(name)
+    if value is None:
+        return None
+    text = value.strip()
+    if len(text) <= 20 and text.lstrip(b"-").isdigit() and low <= int(text) <= high:
+        return int(text)
+    word = name.decode()
+    raise error(command, f"invalid {word}", f"{word} is a number from {low} to {high}, not {shown(value)}", headers)
+
+
+def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
+    """A header that is true or false, in any case: clients in Python write True."""
+    value = headers.get(name)
+    if value is None:
+        return default
+    lower = value.lower()
+    if lower in (b"true", b"false"):
+        return lower == b"true"
+    word = name.decode()
+    raise error(command, f"invalid {word}", f"{word} is true or false, not {shown(value)}", headers)
+
+
+#: The latest time a header may name: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
+
+def make_facts(
+    headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
+) -> MessageHeader:
+    """The header of a SEND, without its address and before that one's expiry settings are applied.  Raises StompError.
+
+    A header that cannot be is refused so before an address is made for it.
+    """
+    priority = number(headers, b"priority", "SEND", low=0, high=PRIORITY_MAX)
+    expires = number(headers, b"expires", "SEND", low=0, high=TIME_MAX)
+    return MessageHeader(
+        "",
+        format,
+        durable=boolean(headers, b"persistent", "SEND", default=False),
+        priority=PRIORITY_DEFAULT if priority is None else priority,
+        timestamp=now,
+        expiration=expires or 0,
+        scheduled=_scheduled(headers, now),
+        routing_type=routing_type,
+        user=user,
+        origin=origin,
+    )
+
+
+#: Headers of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+_REPEATING: Final = (b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT")
+
+
+def _scheduled(headers: Headers, now: int) -> int:
+    """When a message is to be delivered at the earliest; an absolute time wins over a delay.
+
+    Raises StompError for a schedule that repeats.
+    """
+    for name in _REPEATING:
+        if headers.get(name, b"0").strip() not in (b"", b"0"):
+            why = f"{name.decode()} asks for a message that is repeated, which is not supported; it is delivered once"
+            raise error("SEND", "not supported", f"{why}, after AMQ_SCHEDULED_DELAY or at AMQ_SCHEDULED_TIME", headers)
+    for name in (b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"):
+        due = number(headers, name, "SEND", low=-TIME_MAX, high=TIME_MAX)
+        if due is not None and due > 0:
+            return due
+    delay = number(headers, b"AMQ_SCHEDULED_DELAY", "SEND", low=-TIME_MAX, high=TIME_MAX)
+    return now + delay if delay is not None and delay > 0 else 0
+
+
+def message_group(headers: Headers) -> tuple[str, bool]:
+    """The message group of a SEND, empty for none, and whether the message closes it."""
+    named = {name.decode(): headers[name].decode() for name in _ABOUT_GROUPS if name in headers}
+    return group_of({NEUTRAL_NAMES.get(name, name): value for name, value in named.items()})
+
+
+def usual_lines(headers: Headers) -> list[bytes]:
+    """The header lines of a SEND that the broker consumes, as they usually look on the wire."""
+    return [name + b":" + headers[name] for name in USUAL if name in headers]
+
+
+def strip(frame: Frame, consumed: list[bytes]) -> bytes | None:
+    """The headers of a SEND that travel with the message, encoded: the lines as they came, less `consumed`.
+
+    None if that is not so: lines that cannot be forwarded, or `consumed` not among them; then `frame.lines` is spent.
+    """
+    lines = frame.lines
+    if lines is None:
+        return None
+    try:
+        for line in consumed:
+            lines.remove(line)
+    except ValueError:  # another value, or escaped on the wire
+        frame.lines = None
+        return None
+    if not lines:
+        return b""
+    lines.append(b"")
+    head = b"\n".join(lines)
+    return head if head.find(b"_AMQ_") < 0 else encode_headers(frame.headers)
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The headers of any SEND that travel with the message, encoded one by one."""
+    return encode_head([item for item in headers.items() if _travels(item[0])])
+
+
+def _travels(name: bytes) -> bool:
+    return name not in CONSUMED and not name.startswith(_RESERVED)
+
+
+def is_application_header(name: bytes) -> bool:
+    """Whether a header is the sender's to choose: it travels with the message, and says nothing of its frame."""
+    return name != CONTENT_LENGTH and _travels(name)
+
+
+#: The broker's notes that STOMP has a name of its own for.
+_SHOWN_AS: Final = {INGRESS_TIMESTAMP: "ingress-timestamp"}
+
+
+def message_common(header: MessageHeader, prefix: str, version: str, *, redelivered: bool) -> bytes:
+    """The headers of MESSAGE that messages with the same header share; begins with LF, ends without.
+
+    Of messages of other protocols each has a timestamp of its own (`convert.to_stomp`).
+    """
+    common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\nexpires:%d" % (
+        escape((prefix + header.address).encode(), version),
+        b"true" if redelivered else b"false",
+        header.priority,
+        b"true" if header.durable else b"false",
+        header.expiration,
+    )
+    if header.format.number == STOMP_FORMAT:
+        common += b"\ntimestamp:%d" % header.timestamp
+    pairs: list[tuple[str, str]] = []
+    if header.routing_type is not None:
+        common += b"\ndestination-type:ANYCAST" if header.routing_type else b"\ndestination-type:MULTICAST"
+    if header.user:
+        pairs.append(("JMSXUserID", header.user))
+    if header.annotations:
+        pairs += [(_SHOWN_AS.get(name, name), header_text(value)) for name, value in header.annotations.items()]
+    more = [
+        b"\n%b:%b" % (escape(name.encode(), version), escape(value.encode(), version))
+        for name, value in pairs
+        if is_name(name.encode(), version)
+    ]
+    return common + b"".join(more)
+
+
+def ack_mode(headers: Headers) -> AckMode:
+    """How a SUBSCRIBE wants to acknowledge."""
+    value = headers.get(b"ack", b"auto")
+    try:
+        return AckMode(value.decode())
+    except ValueError:
+        detail = f"ack is auto, client or client-individual, not {shown(value)}"
+        raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What may be in delivery to a subscription: bytes, or with `counted` messages; -1: any number."""
+
+    size: int
+    counted: bool = False
+
+
+def consumer_window(headers: Headers, mode: AckMode, default: int) -> Window:
+    """The window that a SUBSCRIBE asks for: in bytes as Artemis has it, or in messages as the others do.
+
+    None is the default of ack:auto, and the 0 of prefetch-count.
+    """
+    size = number(headers, b"consumer-window-size", "SUBSCRIBE", low=-1, high=1 << 40)
+    if size is not None:
+        return Window(size)
+    for name in (b"prefetch-count", b"activemq.prefetchSize"):
+        count = number(headers, name, "SUBSCRIBE", low=-1, high=1 << 40)
+        if count is not None:
+            unlimited = count < 0 or (count == 0 and name == b"prefetch-count")
+            return Window(-1) if unlimited else Window(count, counted=True)
+    return Window(-1 if mode is AckMode.AUTO else default)
+
+
+#: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
+HEARTBEAT_MIN_MS: Final = 500
+
+
+def heartbeat(header: bytes | None, options: Options) -> tuple[int, int, bytes]:
+    """The timers of both directions (STOMP 1.2, heart-beating), and the answer in CONNECTED.
+
+    The first is the longest silence of the broker that the client allows, the second the silence after which the
+    client counts as dead; both in ms, 0: none.  A client that promises no heart-beats has the acceptor's time to live.
+    """
+    can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
+    send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0
+    offered = HEARTBEAT_MIN_MS if wants else 0
+    if not can_send:
+        return send_interval, max(options.ttl, 0), b"%d,0" % offered
+    timeout = max(int(can_send * options.ttl_modifier), options.ttl_min)
+    if options.ttl_max >= 0:
+        timeout = min(timeout, options.ttl_max)
+    return send_interval, timeout, b"%d,%d" % (offered, int(timeout / options.ttl_modifier))

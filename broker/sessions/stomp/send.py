@@ -1,0 +1,299 @@
+"""SENDs become runs of messages.
+
+The sends of one read that go to the same destination, whatever goes to others between them, and agree in everything but
+application headers and body are one run.  Each queue gets the messages in the order of their arrival all the same: what
+meets there is published together (`publish.in_turn`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.engine import Engine
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
+from broker.engine.model.query import split_query
+from broker.engine.publish.send import Refusal, Send
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.queue import Queue
+from broker.sessions.stomp.headers import (
+    CONSUMED,
+    GROUPING,
+    UNUSUAL,
+    USUAL,
+    Headers,
+    encode_headers,
+    error,
+    make_facts,
+    message_group,
+    refused,
+    routing_type,
+    strip,
+    usual_lines,
+)
+from broker.sessions.stomp.temporary import Destinations, is_temporary
+from protocols.stomp.errors import StompError, shown
+from protocols.stomp.frames import Frame
+
+#: The values of the headers that decide the header of a message, beside its destination, and whether it is in a group.
+Key = tuple[bytes | bool | None, ...]
+
+#: What a send must not have to join a run the short way.
+_DECIDING: Final = CONSUMED | GROUPING | {b"reply-to"}
+
+#: What every send has: a run that lacks it lets nobody join the short way.
+_NOBODY: Final = frozenset({b"destination"})
+
+
+def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, command: str) -> Transaction:
+    """The transaction that a frame names.  Raises StompError."""
+    name = headers[b"transaction"]
+    tx = transactions.get(name)
+    if tx is None:
+        raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
+    return tx
+
+
+class _Run(Send):
+    """SENDs for one destination with the same header, in a row.
+
+    `consumed` are the header lines that the broker keeps for itself, `others` the names that decide the header and that
+    these sends do not have: a send with the first and none of the second belongs to the run.  The sends of a run are
+    all in message groups, or none is; `groups` has the header of each group.
+    """
+
+    __slots__ = ("consumed", "groups", "header", "key", "others", "receipts", "tx")
+
+    def __init__(
+        self,
+        key: Key,
+        address: Address,
+        queue: Queue | None,
+        routing_type: RoutingType | None,
+        header: MessageHeader,
+        tx: Transaction | None,
+        headers: Headers,
+    ) -> None:
+        super().__init__(address, queue, routing_type, [])
+        self.key = key
+        self.header = header
+        self.tx = tx
+        self.consumed = usual_lines(headers)
+        self.others = _DECIDING.difference([name for name in USUAL if name in headers])
+        self.groups: dict[tuple[str, bool], MessageHeader] = {}
+        self.receipts: list[tuple[int, bytes]] = []  # with the place of the message in the run
+
+    def note_receipt(self, headers: Headers) -> None:
+        """The next message of the run may ask for one."""
+        receipt = headers.get(b"receipt")
+        if receipt is not None:
+            self.receipts.append((len(self.messages), receipt))
+
+    def receipt_from(self, message: Message) -> bytes | None:
+        """The first that a message of the run has asked for, or one after it."""
+        first = self.messages.index(message)
+        return next((receipt for at, receipt in self.receipts if at >= first), None)
+
+    def facts_for(self, group: tuple[str, bool]) -> MessageHeader:
+        """The header of a send in this group, which is no longer one for the short way."""
+        header = self.groups.get(group)
+        if header is None:
+            self.others = _NOBODY
+            header = self.groups[group] = self.header.in_group(group[0], closes=group[1])
+        return header
+
+
+class Sends:
+    """What a connection has sent and not yet published.  `origin` is known once it has connected.
+
+    `expect_reply` is told the temporary destinations to which the peer wants answers.  `taken` counts the sends that
+    have been published; after a refusal those before it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        destinations: Destinations,
+        format: Format,
+        transactions: dict[bytes, Transaction],
+        expect_reply: Callable[[bytes], None],
+    ) -> None:
+        self.origin = ""
+        self.taken = 0
+        self._engine = engine
+        self._destinations = destinations
+        self._expect_reply = expect_reply
+        self._format = format
+        self._transactions = transactions
+        self._runs: list[_Run] = []
+        self._order: list[Message] | None = None  # those of all runs as they came, from the second run on
+        self._open: dict[bytes, _Run] = {}  # the last run of each destination
+
+    def add(self, frame: Frame) -> None:
+        """Gather a SEND.  Raises StompError, EngineError."""
+        headers = frame.headers
+        run = self._open.get(headers[b"destination"])
+        if run is not None and run.others.isdisjoint(headers):
+            head = strip(frame, run.consumed)
+            if head is not None:
+                message = Message(run.header, head, frame.body)
+                run.messages.append(message)
+                if self._order is not None:
+                    self._order.append(message)
+                return
+        self._add_otherwise(frame)
+
+    def _add_otherwise(self, frame: Frame) -> None:
+        """A send that begins a run, or belongs to one but has a receipt or escapes.
+
+        One whose message header depends on rare headers stands alone: it is nobody's open run.
+        """
+        headers = frame.headers
+        get = headers.get
+        if is_temporary(get(b"reply-to", b"")):
+            self._make_reply_to_real(frame)
+        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
+        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"), bool(group[0]))
+        destination = headers[b"destination"]
+        if not UNUSUAL.isdisjoint(headers):
+            self._open.pop(destination, None)
+            alone = self._begin(headers, ())
+            alone.note_receipt(headers)
+            header = alone.facts_for(group) if group[0] else alone.header
+            self._append(alone, Message(header, encode_headers(headers), frame.body))
+            return
+        run = self._open.get(destination)
+        if run is None or run.key != key:
+            run = self._open[destination] = self._begin(headers, key)
+        consumed, receipt = run.consumed, get(b"receipt")
+        if receipt is not None:
+            consumed = [*consumed, b"receipt:" + receipt]
+            run.note_receipt(headers)
+        head = strip(frame, consumed)
+        header = run.facts_for(group) if group[0] else run.header
+        self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
+
+    def _make_reply_to_real(self, frame: Frame) -> None:
+        """Others have to know the destination by the name that it has for them."""
+        reply_to = frame.headers[b"reply-to"]
+        prefix, name, _ = self._destinations.split(reply_to.decode())
+        frame.headers[b"reply-to"] = (prefix + name).encode()
+        frame.lines = None
+        self._expect_reply(reply_to)
+
+    def check(self, frame: Frame) -> bool:
+        """Whether a SEND would be durable that could be published if its body were here.
+
+        Raises StompError, EngineError if it could not.
+        """
+        return self._resolve(frame.headers, ()).header.durable
+
+    def add_large(self, frame: Frame, body: Body) -> None:
+        """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
+        headers = frame.headers
+        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
+        run = self._begin(headers, ())
+        run.note_receipt(headers)
+        header = run.facts_for(group) if group[0] else run.header
+        self._append(run, Message.of(header, encode_headers(headers), body))
+
+    def _append(self, run: _Run, message: Message) -> None:
+        run.messages.append(message)
+        if self._order is not None:
+            self._order.append(message)
+
+    def _begin(self, headers: Headers, key: Key) -> _Run:
+        run = self._resolve(headers, key)
+        if len(self._runs) == 1:
+            self._order = self._runs[0].messages.copy()
+        self._runs.append(run)
+        return run
+
+    def _resolve(self, headers: Headers, key: Key) -> _Run:
+        tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
+        access = self._destinations.access
+        _, name, stated = self._destinations.split(headers[b"destination"].decode())
+        asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
+        name, query = split_query(name)
+        wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
+        header = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
+        address, queue = self._engine.router.destination(name, wanted, access=access, asked=query.asked)
+        header.address = address.name
+        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        return _Run(key, address, queue, wanted, header, tx, headers)
+
+    @property
+    def gathered(self) -> int:
+        """How many sends there have been, published or not."""
+        return self.taken + (len(self._arrived) if self._runs else 0)
+
+    @property
+    def _arrived(self) -> list[Message]:
+        """Those of all runs as they came."""
+        return self._runs[0].messages if self._order is None else self._order
+
+    def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
+        """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
+
+        What came after a refused send does not count.
+        """
+        if not self._runs:
+            return None, False
+        runs, order, arrived = self._runs, self._order, self._arrived
+        self._runs, self._order = [], None
+        self._open.clear()
+        failure: StompError | None = None
+        blocked = False
+        counting = len(arrived)  # up to the first refusal
+        for tx, own, messages in _by_transaction(runs, order):
+            if failure is not None:
+                break  # nobody will commit the transaction
+            if tx is None:
+                result = self._engine.publish(own, messages, producer=producer, stop=True)
+                refusals, blocked = result.refusals, result.blocked
+            else:
+                refusals = self._refused_in(tx, own, messages)
+            if refusals:
+                counting = arrived.index(refusals[0].messages[0])
+                failure = _refused(refusals)
+        self.taken += counting
+        return failure, blocked
+
+    def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
+        """Give a transaction its messages, all or none; what is refused."""
+        try:
+            self._engine.send_in(tx, own, messages)
+        except EngineError as error:
+            return [Refusal(run, run.messages, error) for run in own]
+        return []
+
+    def forget(self) -> None:
+        """The connection is gone: what was not published never will be."""
+        self._runs, self._order = [], None
+        self._open.clear()
+
+
+def _refused(refusals: list[Refusal]) -> StompError:
+    """The error that answers the first message with a receipt among those that were refused."""
+    receipts = (run.receipt_from(refusal.messages[0]) for refusal in refusals if isinstance(run := refusal.send, _Run))
+    receipt = next((receipt for receipt in receipts if receipt is not None), None)
+    return refused("SEND", refusals[0].error, {} if receipt is None else {b"receipt": receipt})
+
+
+def _by_transaction(
+    runs: list[_Run], order: list[Message] | None
+) -> Sequence[tuple[Transaction | None, list[_Run], list[Message]]]:
+    """Each transaction's runs, with their messages in their order; those of none come first."""
+    tx = runs[0].tx
+    if order is None:
+        return [(tx, runs, runs[0].messages)]
+    if all([run.tx is tx for run in runs]):
+        return [(tx, runs, order)]
+    of = {message: run.tx for run in runs for message in run.messages}
+    return [
+        (tx, [run for run in runs if run.tx is tx], [message for message in order if of[message] is tx])
+        for tx in dict.fromkeys([None, *(run.tx for run in runs)])
+        if tx in of.values()
+    ]

@@ -1,0 +1,146 @@
+"""Any session over WebSocket (RFC 6455): its bytes travel in messages of a subprotocol.
+
+The peer's handshake decides which session there will be; until then only the bytes of one request are kept.  How the
+bytes are cut into messages means nothing in AMQP and MQTT, whose messages are binary (AMQP 1.0 WebSocket binding, 2.4;
+MQTT 5.0, 6).  `stomp` has the rules of STOMP.  Messages have no limit of their own: `pieces` hands
+on what comes of them, and the inner session knows how much of it may be kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from websockets.exceptions import InvalidOrigin
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from broker.sessions.session import Session
+from broker.sessions.websocket.pieces import Pieces
+from broker.sessions.wrapping import WrappingSession
+
+MakeSession = Callable[[], Session]
+
+#: Bytes of the request that opens a WebSocket: browsers send one or two KiB, with cookies some more.
+REQUEST_BYTES_MAX: Final = 10 << 10
+
+_END_OF_REQUEST: Final = b"\r\n\r\n"
+
+_SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
+
+
+class WebSocketSession(WrappingSession):
+    """A session that answers the handshake and then carries another.
+
+    `offered` gives what to make for each subprotocol, best first.  With `origins` the pages of all other sites are
+    refused, and `refused` is told whose: a browser lets any page connect, with what it has to prove who its user is.
+    Who names no origin is no browser.
+    """
+
+    takes_text = False  # whether text messages are bytes too
+    bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
+
+    def __init__(
+        self,
+        offered: Mapping[str, MakeSession],
+        *,
+        origins: Sequence[str] = (),
+        refused: Callable[[str], None] = lambda origin: None,
+    ) -> None:
+        super().__init__()
+        self._offered = offered
+        self._refused = refused
+        self._ws = ServerProtocol(
+            origins=[None, *map(Origin, origins)] if origins else None,
+            subprotocols=[Subprotocol(name) for name in offered],
+            select_subprotocol=_one_or_none if self.bare else None,
+            max_size=None,
+            logger=_SILENT,
+        )
+        self._request = b""  # until it is whole: parsed, it takes twice as much
+        self._pieces = Pieces()
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes from the peer: a request, then messages."""
+        if self.ended:
+            return
+        if self.inner is None:
+            data = self._request + data
+            end = data.find(_END_OF_REQUEST)
+            self._request = data if end < 0 else b""
+            if (len(data) if end < 0 else end) > REQUEST_BYTES_MAX:
+                self.ended = True  # whoever needs more for a request is told nothing
+                self._request = b""
+            if end < 0 or self.ended:
+                return
+            end += len(_END_OF_REQUEST)
+            self._ws.receive_data(data[:end])
+            self._process()
+            data = data[end:]
+        if data and not self.ended:
+            self._ws.receive_data(self._pieces.cut(data))
+            self._process()
+
+    def receive_eof(self) -> None:
+        """The peer will send no more: without a goodbye of the WebSocket nothing more can be said to it."""
+        if not self.ended:
+            self._ws.receive_eof()
+            self._process()
+            self.ended = True
+        super().receive_eof()
+
+    def _process(self) -> None:
+        for event in self._ws.events_received():
+            if isinstance(event, Request):
+                self._answer(event)
+            elif isinstance(event, Frame) and self.inner is not None:
+                self._on_frame(event, self.inner)
+        if self._ws.close_expected():
+            self.ended = True
+
+    def _answer(self, request: Request) -> None:
+        """Accept the handshake, or say why not."""
+        response = self._ws.accept(request)
+        self._ws.send_response(response)
+        wrong = self._ws.handshake_exc
+        if isinstance(wrong, InvalidOrigin):
+            self._refused(str(wrong.value))
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            chosen = self._ws.subprotocol
+            assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
+            self.inner = self._offered[chosen or next(iter(self._offered))]()
+
+    def _on_frame(self, frame: Frame, inner: Session) -> None:
+        """A part of a message, or the peer's goodbye; pings are answered already."""
+        if frame.opcode is Opcode.CLOSE:
+            self.ended = True
+            inner.receive_eof()
+        elif frame.opcode is Opcode.TEXT and not self.takes_text:
+            self._ws.fail(CloseCode.UNSUPPORTED_DATA, "send binary messages")
+            inner.receive_eof()
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT, Opcode.TEXT):
+            inner.receive_data(bytes(frame.data))
+
+    def data_to_send(self) -> bytes:
+        """Bytes for the peer since the last call: what the inner session says is one message."""
+        inner = self.inner
+        if inner is not None and not self.ended:
+            self._send_from(inner)
+            if inner.close_expected:
+                self.ended = True
+                self._ws.send_close(CloseCode.NORMAL_CLOSURE)
+        return b"".join(self._ws.data_to_send())
+
+    def _send_from(self, inner: Session) -> None:
+        data = inner.data_to_send()
+        if data:
+            self._ws.send_binary(data)
+
+
+def _one_or_none(protocol: ServerProtocol, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+    """The subprotocol of a handshake that may offer none.  Raises NegotiationError for unknown ones."""
+    return ServerProtocol.select_subprotocol(protocol, subprotocols) if subprotocols else None

@@ -1,0 +1,53 @@
+"""STOMP over WebSocket, as browsers speak it with other brokers.
+
+The subprotocols are named after the versions, but it is CONNECT that decides; one who offers none is welcome too.
+Frames are text messages as long as they are UTF-8, and binary ones if not, which a browser would refuse as text.  What
+a client sends may be cut anywhere; what it gets is a message a frame, since many clients look for no second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.sessions.session import Session
+from broker.sessions.stomp.session import StompSession
+from broker.sessions.websocket.session import WebSocketSession
+
+SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
+
+
+class StompWebSocketSession(WebSocketSession):
+    """A STOMP session in a WebSocket."""
+
+    takes_text = True
+    bare = True
+
+    def __init__(
+        self,
+        make: Callable[[], Session],
+        *,
+        origins: Sequence[str] = (),
+        refused: Callable[[str], None] = lambda origin: None,
+    ) -> None:
+        super().__init__(dict.fromkeys(SUBPROTOCOLS, make), origins=origins, refused=refused)
+        self._open = False  # a message has begun whose last part has not been sent
+
+    def _send_from(self, inner: Session) -> None:
+        assert isinstance(inner, StompSession)
+        frames, goes_on = inner.frames_to_send()
+        for at, frame in enumerate(frames, 1):
+            more = goes_on and at == len(frames)
+            if self._open or more:  # a frame with a large body is one message too, of several parts
+                if self._open:
+                    self._ws.send_continuation(frame, fin=not more)
+                else:
+                    self._ws.send_binary(frame, fin=False)
+                self._open = more
+                continue
+            try:
+                frame.decode()
+            except UnicodeDecodeError:
+                self._ws.send_binary(frame)
+            else:
+                self._ws.send_text(frame)

@@ -1,0 +1,86 @@
+"""What keeps a broker from starting is told with what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.daemon.start_errors import cannot_listen, cannot_open
+from store.errors import JournalFull, LogFailed
+
+DATA = Path("/data")
+
+
+def listening(host: str, port: int) -> OSError:
+    """What the system says to whoever listens there."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        return error
+    raise AssertionError("it listens")
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        told = cannot_listen("stomp", listening("127.0.0.1", taken.getsockname()[1]))
+    assert told.startswith("address already in use: another process listens there (`ss -ltnp` shows which)")
+    assert told.endswith("acceptors.stomp.port or --listen stomp=HOST:PORT")
+
+
+def test_an_address_of_another_machine() -> None:
+    told = cannot_listen("amqp", listening("192.0.2.1", 0))
+    assert told.startswith("cannot assign requested address: this machine has no such address")
+    assert told.endswith("acceptors.amqp.host")
+
+
+def test_a_name_that_nobody_knows() -> None:
+    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert cannot_listen("amqp", error) == (
+        "Name or service not known: the name is not known: correct acceptors.amqp.host"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), "grant CAP_NET_BIND_SERVICE"),
+        (OSError(errno.ENFILE, "Too many open files"), "Too many open files: correct acceptors.a"),
+        (
+            OSError(errno.EACCES, "Permission denied", "/data/management.token"),
+            "/data/management.token: Permission denied: the broker's user must be able to write it",
+        ),
+    ],
+)
+def test_other_reasons(error: OSError, told: str) -> None:
+    assert cannot_listen("a", error).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, f"user {os.geteuid()} may not do that: run the broker as the owner of /data"),
+        (errno.EROFS, "with --data or broker.data-directory"),
+        (errno.ENOTDIR, "name a directory"),
+    ],
+)
+def test_a_directory_that_cannot_be_used(number: int, advice: str) -> None:
+    error = LogFailed("opening the journal directory /data/journal: it failed")
+    error.__cause__ = OSError(number, "it failed")
+    told = cannot_open(DATA, error)
+    assert told.startswith(f"{error}: ")
+    assert advice in told
+
+
+def test_a_disk_without_room() -> None:
+    told = cannot_open(DATA, JournalFull("there is no room on the disk to begin a segment"))
+    assert told.endswith(
+        "to begin a segment: free some of the disk of /data, or name a directory on another with --data"
+    )
+
+
+def test_what_nobody_can_advise_on_stays_as_it_is() -> None:
+    assert cannot_open(DATA, LogFailed("the disk failed")) == "the disk failed"

@@ -1,0 +1,68 @@
+"""Drain of an AMQP receiver: what it is answered for, and what it does not wait for."""
+
+from __future__ import annotations
+
+from protocols.amqp.performatives import Rejected
+from protocols.amqp.types import Described, Symbol
+from tests.broker.sessions.amqp.test_session import SELECTOR, started
+from tests.support.sim_amqp import message
+
+
+def test_drain_uses_up_the_credit() -> None:
+    _, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", credit=0)
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == (["1"], 0)
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == ([], 0)
+    link.send_credit(10)
+    client.say()
+    client.send(client.sender("a", "queue"), message("2"))
+    assert client.bodies() == ["2"]
+
+
+def test_drain_is_answered_for_what_was_on_its_way_to_the_disk() -> None:
+    """A drain that comes behind a message means: with that message."""
+    broker, client = started()
+    link = client.receiver("a", "queue", credit=0)
+    broker.hold_disk()
+    client.send(client.sender("a", "queue"), message("1"), settled=True)
+    link.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), link.credit) == ([], 10), "not yet: it is not on the disk"
+    broker.step()
+    assert (client.bodies(), link.credit) == (["1"], 0)
+
+
+def test_drain_behind_a_refusal_sees_the_dead_letter() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", "queue")
+    dead = client.receiver("DLQ", "queue", credit=0)
+    broker.hold_disk()
+    client.settle(*client.take(), state=Rejected())
+    dead.send_credit(10, drain=True)
+    client.say()
+    assert (client.bodies(), dead.credit) == ([], 10)
+    broker.step()
+    assert (client.bodies(), dead.credit) == (["1"], 0)
+
+
+def test_drain_does_not_wait_for_what_comes_after_it() -> None:
+    """A queue that others keep filling would never be drained else, for a receiver that wants none of it."""
+    broker, client = started()
+    link = client.receiver("a", "queue", credit=0, filter={Symbol("s"): Described(SELECTOR, "color = 'red'")})
+    sender = client.sender("a", "queue")
+    broker.hold_disk()
+    client.send(sender, message("1"), settled=True)
+    link.send_credit(10, drain=True)
+    client.say()
+    client.send(sender, message("2"), settled=True)
+    assert link.credit == 10
+    broker.write()
+    broker.tick()
+    client.send(sender, message("3"), settled=True)
+    assert (client.bodies(), link.credit) == ([], 0)

@@ -1,0 +1,308 @@
+"""Bodies in files of their own, over AMQP and between the protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config import Config, load
+from protocols.amqp.encode import encode
+from protocols.amqp.limits import Limits
+from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_application_properties, encode_section
+from protocols.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target, Transfer
+from protocols.amqp.sender import Sender
+from tests.broker.sessions.stomp.test_large import LARGE, body, files_of
+from tests.support.sim_amqp import AmqpSim
+from tests.support.sim_broker import SimBroker, configured
+
+#: Frames so small that a large message needs many.
+FRAMES = Limits(frame_bytes_max=600)
+
+
+def config(*settings: dict[str, object], **limits: object) -> Config:
+    """The configuration as shipped, with a low limit for bodies in memory, for STOMP too."""
+    shipped = load(None)
+    acceptors = dict(shipped.acceptors)
+    acceptors["amqp"] = acceptors["amqp"].model_copy(update={"amqp_min_large_message_size": LARGE})
+    acceptors["stomp"] = acceptors["stomp"].model_copy(update={"stomp_min_large_message_size": LARGE})
+    return configured(
+        *settings,
+        acceptors=acceptors,
+        limits=shipped.limits.model_copy(update={"header_bytes_max": LARGE} | limits),
+        journal=shipped.journal.model_copy(update={"segment_size": 1 << 20, "reserve": 1 << 16}),
+    )
+
+
+def started(*settings: dict[str, object], **limits: object) -> tuple[SimBroker, AmqpSim]:
+    """A broker and a client with small frames."""
+    broker = SimBroker(config(*settings, **limits))
+    return broker, AmqpSim(broker, limits=FRAMES)
+
+
+def message(data: bytes, *, durable: bool = True, **properties: object) -> bytes:
+    """A message with a data section."""
+    return (
+        encode(Header(durable))
+        + encode(Properties(message_id="m", to="q", **properties))  # type: ignore[arg-type]
+        + encode_application_properties({"color": "red"})
+        + encode_section(DATA, data)
+    )
+
+
+def data_of(payload: bytes) -> bytes:
+    """The data sections of a message together."""
+    kind, values = Message(payload).body()
+    assert kind == DATA
+    return b"".join(value for value in values if isinstance(value, bytes))
+
+
+@pytest.mark.parametrize("nbytes", [LARGE // 2, 3 * LARGE, 700_000])
+@pytest.mark.parametrize("settled", [True, False])
+def test_in_and_out_byte_for_byte(nbytes: int, settled: bool) -> None:
+    broker, client = started()
+    sent = message(body(nbytes))
+    outcomes = client.send(client.sender("q", "queue"), sent, settled=settled)
+    assert [type(outcome.state) for outcome in outcomes] == ([] if settled else [Accepted])
+    assert len(files_of(broker)) == (nbytes > LARGE)
+    client.receiver("q")
+    (delivery,) = client.take()
+    assert Message(delivery.payload).bare == Message(sent).bare
+    client.settle(delivery)
+    assert not files_of(broker)
+
+
+def test_order_and_credit() -> None:
+    broker, client = started()
+    link = client.sender("q", "queue")
+    sent = [message(body(n)) for n in (100, 3000, 200, 4000, 5000, 300)]
+    assert len(client.send(link, *sent)) == len(sent)
+    receiver = client.receiver("q", credit=2)
+    first = client.take()
+    receiver.send_credit(10)
+    client.say()
+    second = client.take()
+    assert [len(data_of(delivery.payload)) for delivery in first] == [100, 3000]
+    assert [len(data_of(delivery.payload)) for delivery in second] == [200, 4000, 5000, 300]
+    client.settle(*first, *second)
+    assert not files_of(broker)
+
+
+def test_two_links_send_and_receive_in_turns() -> None:
+    broker, client = started()
+    links = [client.sender(name, "queue") for name in ("a", "b")]
+    for link in links:
+        client.send(link, message(body(100_000)), message(body(10)))
+    readers = [client.receiver(name) for name in ("a", "b")]
+    found = client.take()
+    for reader in readers:
+        assert [len(data_of(each.payload)) for each in found if each.link is reader] == [100_000, 10]
+    client.settle(*found)
+    assert not files_of(broker)
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_is_there_after_a_restart(crash: bool) -> None:
+    broker, client = started()
+    link = client.sender("q", "queue")
+    client.send(link, message(body()), message(body(5000), durable=False))
+    assert len(files_of(broker)) == 2
+    broker = broker.restart(crash=crash)
+    assert len(files_of(broker)) == 1
+    client = AmqpSim(broker, limits=FRAMES)
+    client.receiver("q")
+    (delivery,) = client.take()
+    assert data_of(delivery.payload) == body()
+
+
+def parts(link: Sender, payload: bytes, *, aborted: bool = False) -> list[Transfer]:
+    """A message in frames of 500 bytes, of which the last never comes; or says that it is aborted."""
+    session = link.session
+    id = session.next_delivery_id
+    tag = id.to_bytes(4)
+    frames = []
+    for at in range(0, len(payload), 500):
+        first = not at
+        transfer = Transfer(link.handle, id if first else None, tag if first else None, 0, False, more=True)
+        link.session.send_transfer(link, _frame(session.channel, transfer, payload[at : at + 500]), begins=first)
+        frames.append(transfer)
+    if aborted:
+        end = Transfer(link.handle, None, None, more=False, aborted=True)
+        link.session.send_transfer(link, _frame(session.channel, end, b""), begins=False)
+    return frames
+
+
+def _frame(channel: int, transfer: Transfer, payload: bytes) -> bytes:
+    data = transfer.encode() + payload
+    return (8 + len(data)).to_bytes(4) + b"\x02\0" + channel.to_bytes(2) + data
+
+
+@pytest.mark.parametrize("end", ["abort", "drop", "detach", "end", "shut down"])
+def test_an_upload_that_breaks_off_leaves_nothing(end: str) -> None:
+    broker, client = started()
+    link = client.sender("q", "queue")
+    parts(link, message(body()), aborted=end == "abort")
+    client.say()
+    assert len(files_of(broker)) == (end != "abort")
+    if end == "drop":
+        client.drop()
+    elif end == "detach":
+        client.detach(link)
+    elif end == "end":
+        client.ses.send_end()
+        client.say()
+    elif end == "shut down":
+        broker.shut_down()
+    broker.run()
+    assert not files_of(broker)
+    if end == "abort":
+        link.session.next_delivery_id += 1
+        assert [type(outcome.state) for outcome in client.send(link, message(b"small"))] == [Accepted]
+
+
+def test_a_message_that_is_too_large() -> None:
+    broker, client = started(large_body_bytes_max=4000)
+    link = client.sender("q", "queue")
+    assert client.answer(link).max_message_size == 10 * (1 << 20) + LARGE
+    client.send(link, message(body(6000)))
+    assert client.refused(link).condition == "amqp:link:message-size-exceeded"
+    assert not files_of(broker)
+
+
+def test_one_that_is_refused_is_read_to_its_end() -> None:
+    _, client = started()
+    queue, relay = client.sender("q", "queue"), client.sender(None)
+    nowhere = encode(Header(True)) + encode_section(DATA, body())
+    refused, taken = client.send(relay, nowhere, message(body(4000)))
+    assert isinstance(refused.state, Rejected)
+    assert isinstance(taken.state, Accepted)
+    (outcome,) = client.send(queue, message(body(5000)))
+    assert isinstance(outcome.state, Accepted)
+    client.receiver("q")
+    assert [len(data_of(delivery.payload)) for delivery in client.take()][-1] == 5000
+
+
+def test_no_room_on_the_disk() -> None:
+    broker, client = started()
+    broker.files.capacity = broker.files.used() + (1 << 20) + 4000
+    link = client.sender("q", "queue")
+    (outcome,) = client.send(link, message(body(9 << 20)))
+    assert isinstance(outcome.state, Rejected)
+    assert not files_of(broker)
+    broker.files.capacity = None
+    (outcome,) = client.send(link, message(body(2 << 20)))
+    assert isinstance(outcome.state, Accepted)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_transactions(fail: bool) -> None:
+    broker, client = started()
+    link, coordinator = client.sender("q", "queue"), client.coordinator()
+    tx = client.declare(coordinator)
+    client.send(link, message(body()), tx=tx)
+    assert len(files_of(broker)) == 1
+    client.discharge(coordinator, tx, fail=fail)
+    assert len(files_of(broker)) == (not fail)
+    client.receiver("q")
+    assert [data_of(delivery.payload) for delivery in client.take()] == ([] if fail else [body()])
+
+
+def test_redelivery_and_dead_letter_keep_the_bytes() -> None:
+    broker, client = started({"match": "q", "max-delivery-attempts": 2})
+    sent = message(body())
+    client.send(client.sender("q", "queue"), sent)
+    client.receiver("q")
+    for outcome in (Released(), Rejected()):
+        (delivery,) = client.take()
+        client.settle(delivery, state=outcome)
+    dead = AmqpSim(broker, limits=FRAMES)
+    dead.receiver("DLQ")
+    (delivery,) = dead.take()
+    assert Message(delivery.payload).bare == Message(sent).bare
+    assert "x-opt-ORIG-ADDRESS" in Message(delivery.payload).message_annotations
+    assert len(files_of(broker)) == 1
+
+
+def test_the_session_window_is_kept() -> None:
+    broker = SimBroker(config())
+    client = AmqpSim(broker, limits=Limits(frame_bytes_max=600, incoming_window=4))
+    client.send(client.sender("q", "queue"), message(body(50_000)))
+    client.receiver("q")
+    for _ in range(100):
+        client.say()
+    (delivery,) = client.take()
+    assert data_of(delivery.payload) == body(50_000)
+
+
+def test_a_receiver_that_takes_less_leaves_a_dead_letter() -> None:
+    broker, client = started()
+    client.send(client.sender("q", "queue"), message(body(50_000)))
+    link = client.ses.new_receiver("small")
+    link.send_attach(source=Source("q"), target=Target("me"), max_message_size=20_000)
+    client.say()
+    link.send_credit(5)
+    client.say()
+    assert not client.take()
+    ((dead, _),) = broker.engine.browse(broker.engine.queue("DLQ"))
+    assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
+    assert len(files_of(broker)) == 1
+
+
+def test_browsing() -> None:
+    broker, client = started()
+    client.send(client.sender("q", "queue"), message(body()), message(body(10)), message(body(4000)))
+    client.receiver("q", distribution_mode="copy")
+    assert [len(data_of(delivery.payload)) for delivery in client.take()] == [3000, 10, 4000]
+    assert len(files_of(broker)) == 2
+
+
+@pytest.mark.parametrize("damage", [body(300_000), body(400_000)[:-1] + b"?"])
+def test_a_body_that_cannot_be_read_is_aborted(damage: bytes) -> None:
+    broker, client = started({"match": "q", "max-delivery-attempts": 1})
+    link = client.sender("q", "queue")
+    client.send(link, message(body(400_000)), message(body(10)))
+    (path,) = files_of(broker)
+    broker.files.put(path, encode_section(DATA, damage))
+    client.receiver("q")
+    (delivery,) = client.take()
+    assert data_of(delivery.payload) == body(10)
+    assert broker.engine.queue("DLQ").ready == 1
+
+
+def test_from_stomp_to_amqp_and_back() -> None:
+    broker, client = started()
+    stomp = broker.connect()
+    stomp.confirmed("/queue/a", body(300_000), color="red")
+    client.receiver("a")
+    (delivery,) = client.take()
+    assert data_of(delivery.payload) == body(300_000)
+    assert Message(delivery.payload).application_properties == {"color": "red"}
+    client.settle(delivery)
+    client.send(client.sender("b", "queue"), message(body(300_000)))
+    stomp.subscribe("/queue/b")
+    (received,) = stomp.messages()
+    assert (received.body, received.headers["color"]) == (body(300_000), "red")
+
+
+def value_of(data: bytes, kind: int) -> bytes:
+    """A message whose body is one value with a long length."""
+    return encode(Header(True)) + b"\x00\x53\x77" + bytes([kind]) + len(data).to_bytes(4) + data
+
+
+@pytest.mark.parametrize("kind", [0xB0, 0xB1])
+def test_values_and_several_sections_above_what_is_converted_in_memory(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.sessions.stomp.large.CONVERTED_BYTES_MAX", 2000)
+    monkeypatch.setattr("broker.sessions.convert.CONVERTED_BYTES_MAX", 2000)
+    broker, client = started()
+    link = client.sender("q", "queue")
+    text = b"text " * 1000
+    several = encode(Header(True)) + b"".join(encode_section(DATA, body(n)) for n in (3000, 100, 0, 3001))
+    sequence = encode(Header(True)) + encode_section(AMQP_SEQUENCE, [body(100)] * 50)
+    client.send(link, value_of(text, kind), several, sequence, message(body(4000)))
+    stomp = broker.connect()
+    stomp.subscribe("/queue/q")
+    found = stomp.messages()
+    assert [each.body for each in found] == [text, body(3000) + body(100) + body(3001), body(4000)]
+    assert [int(each.headers["content-length"]) for each in found] == [len(each.body) for each in found]
+    ((dead, _),) = broker.engine.browse(broker.engine.queue("DLQ"))
+    assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"

@@ -1,0 +1,85 @@
+"""Links of one name, links that attach again, and what a detached one leaves: what docs/amqp.md says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.amqp.performatives import Accepted, Received, Source, Target, TerminusDurability
+from tests.broker.sessions.amqp.test_session import started
+from tests.simulation.world import held
+from tests.support.sim_amqp import AmqpSim, message
+
+_UNSETTLED: dict[str, Any] = {"unsettled": {b"1": Accepted(), b"2": Received(0, 5), b"3": None}}
+
+
+@pytest.mark.parametrize("where", ["session", "sessions", "connections"])
+def test_links_of_one_name_do_not_steal(where: str) -> None:
+    """2.6.1 would end the first; clients name the links to one address alike."""
+    broker, client = started()
+    client.receiver("a", "queue", credit=1, name="same")
+    other = AmqpSim(broker) if where == "connections" else client
+    if where == "sessions":
+        other.ses = other.codec.new_session()
+        other.ses.send_begin()
+        other.say()
+    other.receiver("a", "queue", credit=1, name="same")
+    assert len(broker.engine.queue("a").consumers) == 2
+    producer = AmqpSim(broker, container="producer")
+    producer.send(producer.sender("a", "queue"), message("1"), message("2"))
+    arrived = client.take() + (other.take() if other is not client else [])
+    assert sorted(str(delivery.body) for delivery in arrived) == ["1", "2"]
+
+
+@pytest.mark.parametrize("where", ["session", "connection"])
+def test_a_durable_subscription_is_not_stolen(where: str) -> None:
+    broker, client = started()
+    durable: dict[str, Any] = {"durable": TerminusDurability.UNSETTLED_STATE, "name": "sub"}
+    first = client.receiver("news", "topic", **durable)
+    other = AmqpSim(broker) if where == "connection" else client
+    assert other.refused(other.receiver("news", "topic", **durable)).condition == "amqp:resource-locked"
+    client.send(client.sender("news", "topic"), message("1"))
+    assert [delivery.link for delivery in client.take()] == [first]
+    client.drop()
+    again = AmqpSim(broker)
+    again.receiver("news", "topic", **durable)
+    assert again.bodies() == ["1"]
+
+
+def test_a_producer_begins_anew_whatever_it_has_not_settled() -> None:
+    broker, client = started()
+    link = client.ses.new_sender("again")
+    link.send_attach(source=Source("me"), target=Target("queue://a"), **_UNSETTLED)
+    client.say()
+    answer = client.answer(link)
+    assert (answer.unsettled, answer.incomplete_unsettled) == (None, False)
+    [outcome] = client.send(link, message("new"))
+    assert outcome.state == Accepted()
+    assert len(held(broker, "a")) == 1
+
+
+def test_a_consumer_begins_anew_whatever_it_has_not_settled() -> None:
+    _, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", "queue", **_UNSETTLED)
+    answer = client.answer(link)
+    assert (answer.unsettled, answer.incomplete_unsettled) == (None, False)
+    assert client.bodies() == ["1"]
+
+
+def test_a_detached_link_gives_its_deliveries_to_others_at_once() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", "queue", name="same")
+    [delivery] = client.take()
+    other = AmqpSim(broker, container="other")
+    other.receiver("a", "queue")
+    assert other.take() == []
+    client.detach(link, closed=False)
+    [again] = other.take()
+    assert (again.body, again.message.header.delivery_count) == ("1", 0)
+    client.settle(delivery)  # too late: it is no longer the link's
+    assert len(held(broker, "a")) == 1
+    other.settle(again)
+    assert held(broker, "a") == []

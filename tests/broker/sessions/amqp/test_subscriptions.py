@@ -1,0 +1,229 @@
+"""Subscriptions over AMQP: durable, shared, global, found again, unsubscribed; nodes of a peer's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.amqp.events import Detached
+from protocols.amqp.performatives import Properties, Rejected, Source, Target
+from tests.broker.sessions.amqp.test_session import started
+from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
+
+DURABLE: dict[str, Any] = {"durable": 2, "expiry_policy": "never"}
+
+
+def publish(client: AmqpSim, *bodies: str) -> None:
+    client.send(client.sender("news", "topic"), *[message(body) for body in bodies])
+
+
+def names(broker: SimBroker) -> set[str]:
+    return set(broker.engine.router.queues) - {"DLQ", "ExpiryQueue"}
+
+
+def test_a_topic_gives_each_its_own() -> None:
+    broker, client = started()
+    links = [client.receiver("news", "topic") for _ in range(2)]
+    publish(client, "1")
+    assert client.bodies() == ["1", "1"]
+    for link in links:
+        client.detach(link)
+    assert names(broker) == set()
+
+
+def test_a_durable_one_stays_and_is_found_by_container_and_name() -> None:
+    broker, client = started()
+    link = client.receiver("news", "topic", name="sub", **DURABLE)
+    assert names(broker) == {"sim.sub"}
+    client.detach(link, closed=False)
+    publish(client, "1")
+    broker = broker.restart()
+    client = AmqpSim(broker)
+    link = client.receiver("news", "topic", name="sub", **DURABLE)
+    assert client.bodies() == ["1"]
+    client.detach(link)
+    assert names(broker) == set(), "closing it unsubscribes"
+
+
+def test_a_durable_one_takes_one_consumer() -> None:
+    broker, client = started()
+    client.receiver("news", "topic", name="sub", **DURABLE)
+    other = AmqpSim(broker)
+    assert other.refused(other.receiver("news", "topic", name="sub", **DURABLE)).condition == "amqp:resource-locked"
+
+
+def test_it_is_looked_up_without_a_source_and_closed() -> None:
+    broker, client = started()
+    client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
+    link = client.receiver(None, name="sub", source=None, credit=0)
+    source = client.answer(link).source
+    assert isinstance(source, Source)
+    assert (source.address, source.durable) == ("news", 2)
+    client.detach(link)
+    assert names(broker) == set()
+    gone = client.receiver(None, name="sub", source=None, credit=0)
+    assert client.refused(gone).condition == "amqp:not-found"
+
+
+def lookup(client: AmqpSim) -> Any:
+    return client.receiver(None, name="sub", source=None, credit=0)
+
+
+def test_one_that_is_consumed_cannot_be_deleted() -> None:
+    """JMS: an error from `unsubscribe` while there is an active consumer; nothing happens to either."""
+    broker, client = started()
+    consumer = client.receiver("news", "topic", name="sub", **DURABLE)
+    other = AmqpSim(broker)  # of the same container
+    assert other.refused(lookup(other)).condition == "amqp:resource-locked"
+    assert client.refused(lookup(client)).condition == "amqp:resource-locked"
+    publish(client, "1")
+    assert client.bodies() == ["1"]
+    client.detach(consumer, closed=False)
+    other.detach(lookup(other))
+    assert names(broker) == set()
+
+
+def test_one_that_is_consumed_by_now_cannot_be_deleted() -> None:
+    broker, client = started()
+    client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
+    link = lookup(client)
+    AmqpSim(broker).receiver("news", "topic", name="sub", **DURABLE)
+    client.detach(link)
+    assert client.refused(link).condition == "amqp:resource-locked"
+    assert names(broker) == {"sim.sub"}
+
+
+def test_a_shared_one_that_others_consume_stays_without_an_error() -> None:
+    broker, client = started()
+    one = client.receiver("news", "topic", "shared", name="sub", **DURABLE)
+    client.receiver("news", "topic", "shared", name="sub|2", **DURABLE)
+    client.detach(one)
+    [end] = [event for event in client.of(Detached) if event.link is one]
+    assert end.error is None
+    assert names(broker) == {"sim.sub"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "durable", "queue", "stays"),
+    [
+        (("topic", "shared"), True, "sim.sub", True),
+        (("topic", "shared"), False, "sim.sub:shared-volatile", False),
+        (("topic", "shared", "global"), True, "sub:global", True),
+        (("topic", "shared", "global"), False, "sub:shared-volatile:global", False),
+    ],
+)
+def test_shared_ones(capabilities: tuple[str, ...], durable: bool, queue: str, stays: bool) -> None:
+    broker, client = started()
+    more = DURABLE if durable else {}
+    links = [client.receiver("news", *capabilities, name=name, **more) for name in ("sub", "sub|2")]
+    assert names(broker) == {queue}
+    publish(client, "1", "2")
+    assert sorted(str(d.body) for d in client.arrived) == ["1", "2"]
+    assert {d.link for d in client.take()} == set(links)
+    client.detach(links[0])
+    assert names(broker) == {queue}
+    client.detach(links[1], closed=False)
+    assert names(broker) == ({queue} if stays else set())
+
+
+def test_a_queue_wins_over_its_capability_only_if_it_can() -> None:
+    _, client = started({"match": "q", "auto-create-addresses": False})
+    assert client.refused(client.receiver("q", "queue")).condition == "amqp:not-found"
+    assert client.refused(client.sender("q", "queue")).condition == "amqp:not-found"
+
+
+def test_a_name_with_a_queue() -> None:
+    _, client = started()
+    client.send(client.sender("a::b", "queue"), message("1"))
+    client.receiver("a::b")
+    assert client.bodies() == ["1"]
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+@pytest.mark.parametrize("topic", [True, False])
+def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) -> None:
+    broker, client = started()
+    capability = "temporary-topic" if topic else "temporary-queue"
+    if role == "target":
+        link: Any = client.sender(None, target=Target(dynamic=True, capabilities=(capability,)))
+        terminus: Any = client.answer(link).target
+    else:
+        link = client.receiver(None, capability, dynamic=True)
+        terminus = client.answer(link).source
+    address = terminus.address
+    assert address in broker.engine.router.addresses
+    other = AmqpSim(broker)
+    if role == "target":
+        client.receiver(address)
+        client.send(link, message("1"))
+        assert client.bodies() == ["1"]
+    else:
+        other.send(other.sender(address), message("1"))
+        assert client.bodies() == ["1"]
+    client.detach(link)
+    assert address not in broker.engine.router.addresses
+    gone, _ = AmqpSim(broker), None
+    gone.sender(None, target=Target(dynamic=True))
+    made = set(broker.engine.router.addresses)
+    gone.drop()
+    assert len(made) - len(broker.engine.router.addresses) == 1
+
+
+@pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
+def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
+    broker, client = started()
+    asking = AmqpSim(broker)
+    source = asking.answer(asking.receiver(None, capability, dynamic=True)).source
+    assert isinstance(source, Source)
+    link = client.sender(source.address, capability)
+    client.send(link, message("in time"))
+    assert asking.bodies() == ["in time"]
+    relay = client.sender(None, name="relay")
+    asking.drop()
+    assert client.refused(link).condition == "amqp:resource-deleted"
+    [outcome] = client.send(relay, message("too late", properties=Properties(to=source.address)))
+    assert isinstance(outcome.state, Rejected)
+    assert client.refused(client.sender(source.address, capability)).condition == "amqp:not-found"
+    assert source.address not in broker.engine.router.addresses
+
+
+@pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
+@pytest.mark.parametrize("how", ["queue", "topic", "browser", "full name"])
+def test_a_temporary_destination_is_its_connections_own(capability: str, how: str) -> None:
+    """As JMS has it; others may send to it."""
+    broker, client = started()
+    address = client.answer(client.receiver(None, capability, dynamic=True)).source
+    assert isinstance(address, Source)
+    name = f"{address.address}::{address.address}" if how == "full name" else address.address
+    more: dict[str, Any] = {"distribution_mode": "copy"} if how == "browser" else {}
+    other = AmqpSim(broker)  # of the same container
+    refused = other.refused(other.receiver(name, *([how] if how in ("queue", "topic") else []), name="x", **more))
+    assert refused.condition == "amqp:resource-locked"
+    mine = client.receiver(address.address, capability, name="mine")
+    other.send(other.sender(address.address), message("1"))
+    assert client.bodies() == ["1"] * (2 if capability == "temporary-topic" else 1)
+    client.detach(mine)
+
+
+def test_a_dynamic_node_that_is_not_temporary_is_for_all() -> None:
+    broker, client = started()
+    target = client.answer(link := client.sender(None, target=Target(dynamic=True))).target
+    assert isinstance(target, Target)
+    other = AmqpSim(broker)
+    other.receiver(target.address)
+    client.send(link, message("1"))
+    assert other.bodies() == ["1"]
+
+
+def test_no_local() -> None:
+    from protocols.amqp.types import Described, Symbol
+
+    broker, client = started()
+    flt = {"no-local": Described(Symbol("apache.org:no-local-filter:list"), [])}
+    client.receiver("news", "topic", filter=flt)
+    publish(client, "mine")
+    other = AmqpSim(broker, container="other")
+    publish(other, "theirs")
+    assert client.bodies() == ["theirs"]

@@ -1,0 +1,233 @@
+"""Transactions over AMQP: sends and outcomes that happen together, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp.message import AMQP_VALUE, encode_section
+from protocols.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    Discharge,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    SenderSettleMode,
+    Source,
+    TransactionalState,
+)
+from tests.broker.sessions.amqp.test_session import started
+from tests.simulation.world import held
+from tests.support.sim_amqp import AmqpSim, message
+
+
+def test_what_is_sent_and_accepted_counts_at_the_commit() -> None:
+    broker, client = started()
+    to = client.sender("b", "queue")
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    [outcome] = client.send(to, message("2"), tx=tx)
+    assert outcome.state == TransactionalState(tx, Accepted())
+    client.settle(delivery, tx=tx)
+    assert (broker.engine.queue("a").message_count, len(held(broker, "b"))) == (1, 0)
+    assert client.discharge(coordinator, tx) == Accepted()
+    assert (len(held(broker, "a")), len(held(broker, "b"))) == (0, 1)
+    restarted = broker.restart()
+    assert (len(held(restarted, "a")), len(held(restarted, "b"))) == (0, 1)
+
+
+def test_a_discharge_is_confirmed_once_it_is_on_disk() -> None:
+    broker, client = started()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx = client.declare(coordinator)
+    client.send(to, message("1"), tx=tx)
+    broker._lazy = True
+    assert client.discharge(coordinator, tx) is None
+    broker.step()
+    assert client.outcomes[-1].state == Accepted()
+
+
+def test_a_client_that_waits_for_nothing_gets_what_it_asked_for_in_order() -> None:
+    """Discharges and the messages before them are one read, and go over two links."""
+    broker, client = started()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    transactions = [client.declare(coordinator) for _ in range(6)]
+    for tx in transactions:
+        to.send([message(tx.hex())], [tx], state=TransactionalState(tx))
+        coordinator.send([encode_section(AMQP_VALUE, Discharge(tx, False))], [tx])
+    client.say()
+    states = [outcome.state for outcome in client.outcomes if not isinstance(outcome.state, TransactionalState)]
+    assert states == [Accepted()] * 6
+    assert len(held(broker, "b")) == 6
+
+
+@pytest.mark.parametrize("how", ["discharge", "detach", "drop"])
+def test_rollback_forgets_sends_and_gives_back_what_was_settled(how: str) -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=1)
+    [delivery] = client.take()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx = client.declare(coordinator)
+    client.send(to, message("2"), tx=tx)
+    client.settle(delivery, tx=tx)
+    if how == "discharge":
+        assert client.discharge(coordinator, tx, fail=True) == Accepted()
+    elif how == "detach":
+        client.detach(coordinator)
+    else:
+        client.drop()
+    assert (len(held(broker, "a")), len(held(broker, "b"))) == (1, 0)
+    other = AmqpSim(broker, container="other")
+    other.receiver("a")
+    [again] = other.take()
+    assert again.message.header.delivery_count == 1
+
+
+def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback() -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=5)
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    client.settle(delivery, tx=tx, settled=False)
+    client.discharge(coordinator, tx, fail=True)
+    assert (client.take(), len(held(broker, "a"))) == ([], 1)
+    again = client.declare(coordinator)
+    client.outcomes.clear()
+    client.settle(delivery, tx=again, settled=False)
+    assert client.discharge(coordinator, again) == Accepted()
+    assert held(broker, "a") == []
+    assert [(o.state, o.settled) for o in client.outcomes] == [(Accepted(), True)], "and then the broker settles it"
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "count"), [(Released(), 1, 0), (Modified(delivery_failed=True), 1, 1), (Rejected(), 0, 0)]
+)
+def test_other_outcomes_wait_for_the_commit_too(state: object, left: int, count: int) -> None:
+    broker, client = started()
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", credit=1)
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    client.settle(delivery, state=state, tx=tx)  # type: ignore[arg-type]
+    assert len(held(broker, "DLQ")) == 0
+    client.discharge(coordinator, tx)
+    assert (len(held(broker, "a")), len(held(broker, "DLQ"))) == (left, 1 - left)
+    client.detach(link)
+    client.receiver("a")
+    assert [d.message.header.delivery_count for d in client.take()] == [count] * left
+
+
+def test_several_at_once() -> None:
+    broker, client = started()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    one, two = client.declare(coordinator), client.declare(coordinator)
+    client.send(to, message("1"), tx=one)
+    client.send(to, message("2"), tx=two)
+    client.discharge(coordinator, one, fail=True)
+    client.discharge(coordinator, two)
+    assert len(held(broker, "b")) == 1
+
+
+def test_a_refused_send_makes_it_roll_back() -> None:
+    broker, client = started({"match": "f", "max-size-messages": 1, "address-full-policy": "FAIL"})
+    full = client.sender("f", "queue")
+    client.send(full, message("1"))
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx = client.declare(coordinator)
+    client.send(to, message("2"), tx=tx)
+    client.send(full, message("3"), tx=tx)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:transaction:rollback"
+    assert (len(held(broker, "f")), len(held(broker, "b"))) == (1, 0)
+
+
+def test_an_unknown_transaction() -> None:
+    _, client = started()
+    coordinator = client.coordinator()
+    state = client.discharge(coordinator, b"none")
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:transaction:unknown-id"
+    link = client.sender("b", "queue")
+    client.send(link, message("1"), tx=b"none")
+    assert client.refused(link).condition == "amqp:transaction:unknown-id"
+
+
+@pytest.mark.parametrize(("outcomes", "ends"), [((), False), (("amqp:accepted:list",), True)])
+def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(outcomes: tuple[str, ...], ends: bool) -> None:
+    """Part 4, 4.3: the error then comes with the detach."""
+    _, client = started()
+    coordinator = client.ses.new_sender("tx")
+    coordinator.send_attach(source=Source("me", outcomes=outcomes), target=Coordinator())
+    client.say()
+    assert isinstance(client.discharge(coordinator, b"none"), Rejected) is not ends
+    if ends:
+        assert client.refused(coordinator).condition == "amqp:transaction:unknown-id"
+
+
+def test_what_the_relay_refuses_in_a_transaction() -> None:
+    broker, client = started()
+    coordinator, relay = client.coordinator(), client.sender(None)
+    tx = client.declare(coordinator)
+    [outcome] = client.send(relay, message("1", properties=Properties(to="a.#")), tx=tx)
+    assert isinstance(outcome.state, TransactionalState)
+    assert isinstance(outcome.state.outcome, Rejected)
+    client.send(relay, message("2", properties=Properties(to="queue://b")), tx=tx, settled=True)
+    client.send(relay, message("3", properties=Properties(to="a.#")), tx=tx, settled=True)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert held(broker, "b") == []
+
+
+def test_a_client_that_knows_of_a_refusal_cannot_commit_either() -> None:
+    broker, client = started()
+    coordinator, relay = client.coordinator(), client.sender(None)
+    tx = client.declare(coordinator)
+    client.send(relay, message("1", properties=Properties(to="queue://b")), tx=tx)
+    [told] = client.send(relay, message("2", properties=Properties(to="a.#")), tx=tx)
+    assert isinstance(told.state, TransactionalState)
+    assert isinstance(told.state.outcome, Rejected)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert told.state.outcome.error is not None
+    assert state.error.condition == "amqp:transaction:rollback"
+    assert str(told.state.outcome.error.description) in str(state.error.description)
+    assert held(broker, "b") == []
+
+
+def test_a_message_that_asks_for_nothing() -> None:
+    _, client = started()
+    coordinator = client.coordinator()
+    [outcome] = client.send(coordinator, message("1"))
+    assert isinstance(outcome.state, Rejected)
+
+
+def test_one_that_takes_too_long() -> None:
+    broker, client = started()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx = client.declare(coordinator)
+    client.send(to, message("1"), tx=tx)
+    broker.advance(400_000)
+    state = client.discharge(coordinator, tx)
+    assert isinstance(state, Rejected)
+    assert held(broker, "b") == []
+
+
+def test_a_coordinator_link_settles_as_its_controller_asked() -> None:
+    """fe2o3-amqp ends a link whose settle modes come back as others."""
+    _, client = started()
+    link = client.ses.new_sender("tx")
+    link.send_attach(source=Source(), target=Coordinator(), snd_settle_mode=SenderSettleMode.UNSETTLED)
+    client.say()
+    assert client.answer(link).snd_settle_mode == SenderSettleMode.UNSETTLED

@@ -1,0 +1,558 @@
+"""What clients publish: answers, refusals, retained messages, full addresses, other protocols, other carriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Frame
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from broker.config import Config
+from broker.config.diverts import DivertSection
+from broker.engine.model.message import Message
+from broker.security.login import UserGate
+from protocols.amqp.message import AMQP_VALUE, DATA
+from protocols.amqp.performatives import Header
+from protocols.amqp.performatives import Properties as AmqpProperties
+from protocols.mqtt.codes import V5, V31, V311, PacketType
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.packets import Pingreq
+from protocols.mqtt.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    PAYLOAD_FORMAT_INDICATOR,
+    REASON_STRING,
+    RECEIVE_MAXIMUM,
+    RESPONSE_TOPIC,
+    SERVER_KEEP_ALIVE,
+    SESSION_EXPIRY_INTERVAL,
+    USER_PROPERTY,
+)
+from tests.broker.sessions.mqtt.test_delivery import carrier
+from tests.broker.sessions.mqtt.test_normative import USERS, authenticate
+from tests.broker.sessions.mqtt.test_sessions import queues, with_mqtt
+from tests.support.mqtt_client import greeting, wish
+from tests.support.mqtt_world import SimWorld
+from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker, SimPeer, configured
+
+P = PacketType
+
+FULL = {"match": "full", "max-size-bytes": 1000, "address-full-policy": "FAIL"}
+
+
+def internal_owner(sim: SimWorld, *topics: str) -> None:
+    """An absent client that keeps what is published."""
+    client = sim.connect("internal_owner", clean=False, expiry=1000)
+    client.subscribe(*topics, qos=2)
+    client.drop()
+
+
+def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
+    """What it has kept, by topic, in the order of arrival within each."""
+    client = sim.connect("internal_owner", clean=False, expiry=1000)
+    found = sorted(((m.topic, m.payload) for m in client.take()), key=lambda pair: pair[0])
+    client.drop()
+    return found
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_who_publishes_to_nobody_is_told(qos: int) -> None:
+    sim = SimWorld()
+    answer = P.PUBACK if qos == 1 else P.PUBREC
+    client, old = sim.connect("c", auto=False), sim.connect("old", version=V311, auto=False)
+    first = client.publish("a", b"x", qos)
+    assert client.replies(answer) == [(first, 0x10)]
+    second = old.publish("a", b"x", qos)
+    assert old.replies(answer) == [(second, 0)]
+    internal_owner(sim, "a")
+    third = client.publish("a", b"x", qos)
+    assert client.replies(answer) == [(third, 0)]
+    if qos == 2:
+        client.ack(P.PUBREL, first, third)
+        assert client.replies(P.PUBCOMP) == [(first, 0), (third, 0)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_read_of_several_topics(qos: int) -> None:
+    """Answers come in the order of the packets, whatever becomes of each topic ([MQTT-4.6.0-2], [MQTT-4.6.0-3])."""
+    sim = SimWorld(configured(FULL))
+    internal_owner(sim, "a/#", "full")
+    client = sim.connect("c", auto=False)
+    client.publish("full", b"x" * 1000, 1)
+    client.replies(P.PUBACK)
+    wire: list[bytes] = []
+    topics = ["a/1", "nobody", "full", "a/2", "a/1", "$SYS/x", "full", "nobody", "a/2"]
+    for number, topic in enumerate(topics):
+        PublishHead(V5, topic, qos=qos).encode(wire, [b"%d" % number], [number + 20])
+    client.raw(b"".join(wire))
+    codes = [0, 0x10, 0x97, 0, 0, 0x90, 0x97, 0x10, 0]
+    answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    assert answers == ([(number + 20, code) for number, code in enumerate(codes)] if qos else [])
+    found = [pair for pair in kept(sim) if pair[0] != "full"]
+    assert found == ([("a/1", b"0"), ("a/1", b"4"), ("a/2", b"3"), ("a/2", b"8")] if qos else [])
+    if not qos:
+        dropped = {report["message"] for report in sim.broker.reported("mqtt.publish_dropped")}
+        assert len(dropped) == 2
+        assert sum(int(report["messages"]) for report in sim.broker.reported("mqtt.publish_dropped")) == 3
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(("filter", "topics"), [("a1", ["a1"]), ("+", ["a1", "a2", "bb", "cc"]), ("cc", ["bb", "cc"])])
+def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list[str], qos: int) -> None:
+    """Over topics, as Sparkplug's hosts count on; also where a divert (from bb to cc) makes the way together."""
+    divert = DivertSection.model_validate({"address": "bb", "forwarding-address": "cc", "exclusive": True})
+    sim = SimWorld(configured(diverts={"d": divert}))
+    client = sim.connect("c")
+    client.subscribe(filter, qos=2)
+    each = ["a1", "bb", "a2", "cc"]  # a topic begins a run when it is new
+    sent = [(topic, b"%d" % at) for at, topic in enumerate([*each, "bb", "a2", "a1", "cc", "a2", "bb", "a1", "cc"])]
+    wire: list[bytes] = []
+    for number, (topic, payload) in enumerate(sent, 1):
+        PublishHead(V5, topic, qos=qos).encode(wire, [payload], [number])
+    sim.connect("publisher").raw(b"".join(wire))
+    assert client.payloads() == [payload for topic, payload in sent if topic in topics]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
+    """What was taken before is not refused."""
+    sim = SimWorld(configured(FULL))
+    internal_owner(sim, "+")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    topics = ["full", "left", "full", "left", "full", "full", "left"] * 2
+    for number, topic in enumerate(topics):
+        PublishHead(V5, topic, qos=qos).encode(wire, [bytes([number]) * 600], [number + 1])
+    client.raw(b"".join(wire))
+    answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    taken = [number - 1 for number, code in answers if not code]
+    refused = [number - 1 for number, code in answers if code == 0x97]
+    assert {topics[number] for number in refused} == {"full"}
+    assert topics[taken[0]] == "full"
+    assert sorted(taken + refused) == list(range(len(topics)))
+    assert sorted(body[0] for _, body in kept(sim)) == taken
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
+    internal_owner(sim, "full")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    PublishHead(V5, "full", qos=qos).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
+    client.raw(b"".join(wire))
+    answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    assert sorted(answers) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
+    assert [body for _, body in kept(sim)] == [b"0", b"1", b"2"]
+
+
+def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
+    internal_owner(sim, "full")
+    client = sim.connect("c", auto=False)
+    wire: list[bytes] = []
+    PublishHead(V5, "full", qos=1, retain=True).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
+    client.raw(b"".join(wire))
+    assert sorted(client.replies(P.PUBACK)) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
+    message = sim.broker.engine.retained.get("full")
+    assert message is not None
+    assert message.body == b"2"
+
+
+def test_a_refusal_says_why() -> None:
+    sim = SimWorld(configured(FULL))
+    internal_owner(sim, "full")
+    client = sim.connect("c", auto=False)
+    client.publish("full", b"x" * 1000, 1)
+    client.publish("full", b"y", 2)
+    [answer] = [one for one in client.answers if one.type is P.PUBREC]
+    assert answer.reason_code == 0x97
+    assert "address full is full" in (answer.properties.get(REASON_STRING) or "")
+    again = client.publish("a", b"y", 2, packet_id=answer.packet_ids[0])
+    assert client.replies(P.PUBREC)[-1] == (again, 0x10), "its packet id is free again [MQTT-4.3.3-9]"
+
+
+@pytest.mark.parametrize("version", [V31, V311])
+def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> None:
+    sim = SimWorld(configured(FULL))
+    internal_owner(sim, "full")
+    client = sim.connect("c", version=version, auto=False)
+    first = client.publish("$SYS/x", b"x", 1)
+    assert sim.broker.reported("mqtt.publish_dropped")
+    second = client.publish("full", b"x" * 1000, 1)
+    assert client.replies(P.PUBACK) == [(first, 0), (second, 0)]
+    client.publish("full", b"x", 0)
+    assert [client.closed] == [False]
+    client.publish("full", b"x", 1)
+    assert [client.closed] == [True]
+    assert [len(payload) for _, payload in kept(sim)] == [1000]
+
+
+def test_a_full_address_that_blocks_stops_its_publisher() -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-bytes": 1000, "address-full-policy": "BLOCK"}))
+    internal_owner(sim, "full")
+    client = sim.connect("c")
+    client.publish("full", b"x" * 1000, 1)
+    assert not carrier(client).reading
+    assert len(kept(sim)) == 1
+    assert carrier(client).reading
+
+
+def blocking(*names: str) -> Config:
+    """Addresses that stop their publishers at 1,000 bytes."""
+    return configured(*({"match": n, "max-size-bytes": 1000, "address-full-policy": "BLOCK"} for n in names))
+
+
+def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() -> None:
+    """Nor does anything else that a client can send: in one read with the PUBLISH, or later."""
+    sim = SimWorld(blocking("full"), users=USERS)
+    client = sim.stranger()
+    authenticate(client, 0x18, "right")
+    reader = sim.connect("r", auto=False, user_name="alice", password=b"right")
+    reader.subscribe("full", qos=1)
+    client.publish("full", b"x" * 1000, 1)
+    assert not carrier(client).reading
+    for _ in range(3):
+        authenticate(client, 0x19, "right")
+        client.others.clear()
+        assert not carrier(client).reading
+    client.subscribe("full", qos=1)
+    client.unsubscribe("full")
+    client.send(Pingreq())
+    client.publish("elsewhere", b"x", 1)
+    assert not carrier(client).reading
+    [message] = reader.take()
+    reader.ack(P.PUBACK, message.packet_id)
+    assert carrier(client).reading
+
+
+def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
+    """One of them it could empty itself."""
+    sim = SimWorld(blocking("full", "own"))
+    internal_owner(sim, "full")
+    client, helper = sim.connect("c"), sim.connect("h", auto=False)
+    helper.subscribe("own", qos=1)
+    client.publish("full", b"x" * 1000, 1)
+    client.publish("own", b"x" * 1000, 1)
+    [message] = helper.take()
+    helper.ack(P.PUBACK, message.packet_id)
+    assert not carrier(client).reading
+    assert len(kept(sim)) == 1
+    assert carrier(client).reading
+
+
+def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
+    sim = SimWorld(blocking("full"))
+    internal_owner(sim, "full")
+    client = sim.connect("c")
+    client.publish("full", b"x" * 1000, 1)
+    address = sim.broker.engine.core.addresses["full"]
+    assert len(address.blocked) == 1
+    client.drop()
+    assert not address.blocked
+
+
+def test_nothing_is_read_before_a_connack_that_waits_for_the_disk() -> None:
+    sim = SimWorld()
+    sim.hold_disk()
+    client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
+    assert [client.connack] == [None]
+    assert not carrier(client).reading
+    sim.write()
+    client.settle()
+    assert client.connack is not None
+    assert carrier(client).reading
+
+
+def test_authenticating_again_while_a_large_message_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may take a while, after failed logins, and the message have come in the same read."""
+    sim = SimWorld(users=USERS)
+    client = sim.stranger()
+    authenticate(client, 0x18, "right")
+    client.subscribe("a", qos=1)
+    out: list[bytes] = []
+    PublishHead(V5, "a", qos=1).encode(out, [b"x" * 300_000], [7])
+    raw = b"".join(out)
+    answers: list[Callable[[], None]] = []
+    done = UserGate.scram_done
+
+    def later(self: UserGate, *args: Any) -> None:
+        answers.append(lambda: done(self, *args))
+        wire = carrier(client)
+        wire.session.receive_data(raw[:150_000])
+
+    monkeypatch.setattr(UserGate, "scram_done", later)
+    authenticate(client, 0x19, "right")
+    wire = carrier(client)
+    assert [wire.reading] == [False]
+    sim.broker.parts.tick.enter()
+    answers[0]()
+    sim.broker.run()
+    assert [wire.reading] == [True]
+    client.raw(raw[150_000:])
+    assert client.replies(P.PUBACK) == [(7, 0)]
+    assert client.payloads() == [b"x" * 300_000]
+
+
+def test_a_client_sends_no_more_at_once_than_it_may() -> None:
+    sim = SimWorld(with_mqtt(receive_maximum=2))
+    client = sim.connect("c", auto=False)
+    assert client.told(RECEIVE_MAXIMUM) == 2
+    for _ in range(3):
+        client.publish("a", b"x", 2)
+    assert client.goodbye is not None
+    assert client.goodbye.reason_code == 0x93
+    assert sim.broker.reported("mqtt.error")[0]["reason"] == "0x93"
+
+
+def test_keep_alive_can_be_left_to_clients() -> None:
+    assert SimWorld(with_mqtt(server_keep_alive=0)).connect("c").told(SERVER_KEEP_ALIVE) is None
+    assert SimWorld(with_mqtt(server_keep_alive=90_000)).connect("c").told(SERVER_KEEP_ALIVE) == 90
+
+
+# -- retained messages -------------------------------------------------------------------------------------------------
+
+
+def test_retained_messages_are_bounded() -> None:
+    shipped = configured()
+    sim = SimWorld(configured(limits=shipped.limits.model_copy(update={"retained_messages_max": 2})))
+    client, watcher = sim.connect("c", auto=False), sim.connect("w")
+    watcher.subscribe("#", qos=1)
+    for topic in "ab":
+        client.publish(topic, b"x", 1, retain=True)
+    client.answers.clear()
+    refused = client.publish("c", b"x", 1, retain=True)
+    assert client.replies(P.PUBACK) == [(refused, 0x97)]
+    client.publish("c", b"at once", 0, retain=True)
+    client.publish("a", b"another", 1, retain=True)
+    assert watcher.payloads() == [b"x", b"x", b"at once", b"another"]
+    late = sim.connect("late")
+    late.subscribe("#", qos=1)
+    assert sorted((m.topic, m.payload) for m in late.take()) == [("a", b"another"), ("b", b"x")]
+    client.publish("a", b"", 1, retain=True)
+    client.publish("c", b"x", 1, retain=True)
+    assert client.replies(P.PUBACK)[-1][1] == 0
+
+
+def test_retained_messages_go_through_the_queue_like_others() -> None:
+    """An absent client gets what was retained when it subscribed, and its own not with No Local."""
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False)
+    client.publish("a/mine", b"mine", 1, retain=True)
+    sim.connect("other").publish("a/other", b"other", 2, retain=True, properties=[(USER_PROPERTY, ("k", "v"))])
+    client.subscribe(wish("a/#", 1, no_local=True))
+    [first] = client.take()
+    assert (first.payload, first.retain, first.qos) == (b"other", True, 1)
+    assert first.properties.get_all(USER_PROPERTY) == [("k", "v")]
+    sim.restart()
+    [again] = sim.connect("c", clean=False, expiry=100).take()
+    assert (again.payload, again.retain, again.dup, again.packet_id) == (b"other", True, True, first.packet_id)
+
+
+# -- other protocols ---------------------------------------------------------------------------------------------------
+
+
+def test_from_mqtt_to_stomp() -> None:
+    sim = SimWorld()
+    stomp = sim.broker.connect()
+    stomp.subscribe("/topic/a.b", ack="auto")
+    sim.connect("c").publish(
+        "a/b",
+        "höhe".encode(),
+        1,
+        properties=[
+            (PAYLOAD_FORMAT_INDICATOR, 1),
+            (CONTENT_TYPE, "text/plain"),
+            (RESPONSE_TOPIC, "re/ply"),
+            (CORRELATION_DATA, b"\xff\x01"),
+            (USER_PROPERTY, ("k", "1")),
+            (USER_PROPERTY, ("k", "2")),
+        ],
+    )
+    [frame] = stomp.messages()
+    assert frame.body == "höhe".encode()
+    expected = {"content-type": "text/plain", "reply-to": "/topic/re.ply", "correlation-id": "ff01", "k": "2"}
+    assert expected.items() <= frame.headers.items()
+    assert frame.headers["content-length"] == str(len(frame.body))
+
+
+def test_from_stomp_to_mqtt() -> None:
+    sim = SimWorld()
+    client, old = sim.connect("c"), sim.connect("old", version=V311)
+    for each in (client, old):
+        each.subscribe("a/+", qos=2)
+    stomp = sim.broker.connect()
+    headers = {
+        "content-type": "text/plain",
+        "reply-to": "/topic/re.ply",
+        "correlation-id": "7",
+        "kind": "x",
+        "type": "T",
+    }
+    stomp.do("SEND", {"destination": "/topic/a.b", "persistent": "true", **headers}, b"hello")
+    stomp.send("/topic/a.b", b"not durable")
+    first, second = client.take()
+    assert (first.topic, first.payload, first.qos, second.qos) == ("a/b", b"hello", 2, 0)
+    assert (first.get(CONTENT_TYPE), first.get(RESPONSE_TOPIC), first.get(CORRELATION_DATA)) == (
+        "text/plain",
+        "re/ply",
+        b"7",
+    )
+    assert first.get(PAYLOAD_FORMAT_INDICATOR) == 1
+    assert dict(first.properties.get_all(USER_PROPERTY)) == {"kind": "x", "JMSType": "T"}
+    assert [(m.payload, m.qos) for m in old.take()] == [(b"hello", 2), (b"not durable", 0)]
+
+
+@pytest.mark.parametrize("indicated", [True, False])
+def test_from_mqtt_to_amqp(indicated: bool) -> None:
+    sim = SimWorld()
+    amqp = AmqpSim(sim.broker)
+    amqp.receiver("a.b", "topic")
+    indicator = [(PAYLOAD_FORMAT_INDICATOR, 1)] if indicated else []
+    sim.connect("c").publish(
+        "a/b", b"hello", 1, properties=[*indicator, (USER_PROPERTY, ("k", "v")), (RESPONSE_TOPIC, "r/1")]
+    )
+    [delivery] = amqp.take()
+    encoded = delivery.message
+    assert encoded.body() == ((AMQP_VALUE, ["hello"]) if indicated else (DATA, [b"hello"]))
+    assert (encoded.header.durable, encoded.properties.reply_to, encoded.properties.to) == (True, "topic://r.1", "a.b")
+    assert encoded.application_properties == {"k": "v"}
+
+
+def test_from_amqp_to_mqtt() -> None:
+    sim = SimWorld()
+    client = sim.connect("c")
+    client.subscribe("a/b", qos=2)
+    amqp = AmqpSim(sim.broker)
+    link = amqp.sender("a.b", "topic")
+    properties = AmqpProperties(correlation_id="id", reply_to="r.1", content_type="x/y")
+    amqp.send(link, message("text", properties=properties, application={"n": 5, "yes": True}))
+    amqp.send(link, message({"k": [1, None]}, header=Header(False)))
+    first, second = client.take()
+    assert (first.payload, first.qos, first.get(RESPONSE_TOPIC), first.get(CORRELATION_DATA)) == (
+        b"text",
+        2,
+        "r/1",
+        b"id",
+    )
+    assert dict(first.properties.get_all(USER_PROPERTY)) == {"n": "5", "yes": "true"}
+    assert (second.payload, second.qos, second.get(CONTENT_TYPE)) == (b'{"k":[1,null]}', 0, "application/json")
+
+
+def test_a_selector_on_a_message_of_mqtt() -> None:
+    sim = SimWorld()
+    stomp = sim.broker.connect()
+    stomp.subscribe("/topic/a", ack="auto", selector="k = 'v' AND \"mqtt.qos.level\" = 1 AND _AMQ_CONTENT_TYPE = 'x'")
+    client = sim.connect("c")
+    for qos in (0, 1):
+        client.publish("a", b"%d" % qos, qos, properties=[(USER_PROPERTY, ("k", "v")), (CONTENT_TYPE, "x")])
+    client.publish("a", b"2", 1)
+    assert stomp.bodies() == [b"1"]
+
+
+def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
+    sim = SimWorld(users={"alice": "right"})
+    client = sim.connect("c", expiry=100, user_name="alice", password=b"right")
+    client.subscribe("a", qos=1)
+    client.drop()
+    sim.connect("d", user_name="alice", password=b"right").publish("a", b"x", 1)
+    [found] = queues(sim)["c.a"].waiting()
+    assert isinstance(found, Message)
+    assert (found.header.user, found.header.origin, found.header.address) == ("alice", "d", "a")
+
+
+# -- other carriers ----------------------------------------------------------------------------------------------------
+
+
+class Wire(SimPeer):
+    """Bytes to an acceptor, and what comes back."""
+
+    def __init__(self, broker: SimBroker, acceptor: str) -> None:
+        self.data = b""
+        super().__init__(broker, acceptor, broker.number())
+        broker.attached(self)
+
+    def heard(self, data: bytes) -> None:
+        """See SimPeer."""
+        self.data += data
+
+    def said(self) -> bytes:
+        """What has come since the last call."""
+        data, self.data = self.data, b""
+        return data
+
+
+CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01w"
+CONNACK = b"\x20\x02\x00\x00"
+
+
+def test_on_a_port_that_is_shared_the_first_byte_tells() -> None:
+    shipped = configured()
+    stomp = shipped.acceptors["stomp"].model_copy(update={"also": "mqtt, amqp"})
+    wire = Wire(SimBroker(configured(acceptors={**shipped.acceptors, "stomp": stomp})), "stomp")
+    wire.raw(CONNECT[:1])
+    wire.raw(CONNECT[1:])
+    assert wire.said() == CONNACK
+
+
+def test_over_websocket() -> None:
+    wire = Wire(SimBroker(with_mqtt(websocket=True)), "mqtt")
+    client = ClientProtocol(parse_uri("ws://broker/mqtt"), subprotocols=[Subprotocol("mqtt")])
+    client.send_request(client.connect())
+    wire.raw(b"".join(client.data_to_send()))
+    client.receive_data(wire.said())
+    assert client.subprotocol == "mqtt"
+    client.events_received()
+    client.send_binary(CONNECT[:5])
+    client.send_binary(CONNECT[5:])
+    wire.raw(b"".join(client.data_to_send()))
+    client.receive_data(wire.said())
+    [frame] = client.events_received()
+    assert isinstance(frame, Frame)
+    assert frame.data == CONNACK
+
+
+# -- $SYS --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_system_topics() -> None:
+    sim = SimWorld()
+    sim.connect("away", expiry=100).drop()
+    engine = sim.broker.engine
+    assert not any(name.startswith("$SYS") for name in engine.core.addresses), "nobody has asked"
+    client, everything = sim.connect("c"), sim.connect("all")
+    everything.subscribe("#")
+    client.subscribe("$SYS/broker/clients/+", "$SYS/broker/version", qos=1)
+    told = {m.topic: m.payload for m in client.take()}
+    assert told.pop("$SYS/broker/version").startswith(b"bartleby version ")
+    assert told == {
+        "$SYS/broker/clients/total": b"3",
+        "$SYS/broker/clients/connected": b"2",
+        "$SYS/broker/clients/disconnected": b"1",
+        "$SYS/broker/clients/maximum": b"2",
+        "$SYS/broker/clients/expired": b"0",
+    }
+    sim.advance(15)
+    assert client.take() == [], "nothing has changed"
+    sim.connect("another")
+    sim.advance(15)
+    changed = client.take()
+    assert {m.topic.rpartition("/")[2]: m.payload for m in changed} == {
+        "total": b"4",
+        "connected": b"3",
+        "maximum": b"3",
+    }
+    assert not any(message.retain for message in changed)
+    assert everything.take() == []
+    assert len(engine.alarms) == 2, "the session that is away, and the next look"
+    client.drop()
+    sim.advance(15)
+    assert len(engine.alarms) == 1

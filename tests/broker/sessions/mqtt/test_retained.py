@@ -1,0 +1,63 @@
+"""Retained messages for new subscriptions: a few in each tick, never an old one behind what took its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.engine import Engine
+from broker.sessions.mqtt import retained as mqtt_retained
+from tests.support.mqtt_client import MqttClient
+from tests.support.mqtt_world import SimWorld
+from tests.support.sim_broker import configured
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> SimWorld:
+    """Seven retained messages, two of which go out in a tick."""
+    monkeypatch.setattr(mqtt_retained, "RETAINED_PER_TICK_MAX", 2)
+    sim = SimWorld(configured())
+    producer = sim.connect("producer")
+    for n in range(7):
+        producer.publish(f"t/{n}", b"%d" % n, qos=1, retain=True)
+    return sim
+
+
+def payloads(client: MqttClient) -> list[bytes]:
+    return [publish.payload for publish in client.take()]
+
+
+def test_they_come_in_order_over_several_ticks(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[int] = []
+    end = Engine.end_tick
+    monkeypatch.setattr(Engine, "end_tick", lambda engine: (ticks.append(engine.tick), end(engine))[1])  # type: ignore[func-returns-value]
+    client = world.connect("c")
+    client.subscribe("t/#", qos=1)
+    assert payloads(client) == [b"%d" % n for n in range(7)]
+    assert len(ticks) > 3
+
+
+def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld) -> None:
+    client, producer = world.connect("c"), world.connect("p")
+    feed = mqtt_retained.RetainedFeed._send
+
+    def replaced(self: mqtt_retained.RetainedFeed) -> None:
+        mqtt_retained.RetainedFeed._send = feed  # type: ignore[method-assign]
+        feed(self)
+        producer.publish("t/5", b"new", retain=True)
+        producer.publish("t/6", b"", retain=True)
+
+    mqtt_retained.RetainedFeed._send = replaced  # type: ignore[method-assign]
+    client.subscribe("t/#", qos=1)
+    got = payloads(client)
+    assert got.count(b"new") == 1
+    assert b"5" not in got
+    assert b"6" not in got
+    assert sorted(got)[:6] == [b"", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld) -> None:
+    client = world.connect("c")
+    client.subscribe("t/#", "t/+", qos=0)
+    client.unsubscribe("t/#", "t/+")
+    client.take()
+    assert not world.broker.engine.alarms.is_set("mqtt retained")
