@@ -139,7 +139,7 @@ def genuine(head: bytes) -> bytes:
     Application properties are part of the bare message, which a broker does not change (part 3, 3.2): except that
     nobody but the broker speaks in its name.
     """
-    if (head.find(b"_AMQ_") < 0 and head.find(b"x-opt-") < 0) or _RESERVED.search(head) is None:
+    if _RESERVED.search(head) is None:
         return head
     message = Message(head)
     annotations, application = message.message_annotations, message.application_properties

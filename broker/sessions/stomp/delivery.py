@@ -23,6 +23,7 @@ from protocols.stomp.frames import END, MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
 from protocols.stomp.headers import escape
 
 _BACKSLASH: Final = 92
+_LF: Final = 10
 _LENGTH: Final = b"content-length:"
 
 #: Bodies above this many bytes go out as they are instead of being copied into the frame.
@@ -95,8 +96,10 @@ class Rendering:
                     continue
             if _BACKSLASH in head:
                 head = head_for_version(head, version)
-            if body and (_LENGTH not in head or not says_length(head)):
-                head += b"content-length:%d\n" % len(body)  # type: ignore[arg-type]  # what is no bytes says it
+            if body:
+                at = head.find(_LENGTH)
+                if at < 0 or (at and head[at - 1] != _LF and not says_length(head)):
+                    head += b"content-length:%d\n" % len(body)  # type: ignore[arg-type]  # what is no bytes says it
             id = message.id
             if not isinstance(body, bytes) or len(body) > COPY_BYTES_MAX:
                 shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared
