@@ -186,7 +186,8 @@ class IncomingLink:
                 check_body(body)
                 if relay:
                     goal = self._stated_goal(payload)
-                if run is None or broker_annotations is not None or section != run.section or goal != run.goal:
+                other = relay and run is not None and goal != run.goal
+                if run is None or other or broker_annotations is not None or section != run.section:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at

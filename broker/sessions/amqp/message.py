@@ -106,16 +106,15 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations |
     if noted or decides:
         head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
         return section, genuine(head), payload[body_at:], broker_annotations
-    suspicious = payload.find(b"_AMQ_", bare_at, body_at) >= 0
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    if begin != end and not suspicious:
-        suspicious = payload.find(b"_AMQ_", begin, end) >= 0 or payload.find(b"x-opt-", begin, end) >= 0
-    return section, genuine(head) if suspicious else head, payload[body_at:], None
+    if b"_AMQ_" in head or (begin != end and b"x-opt-" in head):
+        head = genuine(head)
+    return section, head, payload[body_at:], None
 
 
 def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, BrokerAnnotations]:
