@@ -14,6 +14,8 @@ Resources made automatically are made for the message's own address, so that the
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.engine.model.message import Message
 from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.moves import dead_letter_queues, move
@@ -64,12 +66,11 @@ def bury(
             client=consumer.client_id if consumer else "",
             remote=consumer.remote if consumer else "",
         )
-        copy = move.copy_to(core, router, target, message, annotations)
-        if copy is None:
+        placed = move.place_at(core, router, target, message, annotations)
+        if placed is None:
             staying.append(message)
             continue
         queue.counters.dead_lettered += 1
-        _record_death(core, queue, message, copy.id, reason, text, consumer)
         note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
         core.report(
             "message.dead_lettered",
@@ -79,7 +80,8 @@ def bury(
             reason=reason.word,
             attempts=attempts,
         )
-        remove(core, queue, [message], RemovalReason.DEAD_LETTERED)
+        death = partial(_record_death, core, queue, reason=reason, text=text, consumer=consumer)
+        move.move(core, queue, [placed], RemovalReason.DEAD_LETTERED, death)
     return staying
 
 
@@ -98,11 +100,10 @@ def bury_unrouted(core: Core, router: Router, address: Address, queue: Queue | N
     annotations = move.annotate(
         message, queue, reason=reason.word, text=text, now=core.now, attempts=0, client="", remote=""
     )
-    copy = move.copy_to(core, router, target, message, annotations)
-    if copy is None:
+    placed = move.place_at(core, router, target, message, annotations)
+    if placed is None:
         return False
-    if copy.segment:
-        _record_death(core, None, message, copy.id, reason, text, None)
+    move.bring(core, [placed], partial(_record_death, core, None, reason=reason, text=text, consumer=None))
     note(core, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
     core.report("message.no_route", message=message.id, address=address.name, target=target.name)
     return True
@@ -113,7 +114,7 @@ def kill(
 ) -> None:
     """Remove a dead message that no address keeps, by name."""
     queue.counters.killed += 1
-    _record_death(core, queue, message, 0, reason, text, consumer)
+    _record_death(core, queue, message, reason=reason, text=text, consumer=consumer)
     note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
     core.report(
         "message.killed",
@@ -128,15 +129,19 @@ def kill(
 def _record_death(
     core: Core,
     queue: Queue | None,
-    message: Message,
-    new_id: int,
+    death: move.Placed | Message,
+    *,
     reason: DeadLetterReason,
     text: str,
     consumer: Consumer | None,
 ) -> None:
-    """`queue` None: it was on none."""
+    """Record the death of a message that was placed elsewhere or, without a place, killed; `queue` None: on none."""
+    message, new_id = (death, 0) if isinstance(death, Message) else (death.message, death.copy.id)
     state = None
-    if queue is not None:
+    if queue is None:
+        if not isinstance(death, Message) and not death.copy.segment:
+            return
+    else:
         if not (message.segment and queue.durable):
             return
         state = queue.states.get(message.id)

@@ -6,6 +6,8 @@ dead letter (`link-hops`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import ACTUAL_EXPIRY, Message
 from broker.engine.moves import dead_letter, move
@@ -29,7 +31,7 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
     for message in messages:
         home = core.addresses.get(message.header.address, queue.address)
         name = home.settings.expiry_address
-        new_id = 0
+        placed: move.Placed | None = None
         text = f"expired on {queue.name}, noticed {core.now - message.header.expiration} ms later"
         if queue.internal_owner is not None:
             queue.internal_owner.expired(message)
@@ -51,19 +53,21 @@ def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) ->
                 remote="",
             )
             annotations[ACTUAL_EXPIRY] = core.now
-            copy = move.copy_to(core, router, target, message, annotations)
-            if copy is None:
+            placed = move.place_at(core, router, target, message, annotations)
+            if placed is None:
                 staying.append(message)
                 continue
-            new_id = copy.id
         elif "expiry" not in queue.address.warned:
             queue.address.warned |= {"expiry"}
             core.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
-        _record_expiry(core, queue, message, new_id)
-        target_name = name or "" if new_id else ""
+        target_name = placed.address.name if placed is not None else ""
         dead_letter.note(core, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
-        remove(core, queue, [message], RemovalReason.EXPIRED)
+        if placed is not None:
+            move.move(core, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, core, queue))
+        else:
+            _record_expiry(core, queue, message)
+            remove(core, queue, [message], RemovalReason.EXPIRED)
     return staying
 
 
@@ -79,7 +83,9 @@ def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> l
     return []
 
 
-def _record_expiry(core: Core, queue: Queue, message: Message, new_id: int) -> None:
+def _record_expiry(core: Core, queue: Queue, expired: move.Placed | Message) -> None:
+    """Record that a message expired that was placed elsewhere or, without a place, is removed."""
+    message, new_id = (expired, 0) if isinstance(expired, Message) else (expired.message, expired.copy.id)
     if not (message.segment and queue.durable):
         return
     core.journal.ensure_defined(queue.id)

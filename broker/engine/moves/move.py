@@ -11,6 +11,7 @@ room, the move is refused and the caller keeps the message where it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.engine.model.errors import DiskFull
@@ -46,7 +47,9 @@ from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import remove
 from broker.engine.routing.router import Router
+from store.record import RemovalReason
 
 #: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
 #: supplies it and it travels in every copy.
@@ -140,7 +143,7 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
 
 
 def keeps(core: Core, router: Router, name: str, message: Message) -> bool:
-    """Whether the address of that name, made if need be, would take a copy of a message (`copy_to`)."""
+    """Whether the address of that name, made if need be, would keep a copy of a message (`place_at`)."""
     target = router.addresses.get(name)
     if target is None:
         return True
@@ -151,8 +154,42 @@ def keeps(core: Core, router: Router, name: str, message: Message) -> bool:
     return queue is None or (queue.address is target and queue.accepts(copy))
 
 
-def copy_to(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Message | None:
-    """Store an independent copy of a message on `target`.  None: nothing was done, keep the original."""
+class Destination:
+    """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
+
+    __slots__ = ("address", "routing_type", "targets")
+
+    def __init__(self, address: Address, targets: Targets, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.targets = targets
+        self.routing_type = routing_type
+
+
+class Placed:
+    """A message, the copy that takes its place, and the queues of an address that keep the copy."""
+
+    __slots__ = ("address", "copy", "message", "targets")
+
+    def __init__(self, message: Message, copy: Message, address: Address, targets: Targets) -> None:
+        self.message = message
+        self.copy = copy
+        self.address = address
+        self.targets = targets
+
+
+def place(
+    core: Core, destination: Destination, message: Message, annotations: Annotations, *, scheduled: int = 0
+) -> Placed | None:
+    """A place where an operator wants a message; None if no queue there would keep it."""
+    copy = copy_of(core, destination.address, message, annotations)
+    copy.header.routing_type = destination.routing_type
+    copy.header.scheduled = scheduled
+    targets = keepers(destination.targets, copy)
+    return None if targets is None else Placed(message, copy, destination.address, targets)
+
+
+def place_at(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Placed | None:
+    """A place on an address, with a queue made for it if need be, and room in the journal.  None: keep the original."""
     copy = copy_of(core, target, message, annotations)
     targets = keepers(router.bindings.targets(target), copy) or _keep(core, router, target, copy)
     if targets is None:
@@ -163,8 +200,33 @@ def copy_to(core: Core, router: Router, target: Address, message: Message, annot
     except DiskFull:
         core.report("move.disk_full", address=target.name, message=message.id)
         return None
-    arrival.publish(core, target, [copy], targets, checked=False)
-    return copy
+    return Placed(message, copy, target, targets)
+
+
+def move(
+    core: Core,
+    queue: Queue,
+    run: Sequence[Placed],
+    reason: RemovalReason,
+    tell: Callable[[Placed], None] | None = None,
+) -> None:
+    """Take messages of a queue, which are in no container any more, to their places: the one way from queue to queue.
+
+    The copies, what `tell` records of each, and the removal of the originals are in one journal entry, for which there
+    must be room (promise P2).
+    """
+    entry = core.journal.ticket
+    bring(core, run, tell)
+    remove(core, queue, [placed.message for placed in run], reason)
+    assert core.journal.ticket == entry, "a move is one journal entry"
+
+
+def bring(core: Core, run: Iterable[Placed], tell: Callable[[Placed], None] | None = None) -> None:
+    """Put copies of messages that are on no queue where they belong.  There must be room in the journal."""
+    for placed in run:
+        arrival.publish(core, placed.address, [placed.copy], placed.targets, checked=False)
+        if tell is not None:
+            tell(placed)
 
 
 def _keep(core: Core, router: Router, target: Address, copy: Message) -> Targets | None:

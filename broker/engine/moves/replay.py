@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import AddressFull
-from broker.engine.model.message import DL_HOPS, ORIG_ROUTING_TYPE, REPLAY, REPLAY_TIME, Message
+from broker.engine.model.message import REPLAY, REPLAY_TIME, Message
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
+from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.core import Core
@@ -50,7 +51,7 @@ def replay(core: Core, router: Router, name: str, past: Iterable[ReplayItem], do
     Raises AddressFull, DiskFull, and for a target that is named NotFound, InvalidName, RoutingTypeMismatch: what came
     before is done.
     """
-    found: dict[tuple[str, str, str], transfer.Destination | str] = {}
+    found: dict[tuple[str, str, str], Destination | str] = {}
     for each in past:
         place = (each.target, each.message.header.address, each.queue)
         if place not in found:
@@ -66,28 +67,24 @@ def replay(core: Core, router: Router, name: str, past: Iterable[ReplayItem], do
             done.replayed += 1
 
 
-def _place(router: Router, past: ReplayItem) -> transfer.Destination | str:
+def _place(router: Router, past: ReplayItem) -> Destination | str:
     if past.target:
         return transfer.destination(router, past.target)
     header = past.message.header
     return transfer.home(router, None, header.address, past.queue, header.routing_type)
 
 
-def _bring(core: Core, name: str, past: ReplayItem, destination: transfer.Destination) -> bool:
+def _bring(core: Core, name: str, past: ReplayItem, destination: Destination) -> bool:
     address = destination.address
     _check_room(core, address)
-    annotations = move.origin(past.message, past.queue)
-    annotations.pop(DL_HOPS, None)  # it begins anew
-    if destination.routing_type is not None:
-        annotations.pop(ORIG_ROUTING_TYPE, None)
+    annotations = transfer.annotations_for(past.message, past.queue, destination)
     annotations[REPLAY] = name
     annotations[REPLAY_TIME] = core.now
-    copy = move.copy_of(core, address, past.message, annotations)
-    targets = move.keepers(destination.targets, copy)
-    if targets is None:
+    placed = move.place(core, destination, past.message, annotations)
+    if placed is None:
         return False
-    arrival.reserve(core, [copy], essential=False)
-    arrival.publish(core, address, [copy], targets, checked=False)
+    arrival.reserve(core, [placed.copy], essential=False)
+    move.bring(core, [placed])
     return True
 
 

@@ -25,6 +25,8 @@ from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import internal_prefix
+from broker.engine.moves import move
+from broker.engine.moves.move import Placed
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.core import Core
@@ -125,8 +127,7 @@ class Retroactive(Watcher):
             return
         anycast = queue.routing_type is RoutingType.ANYCAST
         targets = ([queue], []) if anycast else ([], [queue])
-        for copy in copies:
-            arrival.publish(self._core, queue.address, [copy], targets, checked=False)
+        move.bring(self._core, [Placed(copy, copy, queue.address, targets) for copy in copies])
 
     def _copy(self, message: Message, queue: Queue) -> Message:
         kept = message.header

@@ -38,8 +38,8 @@ from broker.engine.model.message import (
     RoutingType,
 )
 from broker.engine.moves import move
+from broker.engine.moves.move import Destination, Placed
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.core import Core
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
@@ -86,17 +86,6 @@ class MoveResult:
         self.moved += next.moved
         for why, count in next.refused.items():
             self.refused[why] = self.refused.get(why, 0) + count
-
-
-class Destination:
-    """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
-
-    __slots__ = ("address", "routing_type", "targets")
-
-    def __init__(self, address: Address, targets: Targets, routing_type: RoutingType | None) -> None:
-        self.address = address
-        self.targets = targets
-        self.routing_type = routing_type
 
 
 def retry(core: Core, router: Router, queue: Queue, selection: MessageRange) -> MoveResult:
@@ -250,16 +239,21 @@ def _move(core: Core, queue: Queue, step: MoveResult, wanted: list[tuple[Message
             _move(core, queue, step, wanted[:half])
             return _move(core, queue, step, wanted[half:])
         wanted = [(message, DISK_FULL) for message, _ in wanted]
-    moved: list[Message] = []
+    moving: list[Placed] = []
     for message, where in wanted:
-        refused = where if isinstance(where, str) else _copy_to(core, queue, message, where)
+        refused = where if isinstance(where, str) else ""
+        if isinstance(where, Destination):
+            annotations = annotations_for(message, queue.name, where)
+            placed = move.place(core, where, message, annotations, scheduled=message.header.scheduled)
+            if placed is None:
+                refused = NO_QUEUE
+            else:
+                _take_out(core, queue, message)
+                moving.append(placed)
         _count(step, refused)
-        if not refused:
-            _take_out(core, queue, message)
-            moved.append(message)
-    if moved:
-        queue.counters.moved += len(moved)
-        remove(core, queue, moved, RemovalReason.MOVED)
+    if moving:
+        queue.counters.moved += len(moving)
+        move.move(core, queue, moving, RemovalReason.MOVED)
     return None
 
 
@@ -276,26 +270,14 @@ def _has_room(core: Core, durable: list[Message]) -> bool:
     return True
 
 
-def _copy_to(core: Core, queue: Queue, message: Message, destination: Destination) -> str:
-    """Store a copy of a message; or why not."""
-    copy = move.copy_of(core, destination.address, message, _annotations(message, queue, destination))
-    header = copy.header
-    header.routing_type = destination.routing_type
-    header.scheduled = message.header.scheduled
-    targets = move.keepers(destination.targets, copy)
-    if targets is None:
-        return NO_QUEUE
-    arrival.publish(core, destination.address, [copy], targets, checked=False)
-    return ""
-
-
 def _take_out(core: Core, queue: Queue, message: Message) -> None:
     if not upkeep.take(core, queue, message):
         arrival.take_out(core, queue, message)
 
 
-def _annotations(message: Message, queue: Queue, destination: Destination) -> Annotations:
-    annotations = move.origin(message, queue.name)
+def annotations_for(message: Message, queue: str, destination: Destination) -> Annotations:
+    """Where a message comes from that an operator brings elsewhere; `queue`: the name of the one that it left."""
+    annotations = move.origin(message, queue)
     annotations.pop(DL_HOPS, None)  # it begins anew
     if destination.routing_type is not None:  # it is the message's own again
         annotations.pop(ORIG_ROUTING_TYPE, None)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.engine.model.annotation import TypedInt
+from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings
 from broker.engine.model.settings_match import SettingsTable
 from broker.management import replaying
@@ -51,7 +52,9 @@ def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
         header = message.header
         assert (message.head, message.body) == (b"colour:red\n", b"one")
         assert (header.priority, header.user, header.origin, header.timestamp) == (9, "alice", "c1", NOW - 1_000)
+        assert header.routing_type is RoutingType.ANYCAST, "its own again, and so no annotation"
         assert header.annotations is not None
+        assert "_AMQ_ORIG_ROUTING_TYPE" not in header.annotations
         assert header.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
         assert header.annotations["_AMQ_DL_REASON"] == "rejected"
         assert (await client.get("/api/v1/queues/other"))["messages"] == 1

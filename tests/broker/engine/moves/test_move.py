@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
+from broker.engine.queues import arrival
+from broker.engine.queues.core import Core
 from broker.sessions.stomp.format import StompFormat
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
@@ -179,3 +184,20 @@ def fill(bench: Bench, queue: str) -> list[Message]:
             bench.run()
             return sent
     raise AssertionError("the disk is never full")
+
+
+def test_a_move_over_two_entries_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is called within a move and asks for room could end the entry; then nothing of it may stay."""
+    bench = Bench()
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    publish = arrival.publish
+
+    def sealing(core: Core, *args: Any, **more: Any) -> int:
+        routed = publish(core, *args, **more)
+        core.journal.commit()
+        return routed
+
+    monkeypatch.setattr(arrival, "publish", sealing)
+    with pytest.raises(AssertionError, match="one journal entry"):
+        bench.enter().reject(taker.consumer, message.id)
