@@ -115,6 +115,7 @@ def spark_session(
             progress.say("Working")
             progress.watch(spark.sparkContext.statusTracker())
             stack.callback(progress.watch, None)
+        stack.enter_context(_interrupts_told())
         yield spark
 
 
@@ -168,6 +169,22 @@ def _stop(spark: SparkSession) -> None:
     with warnings.catch_warnings(), suppress(Py4JError):
         warnings.simplefilter("ignore", RuntimeWarning)
         spark.stop()
+
+
+@contextmanager
+def _interrupts_told() -> Iterator[None]:
+    """Ctrl-C ends Java as well.  What PySpark asks it on its way out fails then, and would be told instead."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except Py4JError as error:
+        before: BaseException | None = error
+        while before is not None and not isinstance(before, KeyboardInterrupt):
+            before = before.__context__
+        if before is None:
+            raise
+        raise before from None
 
 
 @contextmanager

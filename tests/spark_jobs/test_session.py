@@ -186,3 +186,25 @@ def test_what_ended_an_audit_is_told_though_java_has_gone(monkeypatch: pytest.Mo
     monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
     with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
         raise KeyboardInterrupt
+
+
+def _interrupted() -> None:
+    """As in PySpark: a context that tells Java of its end."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        _Gone().stop()
+
+
+def test_an_interrupt_is_told_though_pyspark_asks_java_on_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+    with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
+        _interrupted()
+
+
+def test_an_error_of_java_that_nobody_interrupted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+    with pytest.raises(Py4JNetworkError), spark_session("failing"):
+        _Gone().stop()
