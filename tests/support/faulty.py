@@ -36,12 +36,12 @@ def _deliver() -> None:
 
 
 def _move() -> None:
-    from broker.engine.moves import dead_letter
+    from broker.engine.moves import move
 
     def remove(*args: object) -> None:
         raise RuntimeError("planted")
 
-    setattr(dead_letter, "remove", remove)  # noqa: B010
+    setattr(move, "remove", remove)  # noqa: B010
 
 
 def _sync() -> None:

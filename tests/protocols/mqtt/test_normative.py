@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 TESTS = HERE.parents[1]
 
 #: Where tests of the broker are that prove statements.
-OF_THE_BROKER = ("broker/sessions/test_mqtt_*.py", "interop/test_mqtt_*.py")
+OF_THE_BROKER = ("broker/sessions/mqtt/test_*.py", "interop/test_mqtt_*.py")
 
 #: Appendix B: the sections with statements, and their numbers; [MQTT-2.2.1-1] was withdrawn.
 SECTIONS = {
