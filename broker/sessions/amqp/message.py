@@ -392,6 +392,8 @@ def _typed(value: str | int) -> object:
             return typed
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, bool) or -(2**63) <= value < 2**63:
+    if isinstance(value, bool):  # apart: compiled, an int that is returned is no bool any more
+        return value
+    if -(2**63) <= value < 2**63:
         return value
     return ULong(value) if 0 <= value < 2**64 else str(value)

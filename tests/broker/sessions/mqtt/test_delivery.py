@@ -25,6 +25,7 @@ from protocols.mqtt.properties import (
 )
 from tests.broker.sessions.mqtt.test_sessions import queues, with_mqtt
 from tests.simulation.world import counts
+from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient, greeting, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
@@ -668,6 +669,7 @@ def test_acknowledgements_before_one_that_does_not_fit_lose_nothing() -> None:
     assert sum([queue.message_count for queue in sim.broker.engine.router.queues.values()]) == 0
 
 
+@interpreted
 def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session fails between the table of what is in flight and the engine; the client has the message."""
     sim = SimWorld()

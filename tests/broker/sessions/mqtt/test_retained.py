@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine.engine import Engine
 from broker.sessions.mqtt import retained as mqtt_retained
+from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import configured
@@ -26,6 +27,7 @@ def payloads(client: MqttClient) -> list[bytes]:
     return [publish.payload for publish in client.take()]
 
 
+@interpreted
 def test_they_come_in_order_over_several_ticks(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[int] = []
     end = Engine.end_tick
