@@ -18,6 +18,7 @@ import pytest
 from broker.engine.moves.transfer import MessageRange
 from store.journal import Journal
 from tests.simulation.world import everything, small
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient
 
 BODIES = [b"a", b"b", b"c"]
@@ -160,12 +161,14 @@ def check(verb: Callable[[SimBroker, SimClient], None], fault: Callable[[int], A
     raise AssertionError("it never ends")
 
 
+@interpreted
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_verb_that_fails_at_its_nth_record(verb: Callable[[SimBroker, SimClient], None], after: bool) -> None:
     assert check(verb, lambda at: record_fault(at, after=after)) > 3
 
 
+@interpreted
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_that_fails_at_its_nth_call(verb: Callable[[SimBroker, SimClient], None]) -> None:
