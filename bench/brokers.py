@@ -309,8 +309,8 @@ _ACTIVEMQ_XML: Final = """\
 <beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
     xsi:schemaLocation="
       http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
-      http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" useJmx="false"
+      http://activemq.apache.org/schema/state http://activemq.apache.org/schema/state/activemq-state.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/state" brokerName="bench" useJmx="false"
       dataDirectory="{directory}/data">
     <persistenceAdapter>
       <kahaDB directory="{directory}/data/kahadb" enableJournalDiskSyncs="true"/>

@@ -30,6 +30,7 @@ from broker.daemon.wiring import Broker, Environment, assemble, recover
 from broker.engine.engine import Engine
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
+from broker.engine.routing import registry
 from broker.sessions.stomp.headers import Prefixes
 from broker.sessions.stomp.send import Sends
 from broker.sessions.stomp.temporary import Destinations
@@ -88,8 +89,8 @@ def _leading_wildcards(engine: Engine, count: int) -> list[str]:
 
 
 def _queue(engine: Engine, address: str, name: str = "") -> None:
-    made = engine.router.create_address(address, {RoutingType.MULTICAST})
-    engine.router.create_queue(made, name or address, RoutingType.MULTICAST, durable=False)
+    made = registry.create_address(engine.state, address, {RoutingType.MULTICAST})
+    registry.create_queue(engine.state, made, name or address, RoutingType.MULTICAST, durable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,9 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.events()
     codec.send_connected("1.2", ())
     destinations = Destinations(engine, Prefixes(), UNRESTRICTED)
-    sends = Sends(engine, destinations, engine.core.formats[_FORMAT], {}, lambda destination: None)
+    sends = Sends(engine, destinations, engine.state.formats[_FORMAT], {}, lambda destination: None)
     producer = _Producer()
-    wildcards = engine.router.create_address("made.#", {RoutingType.MULTICAST}) if binding else None
+    wildcards = registry.create_address(engine.state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [
         b"SEND\ndestination:%b\ncontent-length:100\n\n%b\0" % (next(names).encode(), _BODY) for _ in range(messages)
     ]
@@ -177,7 +178,9 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
         if number % TICK_MESSAGES == 0:
             engine.begin_tick()
             if wildcards is not None:
-                engine.delete_queue(engine.router.create_queue(wildcards, "made", RoutingType.MULTICAST, durable=False))
+                engine.delete_queue(
+                    registry.create_queue(engine.state, wildcards, "made", RoutingType.MULTICAST, durable=False)
+                )
         codec.receive_data(frame)
         for event in codec.events():
             sends.add(event)
@@ -186,7 +189,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             engine.end_tick()
     spent = getrusage(RUSAGE_SELF).ru_utime - start
     if wildcards is not None:
-        engine.router.delete_address(wildcards)
+        registry.delete_address(engine.state, wildcards)
     return spent
 
 
@@ -207,7 +210,7 @@ class Track:
 
     def run(self, messages: int) -> float:
         """CPU microseconds of one send, in one round; the queues are empty before it."""
-        for queue in list(self.engine.router.queues.values()):
+        for queue in list(self.engine.state.queues.values()):
             self.engine.purge(queue)
         gc.collect()
         gc.freeze()

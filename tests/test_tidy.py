@@ -116,7 +116,7 @@ def test_an_allowed_import_is_not(path: str, text: str) -> None:
         ("store/journal.py", "import threading"),
         ("store/journal.py", "datetime.now()"),
         ("broker/net/connection.py", "print('x')"),
-        ("broker/engine/routing/router.py", "uuid.uuid4()"),
+        ("broker/engine/routing/state.py", "uuid.uuid4()"),
     ],
 )
 def test_the_outside_world_is_seen(path: str, text: str) -> None:
@@ -166,8 +166,8 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("engine.router.destination(name, None)", 1),
-        ("engine.router.destination(name, None, access=self.access)", 0),
+        ("destinations.destination(engine.state, name, None)", 1),
+        ("destinations.destination(engine.state, name, None, access=self.access)", 0),
         ("SubscribeRequest(name)", 1),
         ("engine.publish([Send(address, None, None, messages)])", 0),
     ],

@@ -38,6 +38,7 @@ from broker.daemon.wiring import Broker, assemble, declare, recover, settings_ta
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
 from broker.engine.queues.stored import UnknownFormat
+from broker.engine.routing import registry
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
@@ -146,8 +147,8 @@ class Daemon:
         reasons = list(self._unready)
         if not self.parts.journal.accepting:
             reasons.append("the disk is full")
-        elif self.engine.core.usage.disk.full:
-            reasons.append(f"{self.engine.core.usage.disk.percent} % of the disk is used: producers wait")
+        elif self.engine.state.usage.disk.full:
+            reasons.append(f"{self.engine.state.usage.disk.percent} % of the disk is used: producers wait")
         return reasons
 
     def acceptors(self) -> Sequence[AcceptorState]:
@@ -200,7 +201,7 @@ class Daemon:
 
     def _end_tick(self) -> None:
         self.parts.tick.end()
-        self._memory.look(self.parts.engine.core.usage.bytes)
+        self._memory.look(self.parts.engine.state.usage.bytes)
         journal = self.parts.journal
         if self._stop.is_set():
             return
@@ -493,7 +494,7 @@ class Daemon:
             return
         changed = self.config.changed_sections(config)
         self.tick.enter()
-        self.engine.router.change_settings(settings)
+        registry.change_settings(self.engine.state, settings)
         self._guard.apply(security)
         self._expel()
         self._log.set_level(config.log.level)

@@ -118,11 +118,11 @@ def assemble(
     )
     steady.follow = engine.clock_jumped
     engine.security.change(permission_table(config))
-    allot(config, engine.router.quotas)
+    allot(config, engine.state.quotas)
     engine.retained.messages_max = config.limits.retained_messages_max
     engine.retained.bytes_max = config.limits.retained_bytes_max
     disk = DiskWatch(
-        engine.core,
+        engine.state,
         engine.alarms,
         lambda: outside.files.space(log.directory),
         usage_max=config.broker.max_disk_usage,
@@ -169,10 +169,10 @@ def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
     verdict = parts.journal.recover().verdict
     parts.engine.begin_tick()
     engine = parts.engine
-    restored = restore(engine.core, engine.router, engine.sessions, parts.journal.replay())
+    restored = restore(engine.state, engine.sessions, parts.journal.replay())
     engine.retained.restore()
     parts.journal.start()
-    alter.after_restart(engine.router)
+    alter.after_restart(engine.state)
     engine.sessions.settle_restored()
     engine.retained.settle_restored()
     declare(parts.engine, config)
@@ -186,15 +186,14 @@ def declare(engine: Engine, config: Config) -> None:
     """
     sections = config.addresses
     delete_undeclared(
-        engine.core,
-        engine.router,
+        engine.state,
         engine.delete_destination,
         addresses=sections,
         queues={name for section in sections.values() for name in section.queues},
         diverts=config.diverts,
     )
     for divert_name, divert in config.diverts.items():
-        declare_divert(engine.router, divert.divert(divert_name))
+        declare_divert(engine.state, divert.divert(divert_name))
     for name, section in config.addresses.items():
         address: Address = engine.declare(name, set(section.all_routing_types))
         for queue_name, queue in section.queues.items():

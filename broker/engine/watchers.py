@@ -14,10 +14,9 @@ from broker.engine.operators.notifications import Notifications
 from broker.engine.queues.address import Address
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
-from broker.engine.routing.router import Router
 
 
 class Watchers(Watcher):
@@ -25,8 +24,7 @@ class Watchers(Watcher):
 
     def __init__(
         self,
-        core: Core,
-        router: Router,
+        state: State,
         alarms: Alarms,
         sessions: StoredSessions,
         *,
@@ -36,11 +34,11 @@ class Watchers(Watcher):
         def kill(consumer: Consumer, reason: str) -> None:
             end_consumer(consumer, LOST, reason)
 
-        self.retroactive = Retroactive(core, router, delete_queue)
-        self.notifications = Notifications(core, router)
-        self.slow = SlowConsumers(core, router, alarms, kill)
+        self.retroactive = Retroactive(state, delete_queue)
+        self.notifications = Notifications(state)
+        self.slow = SlowConsumers(state, alarms, kill)
         self._sessions = sessions
-        router.watchers += [self, self.retroactive, self.notifications]
+        state.watchers += [self, self.retroactive, self.notifications]
 
     def settle(self) -> None:
         """After a start and whenever settings have changed.  Call within a tick."""
@@ -48,7 +46,7 @@ class Watchers(Watcher):
         self.notifications.settle()
         self.slow.settle()
 
-    # -- what the router tells -------------------------------------------------------------------------------------
+    # -- what the registry tells ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.slow_consumer_threshold >= 0:

@@ -17,8 +17,8 @@ from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import check_name, check_sendable
 from broker.engine.queues.diverts import Divert, DivertRouting
+from broker.engine.queues.state import State
 from broker.engine.routing.configured import add_divert
-from broker.engine.routing.router import Router
 
 Json = dict[str, object]
 
@@ -43,7 +43,7 @@ def divert_view(divert: Divert) -> Json:
     return divert.definition() | {"id": divert.id, "taken": divert.taken}
 
 
-def make_divert(router: Router, name: str, request: Request) -> Divert:
+def make_divert(state: State, name: str, request: Request) -> Divert:
     """The divert that a request describes, in force.  Raises AlreadyInUse, InvalidName, InvalidSelector."""
     given = request.query_params
     unknown = sorted(set(given) - _ALLOWED)
@@ -54,7 +54,7 @@ def make_divert(router: Router, name: str, request: Request) -> Divert:
     check_name(address)
     forwarding = _forwarding(request)
     for forward in forwarding:
-        check_sendable(forward, router.syntax)
+        check_sendable(forward, state.syntax)
     exclusive = given.get("exclusive", "false")
     if exclusive not in ("true", "false"):
         raise InvalidName(f"exclusive is true or false, not {exclusive!r}")
@@ -77,18 +77,18 @@ def make_divert(router: Router, name: str, request: Request) -> Divert:
         add=added,
         remove=given.getlist("remove-header"),
     )
-    add_divert(router, divert)
+    add_divert(state, divert)
     return divert
 
 
-def lacking_queues(router: Router, divert: Divert) -> list[str]:
+def lacking_queues(state: State, divert: Divert) -> list[str]:
     """Those of a divert's forwarding addresses where no queue takes a copy."""
-    return [name for name in divert.forwarding if not _has_queue(router, name)]
+    return [name for name in divert.forwarding if not _has_queue(state, name)]
 
 
-def _has_queue(router: Router, name: str) -> bool:
-    address = router.addresses.get(name)
+def _has_queue(state: State, name: str) -> bool:
+    address = state.addresses.get(name)
     if address is None:  # made with the first copy, and its queue if it is anycast
-        settings = router.settings(name)
+        settings = state.settings(name)
         return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
-    return any(router.bindings.targets(address))
+    return any(state.bindings.targets(address))

@@ -1,6 +1,6 @@
 """The metrics of the broker, read from the engine when somebody scrapes them; the hot path counts nothing for them.
 
-The engine counts per queue and address; the router keeps what those counted that are gone, so that a total never goes
+The engine counts per queue and address; the state keeps what those counted that are gone, so that a total never goes
 back.
 
 Snapshots are taken on the event loop's thread; turning them into text is left to another (`render`).
@@ -20,10 +20,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 from broker.management.ports import Broker
 
 #: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.
@@ -51,13 +50,13 @@ _ADDRESS_COUNTERS: Final = {
 }
 
 
-def totals(router: Router) -> dict[str, int]:
+def totals(state: State) -> dict[str, int]:
     """Sums over all queues and addresses that ever were, by metric name."""
-    counters = [router.retired, *(queue.counters for queue in router.queues.values())]
+    counters = [state.retired, *(queue.counters for queue in state.queues.values())]
     sums = {name: sum(map(attrgetter(name), counters)) for name in _QUEUE_COUNTERS}
-    addresses = router.addresses.values()
-    unroutable, dropped = router.core.unrouted, router.core.dropped
-    routed = router.retired_routed + sum(map(attrgetter("routed"), addresses))
+    addresses = state.addresses.values()
+    unroutable, dropped = state.unrouted, state.dropped
+    routed = state.retired_routed + sum(map(attrgetter("routed"), addresses))
     return sums | {"received": routed + unroutable + dropped, "unroutable": unroutable, "dropped": dropped}
 
 
@@ -92,14 +91,14 @@ class BrokerCollector(Collector):
         return iter((connections, opened, refused))
 
     def _messages(self) -> Iterator[Metric]:
-        router, usage = self._broker.engine.router, self._broker.engine.core.usage
-        sums = totals(router)
+        state, usage = self._broker.engine.state, self._broker.engine.state.usage
+        sums = totals(state)
         for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
-        refused = self._broker.engine.core.duplicates.refused
+        refused = self._broker.engine.state.duplicates.refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
         yield GaugeMetricFamily("broker_messages", "Messages held in memory, each once.", value=usage.messages)
-        paged = self._broker.engine.core.paged
+        paged = self._broker.engine.state.paged
         yield GaugeMetricFamily(
             "broker_paged_messages", "Messages on disk only, each once a queue.", value=sum([q.paged for q in paged])
         )
@@ -112,8 +111,8 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(
                 "broker_memory_limit_bytes", "Memory that messages may take (global-max-size).", value=usage.bytes_max
             )
-        yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(router.addresses))
-        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(router.queues))
+        yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(state.addresses))
+        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(state.queues))
 
     def _queues(self) -> Iterator[Metric]:
         messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
@@ -123,21 +122,21 @@ class BrokerCollector(Collector):
             "Age of the message that is next in line; 0 when none is, absent while a consumer has a selector.",
             labels=["queue"],
         )
-        core = self._broker.engine.core
-        now = core.clock()
-        every = self._broker.engine.router.queues.values()
+        state = self._broker.engine.state
+        now = state.clock()
+        every = self._broker.engine.state.queues.values()
         told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
         named = list(islice(told, QUEUES_MAX))
         for queue in named:
             _add_queue(messages, consumers, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
-                age.add_metric([queue.name], _age(core, queue, now))
+                age.add_metric([queue.name], _age(state, queue, now))
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, age))
 
     def _journal(self) -> Iterator[Metric]:
-        journal, counters = self._broker.engine.core.journal, self._broker.counters
+        journal, counters = self._broker.engine.state.journal, self._broker.counters
         yield SummaryMetricFamily(
             "broker_journal_fsync_seconds",
             "Waiting for the disk to keep what was written.",
@@ -163,7 +162,7 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(f"broker_journal_{name}", meaning, value=value)
         free = disk_usage(self._broker.data_directory).free
         yield GaugeMetricFamily("broker_disk_free_bytes", "Room on the journal's disk.", value=free)
-        full = self._broker.engine.core.usage.disk.full
+        full = self._broker.engine.state.usage.disk.full
         yield GaugeMetricFamily(
             "broker_disk_full", "1 while max-disk-usage or min-disk-free stop producers.", value=full
         )
@@ -195,9 +194,9 @@ def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label:
     consumers.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))))
 
 
-def _age(core: Core, queue: Queue, now: int) -> float:
+def _age(state: State, queue: Queue, now: int) -> float:
     try:
-        first = upkeep.first(core, queue)
+        first = upkeep.first(state, queue)
     except NotReadable:
         return 0.0
     return 0.0 if first is None else max(now - first.header.timestamp, 0) / 1000

@@ -37,11 +37,11 @@ from broker.engine.model.attributes import FIELDS, dashed, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.moves.transfer import MessageRange, MoveResult
-from broker.engine.operators import destinations
-from broker.engine.operators.destinations import NewQueue
+from broker.engine.operators import by_name
+from broker.engine.operators.by_name import NewQueue
 from broker.engine.queues.clearing import PURGE_STEP_MAX
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import alter
+from broker.engine.routing import alter, registry
 from broker.management.asking import (
     Refused,
     access_of,
@@ -120,7 +120,7 @@ class QueueCalls:
         """A page of the queues that the caller manages, by name; the broker's own only if they are asked for."""
         check_known(request, {"page", "size", "internal"})
         page, size = page_of(request)
-        queues, internal = self._engine.router.queues, flag_of(request, "internal")
+        queues, internal = self._engine.state.queues, flag_of(request, "internal")
         every = self._names.queues(internal=internal)
         names = await managed(access_of(request), every, lambda name: (queues[name].address.name, name))
         shown = [queue_counts(queues[name]) for name in names[(page - 1) * size : page * size] if name in queues]
@@ -130,7 +130,9 @@ class QueueCalls:
         """One queue."""
         check_known(request, ())
         queue = self._named(request)
-        return JSONResponse(queue_view(queue) | {"keeps_dead": self._engine.router.keeps_dead(queue.address.name)})
+        return JSONResponse(
+            queue_view(queue) | {"keeps_dead": registry.keeps_dead(self._engine.state, queue.address.name)}
+        )
 
     async def make(self, request: Request) -> Response:
         """Make a queue."""
@@ -150,7 +152,7 @@ class QueueCalls:
             make_address=flag_of(request, "make-address"),
         )
         self._broker.tick.enter()
-        queue = destinations.make_queue(self._engine.router, wanted)
+        queue = by_name.make_queue(self._engine.state, wanted)
         told(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return JSONResponse(queue_view(queue), 201)
@@ -159,11 +161,11 @@ class QueueCalls:
         """Delete a queue."""
         check_known(request, {"force"})
         queue, force = self._named(request), flag_of(request, "force")
-        destinations.check_deletable(queue, with_messages=force)
+        by_name.check_deletable(queue, with_messages=force)
         messages = await self._shortened(queue)
         self._broker.tick.enter()
         messages += queue.message_count
-        destinations.delete_queue(queue, self._engine.delete_destination, with_messages=force)
+        by_name.delete_queue(queue, self._engine.delete_destination, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)
         return JSONResponse({"queue": queue.name, "messages": messages})
@@ -174,7 +176,7 @@ class QueueCalls:
         queue, paused = self._named(request), request.url.path.endswith("/pause")
         queue.check_public()
         self._broker.tick.enter()
-        if alter.pause(self._engine.router, queue, paused=paused):
+        if alter.pause(self._engine.state, queue, paused=paused):
             told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._engine)
         return JSONResponse(queue_counts(queue))
@@ -189,7 +191,7 @@ class QueueCalls:
         if not asked:
             raise Refused(400, "invalid-parameter", "name attributes and their values, as ring-size=5")
         self._broker.tick.enter()
-        if alter.change(self._engine.router, queue, asked):
+        if alter.change(self._engine.state, queue, asked):
             shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
             told(request, "queue.changed", queue=queue.name, attributes=shown)
         await durable(self._engine)

@@ -39,7 +39,7 @@ def read_replay(engine: Engine, body: bytes, name: str) -> list[ReplayItem]:
     """The messages of a request.  Raises BadReplay."""
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
-    formats = {format.name: format for format in engine.core.formats.values()}
+    formats = {format.name: format for format in engine.state.formats.values()}
     try:
         request = read_json(body)
         messages = request.get("messages")
@@ -86,7 +86,7 @@ def perform(engine: Engine, name: str, past: list[ReplayItem]) -> Answer:
     done = Replayed()
     stopped = ""
     try:
-        replay(engine.core, engine.router, name, past, done)
+        replay(engine.state, name, past, done)
     except EngineError as refusal:
         stopped = str(refusal)
     return Answer(done.replayed, done.refused, stopped)

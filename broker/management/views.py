@@ -171,7 +171,7 @@ def body_view(body: Body, format: Format) -> Json:
 
 def status_view(broker: Broker, now: int) -> Json:
     """The broker as a whole; `now` in ms since the epoch."""
-    engine, router = broker.engine, broker.engine.router
+    engine, state = broker.engine, broker.engine.state
     reasons = broker.unready()
     return {
         "name": broker.name,
@@ -181,14 +181,14 @@ def status_view(broker: Broker, now: int) -> Json:
         "uptime": now - broker.started,
         "ready": not reasons,
         "reasons": reasons,
-        "addresses": len(router.addresses),
-        "queues": len(router.queues),
-        "paused_queues": sum(queue.stopped for queue in router.queues.values()),
-        "consumers": sum(len(queue.consumers) for queue in router.queues.values()),
-        "messages": engine.core.usage.messages,
-        "paged": sum([queue.paged for queue in engine.core.paged]),
-        "memory_bytes": engine.core.usage.bytes,
-        "memory_bytes_max": engine.core.usage.bytes_max,
+        "addresses": len(state.addresses),
+        "queues": len(state.queues),
+        "paused_queues": sum(queue.stopped for queue in state.queues.values()),
+        "consumers": sum(len(queue.consumers) for queue in state.queues.values()),
+        "messages": engine.state.usage.messages,
+        "paged": sum([queue.paged for queue in engine.state.paged]),
+        "memory_bytes": engine.state.usage.bytes,
+        "memory_bytes_max": engine.state.usage.bytes_max,
         "acceptors": _acceptors(broker.acceptors()),
         "journal": _journal(broker),
     }
@@ -226,7 +226,7 @@ def balance_view(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, 
 
 
 def _journal(broker: Broker) -> Json:
-    journal, counters = broker.engine.core.journal, broker.counters
+    journal, counters = broker.engine.state.journal, broker.counters
     return {
         "accepting": journal.accepting,
         "segments": len(journal.space.segments),
@@ -236,7 +236,7 @@ def _journal(broker: Broker) -> Json:
         "syncs": counters.syncs,
         "slow_syncs": counters.slow_syncs,
         "disk_free_bytes": disk_usage(broker.data_directory).free,
-        "disk_full": broker.engine.core.usage.disk.full,
+        "disk_full": broker.engine.state.usage.disk.full,
     }
 
 

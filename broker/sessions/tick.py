@@ -26,7 +26,7 @@ from typing import Final, NoReturn, Protocol
 
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.core import NO_WAY_BACK
+from broker.engine.queues.state import NO_WAY_BACK
 from broker.sessions.session import Session
 
 #: What the client of a session that failed is told.
@@ -84,7 +84,7 @@ class Tick:
         self._open = False
         self._touched: dict[Transport, None] = {}
         self._lost: dict[Transport, BaseException] = {}
-        engine.core.blame = self._blame
+        engine.state.blame = self._blame
 
     def enter(self) -> None:
         """Begin the tick unless it has begun."""
@@ -93,7 +93,7 @@ class Tick:
                 self._open = True
                 self.engine.begin_tick()
                 self._wake()
-            self.engine.core.begin()
+            self.engine.state.begin()
         except BaseException as error:
             self.end_process(error)
 
@@ -105,7 +105,7 @@ class Tick:
         """The writer announced that everything up to a ticket is on disk."""
         self.enter()
         try:
-            self.engine.core.journal.on_durable(ticket)
+            self.engine.state.journal.on_durable(ticket)
             self.engine.durable(ticket)
         except BaseException as error:
             self.end_process(error)
@@ -140,7 +140,7 @@ class Tick:
         if not isinstance(error, Exception) or self._is_interrupted(error):
             self.end_process(error)
         if transport is None:
-            self.engine.core.report("broker.error", error=described(error), traceback=told(error))
+            self.engine.state.report("broker.error", error=described(error), traceback=told(error))
         else:
             self._lost.setdefault(transport, error)  # the engine may be in the middle of something
         self.enter()
@@ -158,7 +158,7 @@ class Tick:
 
     def end_process(self, error: BaseException) -> NoReturn:
         """Nobody can be blamed, or memory and journal do not agree: nothing more is written."""
-        self.engine.core.journal.abandon()
+        self.engine.state.journal.abandon()
         self._fatal(error)
         raise error
 
@@ -168,10 +168,10 @@ class Tick:
 
     def _is_interrupted(self, error: BaseException) -> bool:
         """Whether an exception came through a verb of the engine that had begun to change something."""
-        core = self.engine.core
+        state = self.engine.state
         if isinstance(error, EngineError):
             return False  # refused, and nothing changed: that nobody expected it is a fault of its caller's
-        if core.mark != NO_WAY_BACK and core.mark == core.journal.position:
+        if state.mark != NO_WAY_BACK and state.mark == state.journal.position:
             return False
         # The first call is the one that caught it.
         calls = error.__traceback__.tb_next if error.__traceback__ is not None else None
@@ -183,11 +183,11 @@ class Tick:
 
     def _lose(self, transport: Transport, error: BaseException) -> None:
         """End the connection of a session that failed, within a tick of its own."""
-        core = self.engine.core
+        state = self.engine.state
         self.enter()
         peers = self.engine.connections.by_id.values()
         user = next((peer.access.user for peer in peers if peer.remote == transport.remote), "")
-        core.report(
+        state.report(
             "connection.failed", remote=transport.remote, user=user, error=described(error), traceback=told(error)
         )
         self.give_up(transport, APOLOGY)
@@ -198,7 +198,7 @@ class Tick:
 
     def give_up(self, transport: Transport, why: str) -> None:
         """End a connection by the broker's fault, within a tick: its client is told why, if there is a way."""
-        self.engine.core.begin()
+        self.engine.state.begin()
         try:
             if transport.session is not None:
                 transport.session.fail(why)

@@ -56,7 +56,7 @@ def confess(engine: Engine, message: Message, why: ConversionError) -> None:
     if isinstance(why, RenderingFailed):
         header = message.header
         trace = "".join(format_exception(why.__cause__))
-        engine.core.report(
+        engine.state.report(
             "message.unrendered",
             message=message.id,
             address=header.address,

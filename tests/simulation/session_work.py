@@ -8,6 +8,7 @@ from typing import Final
 from broker.config import Config
 from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message
+from broker.engine.routing import destinations
 from tests.broker.engine.bench import Bench
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
 from tests.simulation.world import held, small
@@ -38,7 +39,7 @@ def state(bench: Bench) -> State:
         )
         for session in bench.engine.sessions.all()
     }
-    queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.router.queues if name != FILL}
+    queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.state.queues if name != FILL}
     retained = {message.header.address: message.body for message in bench.engine.retained.match("#")}
     return sessions, {name: bodies for name, bodies in queues.items() if bodies}, retained
 
@@ -149,7 +150,7 @@ class Workload:
 
     def retain(self, name: str, body: bytes) -> None:
         engine = self.bench.enter()
-        address, _ = engine.router.destination(name, MULTICAST)
+        address, _ = destinations.destination(engine.state, name, MULTICAST)
         engine.retained.set(address, Message(self.bench.header(name), b"", body))
 
     def clear(self, name: str) -> None:

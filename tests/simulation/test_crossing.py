@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, RoutingType
 from broker.engine.moves.transfer import MessageRange
+from broker.engine.routing import registry
 from broker.management.views import message_view
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source
@@ -79,12 +80,12 @@ def _prepared() -> SimBroker:
     """A broker with a queue for each consumer, that has stopped."""
     broker = SimBroker(small(*SETTINGS, segment_bytes=1 << 18, retained=False))
     broker.parts.tick.enter()
-    router = broker.engine.router
+    state = broker.engine.state
     for name in ("jobs", "tasks", "late", "park"):
-        router.create_queue(router.ensure_address(name), name, RoutingType.ANYCAST, durable=True)
-    out = router.ensure_address("out")
+        registry.create_queue(state, registry.ensure_address(state, name), name, RoutingType.ANYCAST, durable=True)
+    out = registry.ensure_address(state, "out")
     for name in (*(f"stomp{version}" for version in STOMP_VERSIONS), "amqp"):
-        router.create_queue(out, name, RoutingType.MULTICAST, durable=True)
+        registry.create_queue(state, out, name, RoutingType.MULTICAST, durable=True)
     broker.run()
     for version in MQTT_VERSIONS:
         client = subscriber(broker, version)
@@ -147,7 +148,7 @@ def kill(broker: SimBroker, queue: str, notes: dict[Any, Any], why: str, *, fail
 
 def browse(broker: SimBroker) -> None:
     """What an operator and browsers see; it is not the last, so it does not stop them."""
-    for queue in list(broker.engine.router.queues.values()):
+    for queue in list(broker.engine.state.queues.values()):
         for message, place in broker.engine.browse(queue):
             json.dumps(message_view(message, queue, place), allow_nan=False).encode()
     client = broker.connect()
@@ -177,7 +178,7 @@ def died(broker: SimBroker, name: str) -> bool:
 
 def waiting(broker: SimBroker, prefix: str, message: Sent | None) -> int:
     """How many messages are on a consumer's queue, each of which it must get or find among the dead."""
-    [queue] = [queue for name, queue in broker.engine.router.queues.items() if name.startswith(prefix)]
+    [queue] = [queue for name, queue in broker.engine.state.queues.items() if name.startswith(prefix)]
     count = len(list(broker.engine.browse(queue)))
     if message is None:
         assert count == 1

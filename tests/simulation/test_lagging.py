@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 
 from broker.daemon.wiring import settings_table
+from broker.engine.routing import registry
 from tests.simulation.model import Place
 from tests.simulation.test_random import Sim, configuration
 from tests.simulation.world import SCALE, check_accounts, everything
@@ -47,7 +48,7 @@ class Lagging(Sim):
         self.collect()
         assert not [number for number in self.asked.values() if number in self.clients], "everything is confirmed"
         self.model.check_nobody_waits()
-        for queue in self.broker.engine.router.queues.values():
+        for queue in self.broker.engine.state.queues.values():
             assert not queue.landing
             assert not any(consumer.held for consumer in queue.consumers)
 
@@ -97,7 +98,7 @@ class Lagging(Sim):
         self.changed = True
         self.strict = not self.strict
         self.broker.parts.tick.enter()
-        self.broker.engine.router.change_settings(settings_table(configuration(strict=self.strict)))
+        registry.change_settings(self.broker.engine.state, settings_table(configuration(strict=self.strict)))
         self.broker.run()
 
     # What these are compared with knows nothing of a disk: it catches up first.

@@ -154,9 +154,9 @@ class Sim:
             c = real.counters
             gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
-        core = self.broker.engine.core
+        state = self.broker.engine.state
         empty = not any(queue.copies for queue in self.model.queues.values())
-        assert (core.usage.messages + sum(queue.paged for queue in core.paged) == 0) == empty
+        assert (state.usage.messages + sum(queue.paged for queue in state.paged) == 0) == empty
 
     def key_of(self, body: bytes, annotations: dict[str, str | int] | None, queue: str) -> Key:
         return body, self.known_as(str((annotations or {}).get("_AMQ_DL_FIRST_QUEUE", queue)))
@@ -270,9 +270,9 @@ class Sim:
     def temporary(self, sub: Sub, selector: str, headers: dict[str, str]) -> None:
         name = f"temporary {sub}"
         self.model.queues[name] = QueueModel(name, self.rules("news"), durable=False, address="news", selector=selector)
-        before = set(self.broker.engine.router.queues)
+        before = set(self.broker.engine.state.queues)
         self.subscribed(sub, self.taking(name, ""), headers)
-        (made,) = set(self.broker.engine.router.queues) - before
+        (made,) = set(self.broker.engine.state.queues) - before
         self.aliases[made] = name
 
     def do_settle(self) -> None:

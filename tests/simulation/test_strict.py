@@ -7,6 +7,7 @@ import pytest
 
 from broker.config import Config
 from broker.daemon.wiring import settings_table
+from broker.engine.routing import registry
 from tests.simulation.world import check_accounts, counts, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
@@ -137,7 +138,7 @@ def test_another_mode_counts_from_the_next_delivery_on(strict: bool) -> None:
 def change(broker: SimBroker, config: Config) -> None:
     """Other settings, while the broker runs."""
     broker.parts.tick.enter()
-    broker.engine.router.change_settings(settings_table(config))
+    registry.change_settings(broker.engine.state, settings_table(config))
     broker.run()
 
 

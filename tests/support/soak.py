@@ -82,17 +82,17 @@ class Months:
             self._hour(hour)
         self.broker.advance(3 * HOUR)
         self._settle()
-        assert all(queue.message_count == 0 for queue in self.broker.engine.router.queues.values())
+        assert all(queue.message_count == 0 for queue in self.broker.engine.state.queues.values())
         check_counters(self.broker)
         self.world.forget()
         gc.collect()
-        core = self.broker.engine.core
+        state = self.broker.engine.state
         return Day(
             objects=len(gc.get_objects()),
-            timers=len(core.schedule) + len(core.expiries) + len(self.broker.engine.alarms),
-            segments=len(core.journal.space.segments),
+            timers=len(state.schedule) + len(state.expiries) + len(self.broker.engine.alarms),
+            segments=len(state.journal.space.segments),
             disk_bytes=self.broker.files.used(),
-            last_id=core.journal.allocate_ids(1),
+            last_id=state.journal.allocate_ids(1),
         )
 
     def _hour(self, hour: int) -> None:

@@ -33,9 +33,9 @@ from typing import Final
 from broker.engine.model.errors import AlreadyInUse, DiskFull
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
-from broker.engine.queues.core import Core, Waiter
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State, Waiter
 from store import record
 from store.errors import JournalFull
 from store.record import RemovalReason
@@ -79,10 +79,10 @@ class StoredSession:
 class StoredSessions:
     """All stored sessions, by name."""
 
-    __slots__ = ("_by_name", "_core", "_senders", "_unsettled")
+    __slots__ = ("_by_name", "_senders", "_state", "_unsettled")
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._by_name: dict[str, StoredSession] = {}
         self._senders: dict[Queue, dict[StoredSession, None]] = {}  # who has, or had, its deliveries in flight
         self._unsettled: list[tuple[Queue, Message]] = []
@@ -104,7 +104,7 @@ class StoredSessions:
         """Record a new session.  Raises AlreadyInUse when there is one of that name, DiskFull."""
         if name in self._by_name:
             raise AlreadyInUse(f"there is a session of client {name} already")
-        journal = self._core.journal
+        journal = self._state.journal
         session = StoredSession(0, name, definition)
         data = self._record(session)
         try:
@@ -124,8 +124,8 @@ class StoredSessions:
 
     def _define(self, id: int, data: bytes) -> None:
         with suppress(JournalFull):  # asked for only so that a long entry ends here
-            self._core.journal.reserve(len(data), essential=True)
-        self._core.journal.define(id, data)
+            self._state.journal.reserve(len(data), essential=True)
+        self._state.journal.define(id, data)
 
     def put(self, session: StoredSession, key: str, definition: Definition) -> None:
         """Record what a part of a session is from now on, unless it is that already; never refused."""
@@ -133,7 +133,7 @@ class StoredSessions:
         id, known = session.parts.get(key, (0, None))
         if known == definition:
             return
-        id = id or self._core.journal.allocate_ids(1)
+        id = id or self._state.journal.allocate_ids(1)
         session.parts[key] = id, definition
         self._define(id, record.session_part(id, {"name": key, "session": session.id, "part": definition}))
 
@@ -141,14 +141,14 @@ class StoredSessions:
         """Record that a session has a part no longer, if it had."""
         id, _ = session.parts.pop(key, (0, None))
         if id:
-            self._core.journal.undefine(id, record.session_part_deleted(id, {"name": key}))
+            self._state.journal.undefine(id, record.session_part_deleted(id, {"name": key}))
 
     def drop(self, session: StoredSession) -> None:
         """End a session, its parts and its packet ids with it.  Its queues are the caller's."""
         assert self._by_name.get(session.name) is session, "a session is dropped once"
         del self._by_name[session.name]
         session.ended = True
-        journal = self._core.journal
+        journal = self._state.journal
         for key in list(session.parts):
             self.remove(session, key)
         journal.undefine(session.id, record.session_deleted(session.id, {"name": session.name}))
@@ -174,7 +174,7 @@ class StoredSessions:
         if not self._record_sent(session, queue, messages, packet_ids):
             return 0
         self._note_sender(queue, session)
-        work = self._core.work
+        work = self._state.work
         work.waiters[waiter] = None
         return work.number
 
@@ -189,7 +189,7 @@ class StoredSessions:
             return False
         if len(stored) < len(messages):
             packet_ids = [id for id, message in zip(packet_ids, messages, strict=True) if message.segment]
-        journal = self._core.journal
+        journal = self._state.journal
         journal.ensure_defined(session.id)
         journal.ensure_defined(queue.id)
         journal.add(record.inflight(session.id, queue.id, stored, packet_ids))
@@ -205,7 +205,7 @@ class StoredSessions:
 
     def _refer(self, messages: Iterable[Message]) -> None:
         """A record just added speaks about these messages."""
-        journal = self._core.journal
+        journal = self._state.journal
         for segment in {message.segment for message in messages}:
             if segment:
                 journal.space.refer(journal.segment, segment)
@@ -215,7 +215,7 @@ class StoredSessions:
 
         Call it before they are given back, or rejected, with the packet ids under which they were sent.
         """
-        journal = self._core.journal
+        journal = self._state.journal
         journal.ensure_defined(session.id)
         journal.add(record.completed(session.id, packet_ids, sent=True))
         self._refer(messages)
@@ -240,14 +240,14 @@ class StoredSessions:
         known = [id for id in dict.fromkeys(packet_ids) if id in held]  # one may come twice in a read
         if not known:
             return
-        journal = self._core.journal
+        journal = self._state.journal
         journal.ensure_defined(session.id)
         journal.add(record.completed(session.id, known, sent=sent))
         for id in known:
             self._give_up(held.pop(id))
 
     def _hold(self, session: StoredSession, data: bytes, held: dict[int, int], packet_ids: Sequence[int]) -> None:
-        journal = self._core.journal
+        journal = self._state.journal
         journal.ensure_defined(session.id)
         journal.add(data)
         segment = journal.segment
@@ -260,8 +260,8 @@ class StoredSessions:
 
     def _give_up(self, segment: int) -> None:
         """A packet id in this segment is settled by the record just added."""
-        space = self._core.journal.space
-        space.refer(self._core.journal.segment, segment)
+        space = self._state.journal.space
+        space.refer(self._state.journal.segment, segment)
         space.release(segment, 1)
 
     # -- written anew ----------------------------------------------------------------------------------------------
@@ -310,8 +310,8 @@ class StoredSessions:
         """Remove the messages that clients had before the restart (rule 1); returns how many.  The journal must run."""
         unsettled, self._unsettled = self._unsettled, []
         for queue, message in unsettled:
-            arrival.unwatch(self._core, queue, [message])
+            arrival.unwatch(self._state, queue, [message])
             queue.discard(message)
             queue.counters.acknowledged += 1
-            remove(self._core, queue, [message], RemovalReason.CONSUMED)
+            remove(self._state, queue, [message], RemovalReason.CONSUMED)
         return len(unsettled)

@@ -14,11 +14,10 @@ from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core, Held
 from broker.engine.queues.evicting import evict
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import Held, State
 from store import record
 
 #: Messages that one queue hands out in a tick.  Large enough that a tick's fixed costs vanish, small enough that it
@@ -30,49 +29,49 @@ RUN_MESSAGES_MAX: Final = 2048
 RUN_BYTES_MAX: Final = 1 << 20
 
 
-def dispatch(core: Core, router: Router) -> None:
+def dispatch(state: State) -> None:
     """Serve every queue that changed in this tick."""
-    while core.dirty:
-        dirty, core.dirty = core.dirty, {}
+    while state.dirty:
+        dirty, state.dirty = state.dirty, {}
         for queue in dirty:
-            _serve(core, router, queue)
+            _serve(state, queue)
 
 
-def served(core: Core, consumer: Consumer, tick: int) -> bool:
+def served(state: State, consumer: Consumer, tick: int) -> bool:
     """Whether a consumer has all for it that had come by the tick: nothing waits for the journal or another turn.
 
     What came later does not count, or a queue that is filled all the time would never be drained.
     """
     queue = consumer.queue
-    busy = consumer.held or queue in core.dirty or queue in core.dirty_later
-    return not (busy or core.landing_on(queue, tick))
+    busy = consumer.held or queue in state.dirty or queue in state.dirty_later
+    return not (busy or state.landing_on(queue, tick))
 
 
-def _serve(core: Core, router: Router, queue: Queue) -> None:
+def _serve(state: State, queue: Queue) -> None:
     if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
         if queue.kind is not None:
-            takers = queue.kind.takers(core)
+            takers = queue.kind.takers(state)
         else:
             takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
         if queue.tail is not None:
-            depage.refill(core, queue, takers)
-        _hand_out(core, router, queue, takers)
+            depage.refill(state, queue, takers)
+        _hand_out(state, queue, takers)
         if queue.tail is not None and depage.more(queue, takers):
-            core.dirty_later[queue] = None
+            state.dirty_later[queue] = None
     if queue.kind is not None:
-        queue.kind.cut(core)
+        queue.kind.cut(state)
     if queue.drop_oldest and queue.messages_max >= 0:
-        evict(core, queue)
+        evict(state, queue)
 
 
-def _hand_out(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> None:
+def _hand_out(state: State, queue: Queue, takers: list[Consumer]) -> None:
     more = False
     for group in _by_priority(takers):
-        more = _serve_group(core, router, queue, group)
+        more = _serve_group(state, queue, group)
         if more or not queue.ready:
             break
     if more and queue.ready:
-        core.dirty_later[queue] = None
+        state.dirty_later[queue] = None
 
 
 def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
@@ -83,16 +82,16 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
     return [[c for c in takers if c.priority == priority] for priority in sorted(priorities, reverse=True)]
 
 
-def _serve_group(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Consumers of one priority.  True when somebody could take more."""
     if queue.selective is not None:
-        return _serve_selective(core, router, queue, takers)
+        return _serve_selective(state, queue, takers)
     if len(takers) > 1:
-        return _serve_in_turn(core, router, queue, takers)
+        return _serve_in_turn(state, queue, takers)
     consumer = takers[0]
     count, size = consumer.room()
     run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
-    _deliver(core, router, queue, consumer, run)
+    _deliver(state, queue, consumer, run)
     return consumer.credit > 0
 
 
@@ -121,7 +120,7 @@ def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
     return [_Hand(consumer) for consumer in takers[turn:] + takers[:turn]]
 
 
-def _serve_in_turn(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Several consumers, one message each in turn.  True when somebody could take more."""
     hands = _hands(queue, takers)
     open_hands = hands.copy()
@@ -139,11 +138,11 @@ def _serve_in_turn(core: Core, router: Router, queue: Queue, takers: list[Consum
             del open_hands[at]
     queue.next_consumer += given
     for hand in hands:
-        _deliver(core, router, queue, hand.consumer, hand.run)
+        _deliver(state, queue, hand.consumer, hand.run)
     return any([hand.consumer.credit > 0 for hand in hands])
 
 
-def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Consumer]) -> bool:
+def _serve_selective(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Consumers with selectors, one message each in turn, each from its own view."""
     assert queue.selective is not None
     hands = _hands(queue, takers)
@@ -162,17 +161,17 @@ def _serve_selective(core: Core, router: Router, queue: Queue, takers: list[Cons
             del open_hands[at]
     queue.next_consumer += 1
     for hand in hands:
-        _deliver(core, router, queue, hand.consumer, hand.run)
+        _deliver(state, queue, hand.consumer, hand.run)
     return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
 
 
-def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
     if queue.non_destructive:
-        _show(core, router, queue, consumer, run)
+        _show(state, queue, consumer, run)
         return
     expiring = queue.expiring > 0
     if expiring:
-        run = _drop_expired(core, router, queue, run)
+        run = _drop_expired(state, queue, run)
     if not run:
         return
     consumer.take(run)
@@ -183,34 +182,34 @@ def _deliver(core: Core, router: Router, queue: Queue, consumer: Consumer, run: 
     if queue.kind is not None:
         queue.kind.delivered(run)
         run = queue.kind.shown(run)
-    journalled = queue.strict and _journal_delivery(core, queue, consumer, run)
-    _hand_over(core, queue, consumer, run, wait=journalled, expiring=expiring)
+    journalled = queue.strict and _journal_delivery(state, queue, consumer, run)
+    _hand_over(state, queue, consumer, run, wait=journalled, expiring=expiring)
 
 
 def _hand_over(
-    core: Core, queue: Queue, consumer: Consumer, run: list[Message], *, wait: bool = False, expiring: bool = False
+    state: State, queue: Queue, consumer: Consumer, run: list[Message], *, wait: bool = False, expiring: bool = False
 ) -> None:
     """A consumer's deliveries go to its sink: now, or (`wait`) when the journal has what this tick gave it.
 
     They also wait where the mode has just changed and they may not be durable themselves, and behind others that wait:
     what need not must not overtake what does.
     """
-    if wait or consumer.held or (queue.ahead and not queue.strict and core.is_under_way(queue.ahead)):
+    if wait or consumer.held or (queue.ahead and not queue.strict and state.is_under_way(queue.ahead)):
         consumer.held += len(run)
-        core.work.held.append((consumer, run, expiring))
+        state.work.held.append((consumer, run, expiring))
     else:
-        _give(core, consumer, run)
+        _give(state, consumer, run)
 
 
-def _give(core: Core, consumer: Consumer, run: list[Message]) -> None:
+def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
     """Messages go to their consumer's sink; one that fails has them still, until its connection is closed."""
     try:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:
-        core.blame(consumer.sink.transport, error)
+        state.blame(consumer.sink.transport, error)
 
 
-def release(core: Core, held: Held) -> None:
+def release(state: State, held: Held) -> None:
     """The journal has these deliveries: those that are still the consumer's go to its sink, or expire."""
     consumer, run, expiring = held
     consumer.held -= len(run)
@@ -218,15 +217,15 @@ def release(core: Core, held: Held) -> None:
         return
     unacked = consumer.unacked
     run = [m for m in run if m.id in unacked]
-    late = [m.id for m in run if 0 < m.header.expiration <= core.now] if expiring else []
+    late = [m.id for m in run if 0 < m.header.expiration <= state.now] if expiring else []
     if late:
-        redelivery.withdraw(core, consumer.queue, consumer.take_back(late))
+        redelivery.withdraw(state, consumer.queue, consumer.take_back(late))
         run = [m for m in run if m.id in unacked]
     if run:
-        _give(core, consumer, run)
+        _give(state, consumer, run)
 
 
-def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Message]:
+def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Message]:
     """Make messages that are ready the consumer's deliveries without handing them to its sink; returns those."""
     queue = consumer.queue
     ready = {message.id for message in queue.waiting()}
@@ -234,7 +233,7 @@ def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Messag
     consumer.take(taken)
     if queue.non_destructive:
         return taken
-    arrival.unwatch(core, queue, taken)
+    arrival.unwatch(state, queue, taken)
     for message in taken:
         queue.discard(message)
     queue.delivering += len(taken)
@@ -243,29 +242,29 @@ def take(core: Core, consumer: Consumer, messages: list[Message]) -> list[Messag
     return taken
 
 
-def _show(core: Core, router: Router, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
+def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
     """Messages of a non-destructive queue are shown to a consumer, and stay."""
-    now = core.now
+    now = state.now
     if queue.expiring:
         expired = [m for m in run if 0 < m.header.expiration <= now]
         if expired:
-            arrival.unwatch(core, queue, expired)
+            arrival.unwatch(state, queue, expired)
             for message in expired:
                 queue.discard(message)
-            arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
+            arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
             run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:
         consumer.take(run)
         queue.counters.delivered += len(run)
-        _hand_over(core, queue, consumer, run)
+        _hand_over(state, queue, consumer, run)
 
 
-def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Message]) -> bool:
+def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> bool:
     """Strict mode: the delivery is in the journal before its first byte leaves.  False if nothing of it is stored."""
     stored = [m.id for m in run if m.segment]
     if not stored:
         return False
-    journal = core.journal
+    journal = state.journal
     journal.ensure_defined(queue.id)
     journal.add(record.delivering(queue.id, consumer.id, stored))
     segment = 0
@@ -278,12 +277,12 @@ def _journal_delivery(core: Core, queue: Queue, consumer: Consumer, run: list[Me
     return True
 
 
-def _drop_expired(core: Core, router: Router, queue: Queue, run: list[Message]) -> list[Message]:
+def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Message]:
     """The messages of a run whose time is not over; the others expire."""
-    arrival.unwatch(core, queue, run)
-    now = core.now
+    arrival.unwatch(state, queue, run)
+    now = state.now
     expired = [m for m in run if 0 < m.header.expiration <= now]
     if not expired:
         return run
-    arrival.keep_for_later(core, queue, expiry.expire(core, router, queue, expired))
+    arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
     return [m for m in run if not 0 < m.header.expiration <= now]

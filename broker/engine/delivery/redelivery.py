@@ -29,10 +29,9 @@ from broker.engine.model.message import Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 from store import record
 from store.record import DeadLetterReason, RemovalReason
 
@@ -65,14 +64,14 @@ def rejected(text: str) -> DeliveryOutcome:
 
 
 def give_back(
-    core: Core, router: Router, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
+    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
 ) -> None:
     """Put deliveries back on their queue, or bury those that have failed too often.
 
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
     that keeps its messages has them still: what a consumer says of them changes nothing.
     """
-    if not _return(core, queue, messages):
+    if not _return(state, queue, messages):
         return
     states = queue.states
     ids = [message.id for message in messages]
@@ -80,7 +79,7 @@ def give_back(
     failed = set(ids) if how.failed < 0 else set(ids[: how.failed])
     flagged = set(ids).difference(states) if how.left else set()
     states.update(dict.fromkeys(flagged, DELIVERED))
-    _fail(core, queue, failed)
+    _fail(state, queue, failed)
     limit = queue.address.settings.max_delivery_attempts
     dead: list[Message] = []
     alive = messages
@@ -88,69 +87,66 @@ def give_back(
         dead = [m for m in messages if queue.delivery_count(m.id) >= limit]
         if dead:
             alive = [m for m in messages if queue.delivery_count(m.id) < limit]
-    staying = _bury(core, router, queue, dead, how.text, consumer)
-    _journal_counts(core, queue, alive + staying, failed, flagged)
-    arrival.keep_for_later(core, queue, staying)
-    requeue(core, queue, alive, delayed=how.delayed)
+    staying = _bury(state, queue, dead, how.text, consumer)
+    _journal_counts(state, queue, alive + staying, failed, flagged)
+    arrival.keep_for_later(state, queue, staying)
+    requeue(state, queue, alive, delayed=how.delayed)
 
 
-def leave(core: Core, router: Router, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
+def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
     """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
     reached = max(len(messages) - consumer.held, 0)
     if reached < len(messages):
-        withdraw(core, consumer.queue, messages[reached:])
+        withdraw(state, consumer.queue, messages[reached:])
     if reached:
-        give_back(core, router, consumer.queue, messages[:reached], how, consumer)
+        give_back(state, consumer.queue, messages[:reached], how, consumer)
 
 
-def withdraw(core: Core, queue: Queue, messages: list[Message]) -> None:
+def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
     """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
-    if _return(core, queue, messages):
-        _journal_counts(core, queue, messages)
-        requeue(core, queue, messages, delayed=False)
+    if _return(state, queue, messages):
+        _journal_counts(state, queue, messages)
+        requeue(state, queue, messages, delayed=False)
 
 
-def postpone(core: Core, queue: Queue, messages: list[Message], ms: int) -> None:
+def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> None:
     """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
-    if not _return(core, queue, messages):
+    if not _return(state, queue, messages):
         return
-    _journal_counts(core, queue, messages)
+    _journal_counts(state, queue, messages)
     if queue.kind is not None:
-        messages = queue.kind.returned(core, messages)
+        messages = queue.kind.returned(state, messages)
     for message in messages:
-        arrival.schedule(core, queue, message, core.now + ms)
+        arrival.schedule(state, queue, message, state.now + ms)
 
 
-def _return(core: Core, queue: Queue, messages: list[Message]) -> bool:
+def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
     """Deliveries are out no longer; whether they have to be put back on their queue."""
     if queue.non_destructive:
         return False
     queue.delivering -= len(messages)
     if queue.deleted:
-        remove(core, queue, messages, RemovalReason.DELETED)
+        remove(state, queue, messages, RemovalReason.DELETED)
         return False
     return True
 
 
-def _fail(core: Core, queue: Queue, ids: Set[int]) -> None:
+def _fail(state: State, queue: Queue, ids: Set[int]) -> None:
     """One more delivery of each of these messages has failed."""
     states = queue.states
-    once = DELIVERED.failed(core.now)
+    once = DELIVERED.failed(state.now)
     for id in ids:
-        state = states.get(id, DELIVERED)
-        states[id] = state.failed(core.now) if state.count else once
+        tried = states.get(id, DELIVERED)
+        states[id] = tried.failed(state.now) if tried.count else once
 
 
-def _bury(
-    core: Core, router: Router, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None
-) -> list[Message]:
+def _bury(state: State, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None) -> list[Message]:
     staying: list[Message] = []
     for message in dead:
         count = queue.delivery_count(message.id)
         who = f", last by {consumer.describe}" if consumer else ""
         staying += dead_letter.bury(
-            core,
-            router,
+            state,
             queue,
             [message],
             reason=DeadLetterReason.MAX_DELIVERIES,
@@ -161,8 +157,7 @@ def _bury(
 
 
 def reject(
-    core: Core,
-    router: Router,
+    state: State,
     queue: Queue,
     messages: list[Message],
     text: str,
@@ -177,27 +172,26 @@ def reject(
         return
     queue.delivering -= len(messages)
     if queue.deleted:
-        remove(core, queue, messages, RemovalReason.DELETED)
+        remove(state, queue, messages, RemovalReason.DELETED)
         return
-    _fail(core, queue, {message.id for message in messages})
+    _fail(state, queue, {message.id for message in messages})
     if reason is DeadLetterReason.REJECTED:
         what = f"rejected by {consumer.describe}" if consumer else "rejected"
     else:
         what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"
     staying = dead_letter.bury(
-        core,
-        router,
+        state,
         queue,
         messages,
         reason=reason,
         text=f"{what}: {text}" if text else what,
         consumer=consumer,
     )
-    _journal_counts(core, queue, staying, {m.id for m in staying})
+    _journal_counts(state, queue, staying, {m.id for m in staying})
     if consumer is not None and not consumer.closed:
         for message in staying:
             exclude(consumer, message.id)
-    requeue(core, queue, staying, delayed=True)
+    requeue(state, queue, staying, delayed=True)
 
 
 def exclude(consumer: Consumer, id: int) -> None:
@@ -209,34 +203,34 @@ def exclude(consumer: Consumer, id: int) -> None:
     consumer.excluded.add(id)
 
 
-def requeue(core: Core, queue: Queue, messages: list[Message], *, delayed: bool) -> None:
+def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: bool) -> None:
     """Back to the head of the queue, now or after the redelivery delay of each message's count."""
-    core.dirty[queue] = None
+    state.dirty[queue] = None
     settings = queue.address.settings
     if queue.kind is not None:
-        messages = queue.kind.returned(core, messages)
+        messages = queue.kind.returned(state, messages)
     if not delayed or settings.redelivery_delay <= 0:
         if queue.kind is not None:
-            messages = queue.kind.fitting(core, messages)
+            messages = queue.kind.fitting(state, messages)
         if messages:
             queue.put_back(messages)
-            arrival.watch(core, queue, messages)
+            arrival.watch(state, queue, messages)
         return
     by_due: dict[int, list[int]] = {}
     for message in messages:
-        delay = settings.delay_before_redelivery(queue.delivery_count(message.id), core.random)
-        due = core.now + delay
-        arrival.schedule(core, queue, message, due)
+        delay = settings.delay_before_redelivery(queue.delivery_count(message.id), state.random)
+        due = state.now + delay
+        arrival.schedule(state, queue, message, due)
         if message.segment and queue.durable:
             by_due.setdefault(due, []).append(message.id)
-            core.journal.space.refer(core.journal.segment, message.segment)
+            state.journal.space.refer(state.journal.segment, message.segment)
     for due, ids in by_due.items():
-        core.journal.ensure_defined(queue.id)
-        core.journal.add(record.scheduled(queue.id, due, ids))
+        state.journal.ensure_defined(queue.id)
+        state.journal.add(record.scheduled(queue.id, due, ids))
 
 
 def _journal_counts(
-    core: Core,
+    state: State,
     queue: Queue,
     messages: list[Message],
     failed: Set[int] = frozenset(),
@@ -254,32 +248,32 @@ def _journal_counts(
     news = ((failed | flagged) - known) | (known - failed)
     told = [message for message in stored if message.id in news]
     for segment in {message.segment for message in told}:
-        core.journal.space.refer(core.journal.segment, segment)
+        state.journal.space.refer(state.journal.segment, segment)
     by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
     for message in told:
-        state = queue.states.get(message.id)
-        count = state.count if state is not None else 0
-        by_count[count, state is not None and not count].append(message.id)
+        tried = queue.states.get(message.id)
+        count = tried.count if tried is not None else 0
+        by_count[count, tried is not None and not count].append(message.id)
     for (count, redelivered), ids in by_count.items():
-        core.journal.ensure_defined(queue.id)
-        core.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
+        state.journal.ensure_defined(queue.id)
+        state.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
 
 
-def release_due(core: Core, limit: int) -> bool:
+def release_due(state: State, limit: int) -> bool:
     """Scheduled messages whose time has come become ready, at most `limit`; True when there may be more.
 
     A message that waited for redelivery goes to the head, like one that is given back; a message that a producer
     scheduled is younger than everything that became ready before it only by identity, and takes that place too.
     """
-    due = core.schedule.pop_due(core.now, limit)
+    due = state.schedule.pop_due(state.now, limit)
     by_queue: dict[Queue, list[Message]] = {}
     for queue, message in due:
         del queue.scheduled[message.id]
         by_queue.setdefault(queue, []).append(message)
     for queue, messages in by_queue.items():
         if queue.kind is not None:
-            messages = queue.kind.due(core, messages)
+            messages = queue.kind.due(state, messages)
         queue.put_back(messages)
-        arrival.watch(core, queue, messages)
-        core.dirty[queue] = None
+        arrival.watch(state, queue, messages)
+        state.dirty[queue] = None
     return len(due) == limit

@@ -14,15 +14,15 @@ from broker.engine.delivery.redelivery import INTERRUPTED, DeliveryOutcome
 from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.consumer import Consumer
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 
 #: Closes a consumer, and tells its sink why.
 Close = Callable[[Consumer, DeliveryOutcome, str], None]
 
 
-def revoke(router: Router, close: Close) -> int:
+def revoke(state: State, close: Close) -> int:
     """Look at all consumers anew, since permissions or roles have changed; how many were closed."""
-    consumers = [consumer for queue in router.queues.values() for consumer in queue.consumers]
+    consumers = [consumer for queue in state.queues.values() for consumer in queue.consumers]
     return sum(not recheck(consumer, consumer.access, close) for consumer in consumers)
 
 

@@ -18,9 +18,8 @@ from typing import Final
 from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, SlowConsumerUnit
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 
 _UNIT_MS: Final = {
     SlowConsumerUnit.MESSAGES_PER_SECOND: 1_000,
@@ -44,9 +43,8 @@ class _Look:
 class SlowConsumers:
     """Looks at the consumers of addresses with a threshold.  `close` ends one, with a reason for its client."""
 
-    def __init__(self, core: Core, router: Router, alarms: Alarms, close: Callable[[Consumer, str], None]) -> None:
-        self._core = core
-        self._router = router
+    def __init__(self, state: State, alarms: Alarms, close: Callable[[Consumer, str], None]) -> None:
+        self._state = state
         self._alarms = alarms
         self._close = close
         self._looks: dict[Consumer, _Look] = {}
@@ -55,7 +53,7 @@ class SlowConsumers:
         """Settings or addresses have changed: look at each period that some address asks for."""
         periods = {
             address.settings.slow_consumer_check_period
-            for address in self._router.addresses.values()
+            for address in self._state.addresses.values()
             if address.settings.slow_consumer_threshold >= 0
         }
         for period in periods:
@@ -64,7 +62,7 @@ class SlowConsumers:
     def watch(self, period: int) -> None:
         """Look every so many ms, if that is not done already."""
         if not self._alarms.is_set(("slow-consumers", period)):
-            due = self._core.now + period
+            due = self._state.now + period
             self._alarms.at(("slow-consumers", period), due, lambda: self._check(period))
 
     def clock_jumped(self) -> None:
@@ -73,7 +71,7 @@ class SlowConsumers:
 
     def _check(self, period: int) -> None:
         watched = False
-        for address in list(self._router.addresses.values()):
+        for address in list(self._state.addresses.values()):
             settings = address.settings
             if settings.slow_consumer_threshold < 0 or settings.slow_consumer_check_period != period:
                 continue
@@ -86,7 +84,7 @@ class SlowConsumers:
             self.watch(period)
 
     def _look(self, queue: Queue, consumer: Consumer, settings: AddressSettings) -> None:
-        now = self._core.now
+        now = self._state.now
         before = self._looks.get(consumer)
         self._looks[consumer] = after = _Look(consumer, now)
         if before is None or not (before.busy and after.busy):
@@ -96,9 +94,9 @@ class SlowConsumers:
         if settled * unit >= settings.slow_consumer_threshold * (now - before.at):
             return
         rate = settled * unit // max(now - before.at, 1)
-        consumer.note(self._core.notes, "CONSUMER_SLOW")
+        consumer.note(self._state.notes, "CONSUMER_SLOW")
         kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
-        self._core.report(
+        self._state.report(
             "consumer.slow",
             queue=queue.name,
             client=consumer.client_id,

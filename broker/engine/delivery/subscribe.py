@@ -25,9 +25,9 @@ from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.consumer_lifecycle import check_room
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import destinations, registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,15 @@ class SubscribeRequest:
     filtered: bool = False
 
 
-def find(core: Core, router: Router, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
+def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
     """The queue to consume, made if need be, and what of its messages the subscriber takes (None: all).
 
     Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
     TooManyConsumers.
     """
     filter = parse_selector(request.selector)
-    target = router.queue_to_consume(
+    target = destinations.queue_to_consume(
+        state,
         request.destination,
         request.routing_type,
         access=request.access,
@@ -81,20 +82,18 @@ def find(core: Core, router: Router, request: SubscribeRequest) -> tuple[Queue, 
     if isinstance(target, Queue):
         check_room(target.name, target.attributes, len(target.consumers))
         return target, predicate(filter, request.no_local)
-    queue = _subscription(core, router, target, filter, request)
+    queue = _subscription(state, target, filter, request)
     queue.reader = request.access if request.filtered else None
     return queue, None
 
 
-def _subscription(
-    core: Core, router: Router, address: Address, filter: Filter | None, request: SubscribeRequest
-) -> Queue:
+def _subscription(state: State, address: Address, filter: Filter | None, request: SubscribeRequest) -> Queue:
     temporary = not request.durable
-    name = request.name or router.fresh_name()
+    name = request.name or state.fresh_name()
     access, create = request.access, create_permission(durable=request.durable)
     if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
-    queue = router.queues.get(name)
+    queue = state.queues.get(name)
     if queue is not None:
         others = request.filtered and queue.creator != access.user  # it may hold what this one may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
@@ -113,13 +112,14 @@ def _subscription(
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         access.require(create, address.name, request.name)
-        clearing.disband(core, queue)
-        router.unbind(queue)
+        clearing.disband(state, queue)
+        registry.unbind(state, queue)
     access.require(create, address.name, request.name)
-    router.quotas.check(access.user)
-    attributes = router.attributes(address, name, request.asked)
+    state.quotas.check(access.user)
+    attributes = state.attributes(address, name, request.asked)
     check_room(name, attributes, 0)
-    return router.create_queue(
+    return registry.create_queue(
+        state,
         address,
         name,
         RoutingType.MULTICAST,

@@ -17,9 +17,8 @@ from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.removal import consume
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 
 
 class Settlement:
@@ -87,52 +86,52 @@ class Transaction:
             self.settlements.append(Settlement(consumer, messages, None, kept=kept))
 
 
-def commit(core: Core, router: Router, transaction: Transaction) -> None:
+def commit(state: State, transaction: Transaction) -> None:
     """Do everything the transaction holds.
 
     Raises NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
     """
     transaction.check_open()
     for send in transaction.sends:
-        send.find(router)
+        send.find(state)
     need = sum(m.size for settlement in transaction.settlements for m in settlement.messages if m.segment)
     seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
-        sending.check(core, send.address)
-        sending.check_new(core, send.address, send.messages, seen)
-        sending.check_routed(core, router, send.address, send.queue, send.routing_type, send.messages)
+        sending.check(state, send.address)
+        sending.check_new(state, send.address, send.messages, seen)
+        sending.check_routed(state, send.address, send.queue, send.routing_type, send.messages)
         if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
     if need:
-        arrival.reserve_bytes(core, need, essential=False)
+        arrival.reserve_bytes(state, need, essential=False)
     transaction.closed = True
-    core.atomic = True
+    state.atomic = True
     try:
-        _perform(core, router, transaction)
+        _perform(state, transaction)
     finally:
-        core.atomic = False
+        state.atomic = False
 
 
-def _perform(core: Core, router: Router, transaction: Transaction) -> None:
-    for send, messages in publish.in_turn(core, router, transaction.sends, transaction.messages):
-        sending.publish(core, router, send.address, send.queue, send.routing_type, messages)
+def _perform(state: State, transaction: Transaction) -> None:
+    for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
+        sending.publish(state, send.address, send.queue, send.routing_type, messages)
     for settlement in transaction.settlements:
-        _settle(core, router, settlement)
+        _settle(state, settlement)
 
 
-def _settle(core: Core, router: Router, settlement: Settlement) -> None:
+def _settle(state: State, settlement: Settlement) -> None:
     queue = settlement.consumer.queue
     how = settlement.how
     if how is None:
         settlement.consumer.settled += len(settlement.messages)
-        consume(core, queue, settlement.messages)
+        consume(state, queue, settlement.messages)
     elif settlement.dead:
-        redelivery.reject(core, router, queue, settlement.messages, how.text, settlement.consumer)
+        redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer)
     else:
-        redelivery.give_back(core, router, queue, settlement.messages, how, settlement.consumer)
+        redelivery.give_back(state, queue, settlement.messages, how, settlement.consumer)
 
 
-def rollback(core: Core, router: Router, transaction: Transaction) -> None:
+def rollback(state: State, transaction: Transaction) -> None:
     """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
     transaction.closed = True
     transaction.sends.clear()
@@ -146,4 +145,4 @@ def rollback(core: Core, router: Router, transaction: Transaction) -> None:
     transaction.settlements.clear()
     for consumer, messages in by_consumer.items():
         messages.sort(key=lambda message: message.id)
-        redelivery.give_back(core, router, consumer.queue, messages, redelivery.ROLLBACK, consumer)
+        redelivery.give_back(state, consumer.queue, messages, redelivery.ROLLBACK, consumer)

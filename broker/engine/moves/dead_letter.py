@@ -21,17 +21,16 @@ from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.moves import dead_letter_queues, move
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 from store import record
 from store.record import DeadLetterReason, RemovalReason
 
 
 def bury(
-    core: Core,
-    router: Router,
+    state: State,
     queue: Queue,
     messages: list[Message],
     *,
@@ -47,32 +46,32 @@ def bury(
     staying: list[Message] = []
     for message in messages:
         if not name:
-            kill(core, queue, message, reason, text, consumer)
+            kill(state, queue, message, reason, text, consumer)
             continue
         if message.header.address == name or (
             reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
         ):
             staying.append(message)  # dead-letter addresses that lead in a circle: it is on one
             continue
-        target = target_of(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
+        target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
         attempts = queue.delivery_count(message.id)
         annotations = move.annotate(
             message,
             queue,
             reason=reason.word,
             text=text,
-            now=core.now,
+            now=state.now,
             attempts=attempts,
             client=consumer.client_id if consumer else "",
             remote=consumer.remote if consumer else "",
         )
-        placed = move.place_at(core, router, target, message, annotations)
+        placed = move.place_at(state, target, message, annotations)
         if placed is None:
             staying.append(message)
             continue
         queue.counters.dead_lettered += 1
-        note(core, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
-        core.report(
+        note(state, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
+        state.report(
             "message.dead_lettered",
             message=message.id,
             queue=queue.name,
@@ -80,12 +79,12 @@ def bury(
             reason=reason.word,
             attempts=attempts,
         )
-        death = partial(_record_death, core, queue, reason=reason, text=text, consumer=consumer)
-        move.move(core, queue, [placed], RemovalReason.DEAD_LETTERED, death)
+        death = partial(_record_death, state, queue, reason=reason, text=text, consumer=consumer)
+        move.move(state, queue, [placed], RemovalReason.DEAD_LETTERED, death)
     return staying
 
 
-def bury_unrouted(core: Core, router: Router, address: Address, queue: Queue | None, message: Message) -> bool:
+def bury_unrouted(state: State, address: Address, queue: Queue | None, message: Message) -> bool:
     """Dead-letter a message that no queue of its address took; `queue`: the one that it was sent to, if it named one.
 
     Within the entry of its send.  False: nothing was done, no dead-letter address keeps it.
@@ -96,38 +95,38 @@ def bury_unrouted(core: Core, router: Router, address: Address, queue: Queue | N
         return False
     reason = DeadLetterReason.NO_ROUTE
     text = f"no queue of address {address.name} took it"
-    target = target_of(router, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
+    target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
     annotations = move.annotate(
-        message, queue, reason=reason.word, text=text, now=core.now, attempts=0, client="", remote=""
+        message, queue, reason=reason.word, text=text, now=state.now, attempts=0, client="", remote=""
     )
-    placed = move.place_at(core, router, target, message, annotations)
+    placed = move.place_at(state, target, message, annotations)
     if placed is None:
         return False
-    move.bring(core, [placed], partial(_record_death, core, None, reason=reason, text=text, consumer=None))
-    note(core, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
-    core.report("message.no_route", message=message.id, address=address.name, target=target.name)
+    move.bring(state, [placed], partial(_record_death, state, None, reason=reason, text=text, consumer=None))
+    note(state, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
+    state.report("message.no_route", message=message.id, address=address.name, target=target.name)
     return True
 
 
 def kill(
-    core: Core, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
+    state: State, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
 ) -> None:
     """Remove a dead message that no address keeps, by name."""
     queue.counters.killed += 1
-    _record_death(core, queue, message, reason=reason, text=text, consumer=consumer)
-    note(core, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
-    core.report(
+    _record_death(state, queue, message, reason=reason, text=text, consumer=consumer)
+    note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
+    state.report(
         "message.killed",
         message=message.id,
         queue=queue.name,
         reason=reason.word,
         attempts=queue.delivery_count(message.id),
     )
-    remove(core, queue, [message], RemovalReason.KILLED)
+    remove(state, queue, [message], RemovalReason.KILLED)
 
 
 def _record_death(
-    core: Core,
+    state: State,
     queue: Queue | None,
     death: move.Placed | Message,
     *,
@@ -137,23 +136,23 @@ def _record_death(
 ) -> None:
     """Record the death of a message that was placed elsewhere or, without a place, killed; `queue` None: on none."""
     message, new_id = (death, 0) if isinstance(death, Message) else (death.message, death.copy.id)
-    state = None
+    tried = None
     if queue is None:
         if not isinstance(death, Message) and not death.copy.segment:
             return
     else:
         if not (message.segment and queue.durable):
             return
-        state = queue.states.get(message.id)
-        core.journal.ensure_defined(queue.id)
-    core.journal.add(
+        tried = queue.states.get(message.id)
+        state.journal.ensure_defined(queue.id)
+    state.journal.add(
         record.dead_lettered(
             queue_id=queue.id if queue is not None else 0,
             old_id=message.id,
             new_id=new_id,
             enqueued=message.header.timestamp,
-            first_failure=state.first_failure if state else 0,
-            attempts=state.count if state else 0,
+            first_failure=tried.first_failure if tried else 0,
+            attempts=tried.count if tried else 0,
             reason=reason,
             address=message.header.address,
             text=move.clean_text(text),
@@ -164,10 +163,10 @@ def _record_death(
     )
 
 
-def note(core: Core, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
+def note(state: State, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
     """Note a death for the notifications, which do not tell of what happens to themselves."""
     home = queue.address.name if queue is not None else message.header.address
-    if core.notes.listening and home != NOTIFICATIONS:
+    if state.notes.listening and home != NOTIFICATIONS:
         told: Note = {
             "_AMQ_Address": message.header.address,
             "_AMQ_RoutingName": queue.name if queue is not None else "",
@@ -178,12 +177,12 @@ def note(core: Core, type: str, queue: Queue | None, message: Message, target: s
             "_AMQ_DL_ADDRESS": target,
             "_AMQ_User": message.header.user,
         }
-        core.notes.add(type, told)
+        state.notes.add(type, told)
 
 
-def target_of(router: Router, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
+def target_of(state: State, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
     """The dead-letter or expiry address, made if need be, with the queue for the message's address if automatic."""
-    target = router.ensure_address(name)
+    target = registry.ensure_address(state, name)
     if automatic and message.header.address != name:
-        dead_letter_queues.ensure_queue(router, target, message.header.address, expiry=expiry)
+        dead_letter_queues.ensure_queue(state, target, message.header.address, expiry=expiry)
     return target

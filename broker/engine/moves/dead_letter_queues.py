@@ -9,39 +9,40 @@ from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import ORIG_ADDRESS, RoutingType
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 
 
-def _queue_name(router: Router, source: str, *, expiry: bool) -> str:
-    settings = router.settings(source)
+def _queue_name(state: State, source: str, *, expiry: bool) -> str:
+    settings = state.settings(source)
     prefix = settings.expiry_queue_prefix if expiry else settings.dead_letter_queue_prefix
     suffix = settings.expiry_queue_suffix if expiry else settings.dead_letter_queue_suffix
     return f"{prefix}{source}{suffix}"
 
 
-def is_missing(router: Router, source: str, *, expiry: bool) -> bool:
+def is_missing(state: State, source: str, *, expiry: bool) -> bool:
     """Whether the queue that keeps what comes from `source` has still to be made."""
-    return _queue_name(router, source, expiry=expiry) not in router.queues
+    return _queue_name(state, source, expiry=expiry) not in state.queues
 
 
-def ensure_queue(router: Router, target: Address, source: str, *, expiry: bool) -> None:
+def ensure_queue(state: State, target: Address, source: str, *, expiry: bool) -> None:
     """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
-    name = _queue_name(router, source, expiry=expiry)
-    if name in router.queues:
+    name = _queue_name(state, source, expiry=expiry)
+    if name in state.queues:
         return
     literal = source.replace("'", "''")
     filter = compile_filter(f"{ORIG_ADDRESS} = '{literal}'")
     try:
-        create_queue(router, target, name, target.settings.default_queue_routing_type, filter)
+        create_queue(state, target, name, target.settings.default_queue_routing_type, filter)
     except InvalidName as invalid:
-        router.core.report("move.queue_refused", queue=name, error=str(invalid))
+        state.report("move.queue_refused", queue=name, error=str(invalid))
 
 
 def create_queue(
-    router: Router, target: Address, name: str, routing_type: RoutingType, filter: Filter | None = None
+    state: State, target: Address, name: str, routing_type: RoutingType, filter: Filter | None = None
 ) -> Queue:
     """A queue that keeps its messages though nobody consume them.  Raises InvalidName, AlreadyInUse."""
-    attributes = replace(router.attributes(target, name), purge_on_no_consumers=False)
-    return router.create_queue(
-        target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes
+    attributes = replace(state.attributes(target, name), purge_on_no_consumers=False)
+    return registry.create_queue(
+        state, target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes
     )

@@ -12,84 +12,83 @@ from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import ACTUAL_EXPIRY, Message
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import arrival
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import rows
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 from store import record
 from store.record import DeadLetterReason, RemovalReason
 
 
-def expire(core: Core, router: Router, queue: Queue, messages: list[Message]) -> list[Message]:
+def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
     """Expire messages that are in no container any more.  Returns those that have to stay on the queue.
 
     On the expiry address itself there is nowhere to go: the message is removed, by name like any other.
     """
     staying: list[Message] = []
     for message in messages:
-        home = core.addresses.get(message.header.address, queue.address)
+        home = state.addresses.get(message.header.address, queue.address)
         name = home.settings.expiry_address
         placed: move.Placed | None = None
-        text = f"expired on {queue.name}, noticed {core.now - message.header.expiration} ms later"
+        text = f"expired on {queue.name}, noticed {state.now - message.header.expiration} ms later"
         if queue.internal_owner is not None:
             queue.internal_owner.expired(message)
         elif name and name not in (queue.address.name, message.header.address):
             if move.hops(message) >= move.HOPS_MAX:
-                staying += _end_circle(core, router, queue, message)
+                staying += _end_circle(state, queue, message)
                 continue
             target = dead_letter.target_of(
-                router, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
+                state, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
             )
             annotations = move.annotate(
                 message,
                 queue,
                 reason=DeadLetterReason.EXPIRED.word,
                 text=text,
-                now=core.now,
+                now=state.now,
                 attempts=queue.delivery_count(message.id),
                 client="",
                 remote="",
             )
-            annotations[ACTUAL_EXPIRY] = core.now
-            placed = move.place_at(core, router, target, message, annotations)
+            annotations[ACTUAL_EXPIRY] = state.now
+            placed = move.place_at(state, target, message, annotations)
             if placed is None:
                 staying.append(message)
                 continue
         elif "expiry" not in queue.address.warned:
             queue.address.warned |= {"expiry"}
-            core.report("message.expired_unkept", queue=queue.name, message=message.id)
+            state.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
         target_name = placed.address.name if placed is not None else ""
-        dead_letter.note(core, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
+        dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
         if placed is not None:
-            move.move(core, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, core, queue))
+            move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
         else:
-            _record_expiry(core, queue, message)
-            remove(core, queue, [message], RemovalReason.EXPIRED)
+            _record_expiry(state, queue, message)
+            remove(state, queue, [message], RemovalReason.EXPIRED)
     return staying
 
 
-def _end_circle(core: Core, router: Router, queue: Queue, message: Message) -> list[Message]:
+def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
     hops = move.hops(message)
     text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses lead in a circle"
     reason = DeadLetterReason.LINK_HOPS
     name = queue.address.settings.dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
-        return dead_letter.bury(core, router, queue, [message], reason=reason, text=text, consumer=None)
-    dead_letter.kill(core, queue, message, reason, text, None)
+        return dead_letter.bury(state, queue, [message], reason=reason, text=text, consumer=None)
+    dead_letter.kill(state, queue, message, reason, text, None)
     return []
 
 
-def _record_expiry(core: Core, queue: Queue, expired: move.Placed | Message) -> None:
+def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -> None:
     """Record that a message expired that was placed elsewhere or, without a place, is removed."""
     message, new_id = (expired, 0) if isinstance(expired, Message) else (expired.message, expired.copy.id)
     if not (message.segment and queue.durable):
         return
-    core.journal.ensure_defined(queue.id)
-    core.journal.add(
+    state.journal.ensure_defined(queue.id)
+    state.journal.add(
         record.expired(
             queue_id=queue.id,
             old_id=message.id,
@@ -104,37 +103,37 @@ def _record_expiry(core: Core, queue: Queue, expired: move.Placed | Message) -> 
     )
 
 
-def expire_due(core: Core, router: Router, limit: int) -> bool:
+def expire_due(state: State, limit: int) -> bool:
     """Expire what is due, at most `limit` messages; True when there may be more."""
-    due = core.expiries.pop_due(core.now, limit)
+    due = state.expiries.pop_due(state.now, limit)
     by_queue: dict[Queue, list[Message]] = {}
     for queue, message in due:
         queue.discard(message)
         queue.expiring -= 1
         by_queue.setdefault(queue, []).append(message)
     for queue, messages in by_queue.items():
-        arrival.keep_for_later(core, queue, expire(core, router, queue, messages))
+        arrival.keep_for_later(state, queue, expire(state, queue, messages))
     return len(due) == limit
 
 
-def expire_paged(core: Core, router: Router, limit: int) -> bool:
+def expire_paged(state: State, limit: int) -> bool:
     """Expire paged messages that are due, about `limit`; True when there may be more."""
     expired = 0
     while expired < limit:
-        due = core.paged_expiries.pop_due(core.now, 1)
+        due = state.paged_expiries.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
         chunk.expires = 0
-        late = chunk.due(core.now)[:limit]
+        late = chunk.due(state.now)[:limit]
         try:
-            found = rows.read(core, queue, chunk, late)
+            found = rows.read(state, queue, chunk, late)
         except NotReadable as error:
-            core.report("paging.failed", queue=queue.name, error=str(error))
-            rows.watch(core, queue, chunk, core.now + RETRY_MS)
+            state.report("paging.failed", queue=queue.name, error=str(error))
+            rows.watch(state, queue, chunk, state.now + RETRY_MS)
             continue
-        messages = rows.claim(core, queue, chunk, found)
-        rows.watch(core, queue, chunk, chunk.next_expiration())
+        messages = rows.claim(state, queue, chunk, found)
+        rows.watch(state, queue, chunk, chunk.next_expiration())
         expired += len(messages)
-        arrival.keep_for_later(core, queue, expire(core, router, queue, messages))
+        arrival.keep_for_later(state, queue, expire(state, queue, messages))
     return True

@@ -45,10 +45,9 @@ from broker.engine.model.message import (
 from broker.engine.moves import dead_letter_queues
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 from store.record import RemovalReason
 
 #: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
@@ -124,10 +123,10 @@ def clean_text(text: str) -> str:
     return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
-def copy_of(core: Core, target: Address, message: Message, annotations: Annotations) -> Message:
+def copy_of(state: State, target: Address, message: Message, annotations: Annotations) -> Message:
     """An independent copy for `target`, which is nowhere yet."""
     header = message.header.copy(target.name, annotations)
-    header.expiration, header.expiry_source = target.settings.expiration(0, core.now)
+    header.expiration, header.expiry_source = target.settings.expiration(0, state.now)
     return Message.of(header, message.head, message.body)
 
 
@@ -142,15 +141,15 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
     return None
 
 
-def keeps(core: Core, router: Router, name: str, message: Message) -> bool:
+def keeps(state: State, name: str, message: Message) -> bool:
     """Whether the address of that name, made if need be, would keep a copy of a message (`place_at`)."""
-    target = router.addresses.get(name)
+    target = state.addresses.get(name)
     if target is None:
         return True
-    copy = copy_of(core, target, message, origin(message, ""))
-    if keepers(router.bindings.targets(target), copy) is not None:
+    copy = copy_of(state, target, message, origin(message, ""))
+    if keepers(state.bindings.targets(target), copy) is not None:
         return True
-    queue = router.queues.get(name)
+    queue = state.queues.get(name)
     return queue is None or (queue.address is target and queue.accepts(copy))
 
 
@@ -178,33 +177,33 @@ class Placed:
 
 
 def place(
-    core: Core, destination: Destination, message: Message, annotations: Annotations, *, scheduled: int = 0
+    state: State, destination: Destination, message: Message, annotations: Annotations, *, scheduled: int = 0
 ) -> Placed | None:
     """A place where an operator wants a message; None if no queue there would keep it."""
-    copy = copy_of(core, destination.address, message, annotations)
+    copy = copy_of(state, destination.address, message, annotations)
     copy.header.routing_type = destination.routing_type
     copy.header.scheduled = scheduled
     targets = keepers(destination.targets, copy)
     return None if targets is None else Placed(message, copy, destination.address, targets)
 
 
-def place_at(core: Core, router: Router, target: Address, message: Message, annotations: Annotations) -> Placed | None:
+def place_at(state: State, target: Address, message: Message, annotations: Annotations) -> Placed | None:
     """A place on an address, with a queue made for it if need be, and room in the journal.  None: keep the original."""
-    copy = copy_of(core, target, message, annotations)
-    targets = keepers(router.bindings.targets(target), copy) or _keep(core, router, target, copy)
+    copy = copy_of(state, target, message, annotations)
+    targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, copy)
     if targets is None:
         return None
     try:
         if copy.header.durable:
-            arrival.reserve(core, [copy], essential=True)
+            arrival.reserve(state, [copy], essential=True)
     except DiskFull:
-        core.report("move.disk_full", address=target.name, message=message.id)
+        state.report("move.disk_full", address=target.name, message=message.id)
         return None
     return Placed(message, copy, target, targets)
 
 
 def move(
-    core: Core,
+    state: State,
     queue: Queue,
     run: Sequence[Placed],
     reason: RemovalReason,
@@ -215,28 +214,28 @@ def move(
     The copies, what `tell` records of each, and the removal of the originals are in one journal entry, for which there
     must be room (promise P2).
     """
-    entry = core.journal.ticket
-    bring(core, run, tell)
-    remove(core, queue, [placed.message for placed in run], reason)
-    assert core.journal.ticket == entry, "a move is one journal entry"
+    entry = state.journal.ticket
+    bring(state, run, tell)
+    remove(state, queue, [placed.message for placed in run], reason)
+    assert state.journal.ticket == entry, "a move is one journal entry"
 
 
-def bring(core: Core, run: Iterable[Placed], tell: Callable[[Placed], None] | None = None) -> None:
+def bring(state: State, run: Iterable[Placed], tell: Callable[[Placed], None] | None = None) -> None:
     """Put copies of messages that are on no queue where they belong.  There must be room in the journal."""
     for placed in run:
-        arrival.publish(core, placed.address, [placed.copy], placed.targets, checked=False)
+        arrival.publish(state, placed.address, [placed.copy], placed.targets, checked=False)
         if tell is not None:
             tell(placed)
 
 
-def _keep(core: Core, router: Router, target: Address, copy: Message) -> Targets | None:
+def _keep(state: State, target: Address, copy: Message) -> Targets | None:
     """A durable anycast queue of the target's own name, beside the queues that take it without keeping it."""
-    queue = router.queues.get(target.name)
+    queue = state.queues.get(target.name)
     if queue is None:
-        queue = dead_letter_queues.create_queue(router, target, target.name, RoutingType.ANYCAST)
-        core.report("move.queue_created", address=target.name, queue=queue.name)
+        queue = dead_letter_queues.create_queue(state, target, target.name, RoutingType.ANYCAST)
+        state.report("move.queue_created", address=target.name, queue=queue.name)
     if queue.address is target and queue.accepts(copy):
-        multicast = router.bindings.targets(target)[1]
+        multicast = state.bindings.targets(target)[1]
         return ([] if queue in multicast else [queue]), multicast
-    core.report("move.no_queue", address=target.name, message=copy.id)
+    state.report("move.no_queue", address=target.name, message=copy.id)
     return None

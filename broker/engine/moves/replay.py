@@ -21,8 +21,7 @@ from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 
 #: Characters of a replay's name: it is in every message.
 NAME_CHARS_MAX: Final = 100
@@ -45,7 +44,7 @@ class Replayed:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def replay(core: Core, router: Router, name: str, past: Iterable[ReplayItem], done: Replayed) -> None:
+def replay(state: State, name: str, past: Iterable[ReplayItem], done: Replayed) -> None:
     """Bring messages back, each in one step; `done` counts them, also when this raises.
 
     Raises AddressFull, DiskFull, and for a target that is named NotFound, InvalidName, RoutingTypeMismatch: what came
@@ -55,45 +54,45 @@ def replay(core: Core, router: Router, name: str, past: Iterable[ReplayItem], do
     for each in past:
         place = (each.target, each.message.header.address, each.queue)
         if place not in found:
-            found[place] = _place(router, each)
+            found[place] = _place(state, each)
         destination = found[place]
         if isinstance(destination, str):
             refused = destination
         else:
-            refused = "" if _bring(core, name, each, destination) else transfer.NO_QUEUE
+            refused = "" if _bring(state, name, each, destination) else transfer.NO_QUEUE
         if refused:
             done.refused[refused] = done.refused.get(refused, 0) + 1
         else:
             done.replayed += 1
 
 
-def _place(router: Router, past: ReplayItem) -> Destination | str:
+def _place(state: State, past: ReplayItem) -> Destination | str:
     if past.target:
-        return transfer.destination(router, past.target)
+        return transfer.destination(state, past.target)
     header = past.message.header
-    return transfer.home(router, None, header.address, past.queue, header.routing_type)
+    return transfer.home(state, None, header.address, past.queue, header.routing_type)
 
 
-def _bring(core: Core, name: str, past: ReplayItem, destination: Destination) -> bool:
+def _bring(state: State, name: str, past: ReplayItem, destination: Destination) -> bool:
     address = destination.address
-    _check_room(core, address)
+    _check_room(state, address)
     annotations = transfer.annotations_for(past.message, past.queue, destination)
     annotations[REPLAY] = name
-    annotations[REPLAY_TIME] = core.now
-    placed = move.place(core, destination, past.message, annotations)
+    annotations[REPLAY_TIME] = state.now
+    placed = move.place(state, destination, past.message, annotations)
     if placed is None:
         return False
-    arrival.reserve(core, [placed.copy], essential=False)
-    move.bring(core, [placed])
+    arrival.reserve(state, [placed.copy], essential=False)
+    move.bring(state, [placed])
     return True
 
 
-def _check_room(core: Core, address: Address) -> None:
-    disk = core.usage.disk
+def _check_room(state: State, address: Address) -> None:
+    disk = state.usage.disk
     if disk.full:
         raise AddressFull(f"{disk.percent} % of the disk is used: no messages are brought back before it has room")
     pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
-    if not pages and (address.full or core.usage.full):
+    if not pages and (address.full or state.usage.full):
         raise AddressFull(
             f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
         )

@@ -29,12 +29,11 @@ from broker.engine.moves import move
 from broker.engine.moves.move import Placed
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
-from broker.engine.routing import alter, configured
-from broker.engine.routing.router import Router
+from broker.engine.routing import alter, configured, registry
 
 _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 
@@ -42,41 +41,40 @@ _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 class Retroactive(Watcher):
     """Keeps the resources of retroactive addresses, and fills new queues from them."""
 
-    def __init__(self, core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> None:
-        self._core = core
-        self._router = router
+    def __init__(self, state: State, delete_queue: Callable[[Queue], None]) -> None:
+        self._state = state
         self._delete_queue = delete_queue
-        self._prefix = internal_prefix(router.syntax)
+        self._prefix = internal_prefix(state.syntax)
 
     def _name(self, address: str, *words: str) -> str:
-        return self._router.syntax.delimiter.join((self._prefix + address, *words, "retro"))
+        return self._state.syntax.delimiter.join((self._prefix + address, *words, "retro"))
 
     def _ring_name(self, address: str, kind: RoutingType) -> str:
         return self._name(address, "queue", kind.name.lower())
 
     def settle(self) -> None:
         """Settings may have changed: make, resize or stop the rings of all addresses."""
-        for address in list(self._router.addresses.values()):
+        for address in list(self._state.addresses.values()):
             self._settle(address)
 
     def _settle(self, address: Address) -> None:
         count = address.settings.retroactive_message_count
-        present = self._router.diverts.by_name.get(self._name(address.name, "divert"))
-        if count <= 0 or self._router.is_internal(address.name) or self._router.syntax.routes(address.name):
+        present = self._state.diverts.by_name.get(self._name(address.name, "divert"))
+        if count <= 0 or self._state.is_internal(address.name) or self._state.syntax.routes(address.name):
             if present is not None:
-                configured.remove_divert(self._router, present.name)
+                configured.remove_divert(self._state, present.name)
             return
-        home = self._router.addresses.get(self._name(address.name, "address"))
+        home = self._state.addresses.get(self._name(address.name, "address"))
         if home is None:
-            home = self._router.create_address(self._name(address.name, "address"), set(_KINDS), internal=True)
+            home = registry.create_address(self._state, self._name(address.name, "address"), set(_KINDS), internal=True)
         attributes = QueueAttributes(ring_size=count, max_consumers=0)
         for kind in _KINDS:
-            ring = self._router.queues.get(self._ring_name(address.name, kind))
+            ring = self._state.queues.get(self._ring_name(address.name, kind))
             if ring is None:
                 name = self._ring_name(address.name, kind)
-                self._router.create_queue(home, name, kind, durable=True, internal=True, attributes=attributes)
+                registry.create_queue(self._state, home, name, kind, durable=True, internal=True, attributes=attributes)
             else:
-                alter.become(self._router, ring, attributes)
+                alter.become(self._state, ring, attributes)
         if present is None:
             divert = Divert(
                 self._name(address.name, "divert"),
@@ -85,49 +83,49 @@ class Retroactive(Watcher):
                 routing=DivertRouting.PASS,
                 internal=True,
             )
-            configured.add_divert(self._router, divert)
+            configured.add_divert(self._state, divert)
 
-    # -- what the router tells -------------------------------------------------------------------------------------
+    # -- what the registry tells ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.retroactive_message_count > 0:
             self._settle(address)
 
     def address_gone(self, address: Address) -> None:
-        divert = self._router.diverts.by_name.get(self._name(address.name, "divert"))
+        divert = self._state.diverts.by_name.get(self._name(address.name, "divert"))
         if divert is not None:
-            configured.remove_divert(self._router, divert.name)
-        home = self._router.addresses.get(self._name(address.name, "address"))
+            configured.remove_divert(self._state, divert.name)
+        home = self._state.addresses.get(self._name(address.name, "address"))
         if home is not None:
             for queue in list(home.queues):
                 self._delete_queue(queue)
-            self._router.delete_address(home)
+            registry.delete_address(self._state, home)
 
     def queue_made(self, queue: Queue) -> None:
         address = queue.address
         if address.settings.retroactive_message_count <= 0:
             return
-        ring = self._router.queues.get(self._ring_name(address.name, queue.routing_type))
+        ring = self._state.queues.get(self._ring_name(address.name, queue.routing_type))
         if ring is not None:
             self._fill(queue, ring)
 
     def _fill(self, queue: Queue, ring: Queue) -> None:
         """Copies of what is in a ring, oldest first, also of what is not yet durable."""
-        kept = [*ring.waiting(), *self._core.landing_on(ring)]
+        kept = [*ring.waiting(), *self._state.landing_on(ring)]
         kept.sort(key=lambda message: message.id)
-        now = self._core.now
+        now = self._state.now
         copies = [self._copy(message, queue) for message in kept if not 0 < message.header.expiration <= now]
         copies = [copy for copy in copies if queue.accepts(copy)]
         if not copies:
             return
         try:
-            arrival.reserve(self._core, [copy for copy in copies if copy.header.durable], essential=False)
+            arrival.reserve(self._state, [copy for copy in copies if copy.header.durable], essential=False)
         except DiskFull as full:
-            self._core.report("retroactive.disk_full", queue=queue.name, error=str(full))
+            self._state.report("retroactive.disk_full", queue=queue.name, error=str(full))
             return
         anycast = queue.routing_type is RoutingType.ANYCAST
         targets = ([queue], []) if anycast else ([], [queue])
-        move.bring(self._core, [Placed(copy, copy, queue.address, targets) for copy in copies])
+        move.bring(self._state, [Placed(copy, copy, queue.address, targets) for copy in copies])
 
     def _copy(self, message: Message, queue: Queue) -> Message:
         kept = message.header

@@ -40,11 +40,11 @@ from broker.engine.model.message import (
 from broker.engine.moves import move
 from broker.engine.moves.move import Destination, Placed
 from broker.engine.queues import arrival
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
 
 #: Messages that one step looks at, and bytes that it moves beyond the first one: some 5 ms, in which all clients wait.
@@ -88,10 +88,10 @@ class MoveResult:
             self.refused[why] = self.refused.get(why, 0) + count
 
 
-def retry(core: Core, router: Router, queue: Queue, selection: MessageRange) -> MoveResult:
+def retry(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
     found: dict[tuple[str, str, int | None], Destination | str] = {}
-    step, run = _begin(core, queue, selection)
+    step, run = _begin(state, queue, selection)
     wanted: list[tuple[Message, Destination | str]] = []
     for message in run:
         notes = message.header.annotations or {}
@@ -102,30 +102,30 @@ def retry(core: Core, router: Router, queue: Queue, selection: MessageRange) -> 
         type = type if isinstance(type, int) else None
         origin = (address, name, type)
         if origin not in found:
-            found[origin] = home(router, queue, *origin) if name else _sent_again(router, queue, address, type)
+            found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
         wanted.append((message, found[origin]))
-    _move(core, queue, step, wanted)
+    _move(state, queue, step, wanted)
     return step
 
 
-def relocate(core: Core, router: Router, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
+def relocate(state: State, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
     """One step to an address, or to one queue by its name or FQQN.
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
     """
-    found = destination(router, target, queue)
-    step, run = _begin(core, queue, selection)
-    _move(core, queue, step, [(message, found) for message in run])
+    found = destination(state, target, queue)
+    step, run = _begin(state, queue, selection)
+    _move(state, queue, step, [(message, found) for message in run])
     return step
 
 
-def discard(core: Core, queue: Queue, selection: MessageRange) -> MoveResult:
+def discard(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
-    step, run = _begin(core, queue, selection)
+    step, run = _begin(state, queue, selection)
     for message in run:
-        _take_out(core, queue, message)
+        _take_out(state, queue, message)
     queue.counters.purged += len(run)
-    remove(core, queue, run, RemovalReason.PURGED)
+    remove(state, queue, run, RemovalReason.PURGED)
     step.moved = len(run)
     return step
 
@@ -133,13 +133,13 @@ def discard(core: Core, queue: Queue, selection: MessageRange) -> MoveResult:
 # -- which messages ----------------------------------------------------------------------------------------------------
 
 
-def _begin(core: Core, queue: Queue, selection: MessageRange) -> tuple[MoveResult, list[Message]]:
+def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveResult, list[Message]]:
     """What the step looks at, and the messages among it that are to be moved."""
     queue.check_public()
     if selection.id:
-        return _one(core, queue, selection.id)
-    below = selection.below or core.journal.allocate_ids(1)  # larger than that of any message so far
-    run = upkeep.between(core, queue, selection.after, below, LOOKED_AT_MAX)
+        return _one(state, queue, selection.id)
+    below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
+    run = upkeep.between(state, queue, selection.after, below, LOOKED_AT_MAX)
     complete = len(run) < LOOKED_AT_MAX
     nbytes = 0
     for at, message in enumerate(run):
@@ -155,8 +155,8 @@ def _begin(core: Core, queue: Queue, selection: MessageRange) -> tuple[MoveResul
     return step, run
 
 
-def _one(core: Core, queue: Queue, id: int) -> tuple[MoveResult, list[Message]]:
-    run = upkeep.between(core, queue, id - 1, id + 1, 1)
+def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]]:
+    run = upkeep.between(state, queue, id - 1, id + 1, 1)
     if not run:
         if any(id in consumer.unacked for consumer in queue.consumers):
             raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
@@ -174,9 +174,9 @@ def _count(step: MoveResult, refused: str) -> None:
 # -- where they go -----------------------------------------------------------------------------------------------------
 
 
-def home(router: Router, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
+def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
     """Where a message (of `queue`) came from, or why it cannot go there."""
-    known = router.queues.get(name)
+    known = state.queues.get(name)
     if known is not None and known is queue:
         return ONTO_ITSELF
     if known is None:
@@ -184,45 +184,45 @@ def home(router: Router, queue: Queue | None, address: str, name: str, type: int
         if not anycast:  # a subscription, unless it bears its address's name
             return NO_QUEUE
         try:
-            _, known = router.destination(f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
+            _, known = destinations.destination(state, f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
         except EngineError:
             return NO_QUEUE
         assert known is not None, "an FQQN names a queue"
-    if not router.bindings.reaches(address, known):
+    if not state.bindings.reaches(address, known):
         return NO_QUEUE  # another queue that took the name
-    there = router.ensure_address(address)
+    there = registry.ensure_address(state, address)
     routing_type = None if type is None else RoutingType(type)
-    return Destination(there, router.candidates(there, known, None), routing_type)
+    return Destination(there, state.candidates(there, known, None), routing_type)
 
 
-def _sent_again(router: Router, queue: Queue, address: str, type: int | None) -> Destination | str:
+def _sent_again(state: State, queue: Queue, address: str, type: int | None) -> Destination | str:
     """The queues that would get what is sent to an address, or why a message of `queue` cannot go there."""
-    if router.bindings.reaches(address, queue):
+    if state.bindings.reaches(address, queue):
         return ONTO_ITSELF
     routing_type = None if type is None else RoutingType(type)
     try:
-        there, _ = router.destination(address, routing_type)
+        there, _ = destinations.destination(state, address, routing_type)
     except EngineError:
         return NO_QUEUE
-    return Destination(there, router.candidates(there, None, routing_type), routing_type)
+    return Destination(there, state.candidates(there, None, routing_type), routing_type)
 
 
-def destination(router: Router, target: str, queue: Queue | None = None) -> Destination:
+def destination(state: State, target: str, queue: Queue | None = None) -> Destination:
     """Where an operator wants messages (of `queue`) to go: an address, or one queue by its name or FQQN.
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
     """
     address_name, queue_name = names.split_fqqn(target)
-    if queue_name is None and target not in router.addresses and target in router.queues:
-        address_name, queue_name = router.queues[target].address.name, target
+    if queue_name is None and target not in state.addresses and target in state.queues:
+        address_name, queue_name = state.queues[target].address.name, target
         target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
     if queue is not None and (
-        router.bindings.reaches(address_name, queue) if queue_name is None else router.queues.get(queue_name) is queue
+        state.bindings.reaches(address_name, queue) if queue_name is None else state.queues.get(queue_name) is queue
     ):
         raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
-    known = address_name in router.addresses if queue_name is None else queue_name in router.queues
-    address, named = router.destination(target, None if known else RoutingType.ANYCAST)
-    targets = router.candidates(address, named, None)
+    known = address_name in state.addresses if queue_name is None else queue_name in state.queues
+    address, named = destinations.destination(state, target, None if known else RoutingType.ANYCAST)
+    targets = state.candidates(address, named, None)
     if not any(targets):
         raise NotFound(f"address {address.name} has no queue: nothing there would keep the messages")
     return Destination(address, targets, None)
@@ -231,48 +231,48 @@ def destination(router: Router, target: str, queue: Queue | None = None) -> Dest
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
-def _move(core: Core, queue: Queue, step: MoveResult, wanted: list[tuple[Message, Destination | str]]) -> None:
+def _move(state: State, queue: Queue, step: MoveResult, wanted: list[tuple[Message, Destination | str]]) -> None:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
-    if not _has_room(core, [message for message, _ in wanted if message.header.durable]):
+    if not _has_room(state, [message for message, _ in wanted if message.header.durable]):
         if len(wanted) > 1:
             half = len(wanted) // 2
-            _move(core, queue, step, wanted[:half])
-            return _move(core, queue, step, wanted[half:])
+            _move(state, queue, step, wanted[:half])
+            return _move(state, queue, step, wanted[half:])
         wanted = [(message, DISK_FULL) for message, _ in wanted]
     moving: list[Placed] = []
     for message, where in wanted:
         refused = where if isinstance(where, str) else ""
         if isinstance(where, Destination):
             annotations = annotations_for(message, queue.name, where)
-            placed = move.place(core, where, message, annotations, scheduled=message.header.scheduled)
+            placed = move.place(state, where, message, annotations, scheduled=message.header.scheduled)
             if placed is None:
                 refused = NO_QUEUE
             else:
-                _take_out(core, queue, message)
+                _take_out(state, queue, message)
                 moving.append(placed)
         _count(step, refused)
     if moving:
         queue.counters.moved += len(moving)
-        move.move(core, queue, moving, RemovalReason.MOVED)
+        move.move(state, queue, moving, RemovalReason.MOVED)
     return None
 
 
-def _has_room(core: Core, durable: list[Message]) -> bool:
+def _has_room(state: State, durable: list[Message]) -> bool:
     """Whether copies of these can be stored in one journal entry."""
     need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
-    if len(durable) > 1 and need > core.journal.reserved_bytes:
+    if len(durable) > 1 and need > state.journal.reserved_bytes:
         return False
     try:
         if durable:
-            arrival.reserve_bytes(core, need, essential=True)
+            arrival.reserve_bytes(state, need, essential=True)
     except DiskFull:
         return False
     return True
 
 
-def _take_out(core: Core, queue: Queue, message: Message) -> None:
-    if not upkeep.take(core, queue, message):
-        arrival.take_out(core, queue, message)
+def _take_out(state: State, queue: Queue, message: Message) -> None:
+    if not upkeep.take(state, queue, message):
+        arrival.take_out(state, queue, message)
 
 
 def annotations_for(message: Message, queue: str, destination: Destination) -> Annotations:

@@ -13,29 +13,28 @@ from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.names import TEMPORARY
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import alter
+from broker.engine.queues.state import State
+from broker.engine.routing import alter, registry
 from broker.engine.routing.definitions import address_record, queue_record
-from broker.engine.routing.router import Router
 
 
-def declare(router: Router, name: str, routing_types: set[RoutingType]) -> Address:
+def declare(state: State, name: str, routing_types: set[RoutingType]) -> Address:
     """An address of the configuration: made if it is missing, never deleted automatically."""
-    address = router.addresses.get(name)
+    address = state.addresses.get(name)
     if address is None:
-        address = router.create_address(name, routing_types, configured=True)
+        address = registry.create_address(state, name, routing_types, configured=True)
     for routing_type in routing_types - address.routing_types:
-        router.add_routing_type(address, routing_type)
+        registry.add_routing_type(state, address, routing_type)
     if not address.configured:
         address.configured = True
-        router.core.journal.define(address.id, address_record(address))
+        state.journal.define(address.id, address_record(address))
     return address
 
 
 def declare_queue(
-    router: Router,
+    state: State,
     address: Address,
     name: str,
     routing_type: RoutingType,
@@ -48,11 +47,11 @@ def declare_queue(
 
     Raises AlreadyInUse when it exists and is something else.
     """
-    queue = router.queues.get(name)
-    attributes = router.attributes(address, name, asked)
+    queue = state.queues.get(name)
+    attributes = state.attributes(address, name, asked)
     if queue is None:
-        queue = router.create_queue(
-            address, name, routing_type, durable=durable, filter=filter, configured=True, attributes=attributes
+        queue = registry.create_queue(
+            state, address, name, routing_type, durable=durable, filter=filter, configured=True, attributes=attributes
         )
     text = queue.filter.text if queue.filter else ""
     wanted = filter.text if filter else ""
@@ -61,66 +60,66 @@ def declare_queue(
     if not queue.configured:
         queue.configured = True
         if queue.durable:
-            router.core.journal.define(queue.id, queue_record(queue))
+            state.journal.define(queue.id, queue_record(queue))
     if "enabled" not in asked:  # then it is an operator's business
         attributes = replace(attributes, enabled=queue.attributes.enabled)
-    alter.become(router, queue, attributes)
+    alter.become(state, queue, attributes)
     return queue
 
 
-def find_queue(router: Router, name: str) -> Queue:
+def find_queue(state: State, name: str) -> Queue:
     """A queue by name or FQQN.  Raises NotFound."""
     address, _, qualified = name.rpartition("::")
-    queue = router.queues.get(qualified)
+    queue = state.queues.get(qualified)
     if queue is None or (address and queue.address.name != address):
         raise NotFound(f"queue {name} does not exist")
     return queue
 
 
-def find_subscription(router: Router, name: str, access: Access) -> Queue:
+def find_subscription(state: State, name: str, access: Access) -> Queue:
     """A subscription that somebody wants to delete.  Raises Denied, and NotFound also if it is not his to know of."""
-    queue = find_queue(router, name)
+    queue = find_queue(state, name)
     if not access.sees(queue.address.name, queue.name, durable=queue.durable):
         raise NotFound(f"queue {name} does not exist")
     access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
     return queue
 
 
-def known_subscription(router: Router, names: Iterable[str], access: Access) -> Queue | None:
+def known_subscription(state: State, names: Iterable[str], access: Access) -> Queue | None:
     """The first of these subscriptions that there is, as far as somebody may know of it."""
     for name in names:
-        queue = router.queues.get(name) if name else None
+        queue = state.queues.get(name) if name else None
         if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
             return queue
     return None
 
 
-def make_node(router: Router, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
+def make_node(state: State, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
     """An address with a name of the broker's for somebody's own use, if anycast with its queue.  Raises Denied.
 
     `use` is what he wants with it, `send` or `consume`; with `private` no other connection may consume from it.
 
     What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
     """
-    name = TEMPORARY + router.fresh_name()
+    name = TEMPORARY + state.fresh_name()
     needed = [use, Permission.CREATE_ADDRESS]
     if routing_type is RoutingType.ANYCAST or use is Permission.CONSUME:
         needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
     for permission in needed:
         access.require(permission, name, named="of a temporary destination")
     if len(needed) > 2:
-        router.quotas.check(access.user)
-    address = router.create_address(name, {routing_type}, auto_created=True)
+        state.quotas.check(access.user)
+    address = registry.create_address(state, name, {routing_type}, auto_created=True)
     address.owned = True
     if private:
         address.private_to = access
     if routing_type is RoutingType.ANYCAST:
-        router.create_queue(address, name, routing_type, durable=False, creator=access.user)
+        registry.create_queue(state, address, name, routing_type, durable=False, creator=access.user)
     return address
 
 
-def browse(core: Core, queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:
+def browse(state: State, queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:
     """The messages of a queue that a filter lets through, with where each is: ready, scheduled or delivering."""
-    for message, place in upkeep.places(core, queue):
+    for message, place in upkeep.places(state, queue):
         if filter is None or filter.matches(PropertyView(message)):
             yield message, place

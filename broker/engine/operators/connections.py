@@ -14,7 +14,7 @@ from broker.engine.model.notes import Note
 
 if TYPE_CHECKING:
     from broker.engine.model.access import Access
-    from broker.engine.queues.core import Core
+    from broker.engine.queues.state import State
 
 #: Says goodbye to a peer, with a sentence that says why.
 Dismiss = Callable[[str], None]
@@ -35,16 +35,16 @@ class Connected:
 class Connections:
     """Everybody who is connected, by the connection's id, in the order in which they came."""
 
-    __slots__ = ("_core", "by_id")
+    __slots__ = ("_state", "by_id")
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, state: State) -> None:
         self.by_id: dict[str, Connected] = {}
-        self._core = core
+        self._state = state
 
     def opened(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
         """A peer has introduced itself, and may do what it may."""
-        connected = self.by_id[id] = Connected(id, protocol, remote, access, self._core.now, dismiss)
-        notes = self._core.notes
+        connected = self.by_id[id] = Connected(id, protocol, remote, access, self._state.now, dismiss)
+        notes = self._state.notes
         if notes.listening:
             about = _note(connected)
             notes.add("CONNECTION_CREATED", about)
@@ -53,7 +53,7 @@ class Connections:
     def closed(self, id: str) -> None:
         """A connection is over; harmless if its peer never came in."""
         connected = self.by_id.pop(id, None)
-        notes = self._core.notes
+        notes = self._state.notes
         if connected is not None and notes.listening:
             about = _note(connected)
             notes.add("SESSION_CLOSED", about | {"_AMQ_SessionName": id})

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine.queues.alarms import Alarms
-from broker.engine.queues.core import Core
 from broker.engine.queues.removal import release, unblock
+from broker.engine.queues.state import State
 from broker.engine.queues.usage import Disk
 
 _ALARM: Final = "disk"
@@ -33,7 +33,7 @@ class DiskWatch:
 
     def __init__(
         self,
-        core: Core,
+        state: State,
         alarms: Alarms,
         space: Callable[[], tuple[int, int]],
         *,
@@ -41,7 +41,7 @@ class DiskWatch:
         free_min: int,
         period: int,
     ) -> None:
-        self._core = core
+        self._state = state
         self._alarms = alarms
         self._space = space
         self._usage_max = usage_max
@@ -54,24 +54,24 @@ class DiskWatch:
             return
         self.look()
         if self._period > 0:
-            self._alarms.at(_ALARM, self._core.now + self._period, self.start)
+            self._alarms.at(_ALARM, self._state.now + self._period, self.start)
 
     def look(self) -> None:
         """Stop producers, or let them go on."""
-        disk = self._core.usage.disk
+        disk = self._state.usage.disk
         try:
             disk.used_bytes, disk.free_bytes = self._space()
         except OSError as error:  # what was seen last still holds: the journal tells whether the disk works
-            self._core.report("disk.unseen", error=str(error))
+            self._state.report("disk.unseen", error=str(error))
             return
         full = exceeded(disk, self._usage_max, self._free_min)
         if full is disk.full:
             return
         disk.full = full
         if full:
-            self._core.report("disk.full", percent=disk.percent, free=disk.free_bytes)
+            self._state.report("disk.full", percent=disk.percent, free=disk.free_bytes)
             return
-        self._core.report("disk.room", percent=disk.percent, free=disk.free_bytes)
-        unblock(self._core)
+        self._state.report("disk.room", percent=disk.percent, free=disk.free_bytes)
+        unblock(self._state)
         waiting, disk.waiting = disk.waiting, {}
-        release(self._core, waiting)
+        release(self._state, waiting)

@@ -16,55 +16,53 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
-from broker.engine.routing.router import Router
 
 
 class Notifications(Watcher):
     """Sends what was noted."""
 
-    def __init__(self, core: Core, router: Router) -> None:
+    def __init__(self, state: State) -> None:
         self.sent = 0
-        self._core = core
-        self._router = router
-        self._format = next((each for each in core.formats.values() if each.typed), None)
+        self._state = state
+        self._format = next((each for each in state.formats.values() if each.typed), None)
 
     def flush(self) -> None:
         """The tick ends: send what happened in it.  Nothing of that is noted again."""
-        notes = self._core.notes
+        notes = self._state.notes
         if not notes.pending:
             return
         pending, notes.pending = notes.pending, []
-        address = self._router.addresses.get(NOTIFICATIONS)
+        address = self._state.addresses.get(NOTIFICATIONS)
         format = self._format
         if address is None or format is None:
             return
-        now = self._core.now
+        now = self._state.now
         header = MessageHeader(NOTIFICATIONS, format, timestamp=now, routing_type=RoutingType.MULTICAST)
         messages = []
         for type, note in pending:
             properties: Note = {"_AMQ_NotifType": type, "_AMQ_NotifTimestamp": now}
             properties |= {name: value for name, value in note.items() if value != ""}
             messages.append(Message(header, *format.composed(properties)))
-        if address.full or self._core.usage.full:
+        if address.full or self._state.usage.full:
             address.dropped += len(messages)
-            self._core.dropped += len(messages)
+            self._state.dropped += len(messages)
             return
-        targets = self._router.candidates(address, None, None)
-        arrival.publish(self._core, address, messages, targets, checked=False)
+        targets = self._state.candidates(address, None, None)
+        arrival.publish(self._state, address, messages, targets, checked=False)
         self.sent += len(messages)
 
     def settle(self) -> None:
         """After a restart: whether somebody has a durable subscription."""
-        address = self._router.addresses.get(NOTIFICATIONS)
-        self._core.notes.listening = address is not None and any(self._router.bindings.targets(address))
+        address = self._state.addresses.get(NOTIFICATIONS)
+        self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
 
-    # -- what the router tells -------------------------------------------------------------------------------------
+    # -- what the registry tells ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        self._core.notes.add(
+        self._state.notes.add(
             "ADDRESS_ADDED",
             {
                 "_AMQ_Address": address.name,
@@ -75,15 +73,15 @@ class Notifications(Watcher):
             self.settle()
 
     def address_gone(self, address: Address) -> None:
-        self._core.notes.add("ADDRESS_REMOVED", {"_AMQ_Address": address.name})
+        self._state.notes.add("ADDRESS_REMOVED", {"_AMQ_Address": address.name})
 
     def queue_made(self, queue: Queue) -> None:
         self.settle()
-        self._core.notes.add("BINDING_ADDED", _binding(queue))
+        self._state.notes.add("BINDING_ADDED", _binding(queue))
 
     def queue_gone(self, queue: Queue) -> None:
         self.settle()
-        self._core.notes.add("BINDING_REMOVED", _binding(queue))
+        self._state.notes.add("BINDING_REMOVED", _binding(queue))
 
 
 def _binding(queue: Queue) -> dict[str, str | int]:

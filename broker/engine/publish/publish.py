@@ -21,17 +21,15 @@ from broker.engine.model.message import Message
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Producer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 
 #: Some messages of a send, to be published in their turn.
 Part = tuple[Send, list[Message]]
 
 
 def publish(
-    core: Core,
-    router: Router,
+    state: State,
     sends: Sequence[Send],
     arrived: Sequence[Message],
     *,
@@ -45,38 +43,38 @@ def publish(
     """
     result = PublishResult()
     try:
-        parts = in_turn(core, router, sends, arrived)
+        parts = in_turn(state, sends, arrived)
     except DiskFull as error:
         result.refusals = [Refusal(send, send.messages, error) for send in sends]
         return result
     for send, messages in parts:
         left = _before(result.refusals[0].messages[0], arrived, messages) if result.refusals and stop else messages
-        if left and _publish_part(core, router, send, left, result, stop=stop) and producer is not None:
-            result.blocked |= sending.block_if_full(core, router, send.address, producer)
+        if left and _publish_part(state, send, left, result, stop=stop) and producer is not None:
+            result.blocked |= sending.block_if_full(state, send.address, producer)
     return result
 
 
-def in_turn(core: Core, router: Router, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:
+def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:
     """Take in these sends together if they have to be and can, else say in which parts they are to be published.
 
     Raises DiskFull, before anything changed.
     """
-    if len(sends) == 1 or _follow(router, arrived, sends):
+    if len(sends) == 1 or _follow(state, arrived, sends):
         return [(send, send.messages) for send in sends]
-    if publish_multi.publish(core, router, arrived, sends):
+    if publish_multi.publish(state, arrived, sends):
         return []
     of = {message: send for send in sends for message in send.messages}
     return [(send, list(group)) for send, group in groupby(arrived, of.__getitem__)]
 
 
-def _follow(router: Router, arrived: Sequence[Message], sends: Sequence[Send]) -> bool:
+def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> bool:
     """Whether the sends that reach a queue follow each other: one's first message comes after the last of another."""
     reached: dict[Queue, Send] = {}
     places: dict[Message, int] = {}
     for send in sends:
         if send.address.extras is not None and send.address.extras.reach:
             return False  # diverts lead to others
-        for queue in chain(*router.candidates(send.address, send.queue, send.routing_type)):
+        for queue in chain(*state.candidates(send.address, send.queue, send.routing_type)):
             before = reached.get(queue)
             if before is not None:
                 places = places or {message: at for at, message in enumerate(arrived)}
@@ -92,16 +90,14 @@ def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message])
     return [message for message in messages if message in earlier]
 
 
-def _publish_part(
-    core: Core, router: Router, send: Send, messages: list[Message], result: PublishResult, *, stop: bool
-) -> bool:
+def _publish_part(state: State, send: Send, messages: list[Message], result: PublishResult, *, stop: bool) -> bool:
     """Publish messages of one send in their order, as many at once as can be; whether any were taken in."""
-    singly = len(messages) > 1 and sending.fills_up(core, send.address, messages)
+    singly = len(messages) > 1 and sending.fills_up(state, send.address, messages)
     left, at = messages, 0
     while at < len(left):
         run = left[at : at + 1] if singly else left[at:] if at else left
         try:
-            send.routed += sending.publish(core, router, send.address, send.queue, send.routing_type, run)
+            send.routed += sending.publish(state, send.address, send.queue, send.routing_type, run)
         except NoQueue as error:  # nothing changed: it goes on without those that no queue takes
             lost = set(error.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)

@@ -19,10 +19,9 @@ from broker.engine.model.message import Message
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival, duplicates, waiting
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
-from broker.engine.routing.router import Router
 from store.body import LargeBody
 
 #: Queues, and the messages that they all take.
@@ -32,41 +31,41 @@ _ID: Final[Callable[[Message], int]] = attrgetter("id")
 _FIRST: Final = itemgetter(0)
 
 
-def publish(core: Core, router: Router, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
+def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
     """Take in messages in the order of arrival, which are those of `sends`.
 
     False, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
     """
-    need = _room_needed(core, messages, sends)
+    need = _room_needed(state, messages, sends)
     if need is None:
         return False
-    routes = [_route(router, send) for send in sends]
-    if any([_refuses(router, send, groups) for send, groups in zip(sends, routes, strict=True)]):
+    routes = [_route(state, send) for send in sends]
+    if any([_refuses(state, send, groups) for send, groups in zip(sends, routes, strict=True)]):
         return False
     if need:
-        arrival.reserve_bytes(core, need, essential=False)
-    first = core.journal.allocate_ids(len(messages))
+        arrival.reserve_bytes(state, need, essential=False)
+    first = state.journal.allocate_ids(len(messages))
     for id, message in enumerate(messages, first):
         message.id = id
     arrived: dict[Queue, list[list[Message]]] = {}
     records: list[tuple[int, Message, bytes, int]] = []
     for send, groups in zip(sends, routes, strict=True):
-        send.routed += _hold(core, send, groups, arrived, records)
+        send.routed += _hold(state, send, groups, arrived, records)
     if records:
-        _store(core, records)
+        _store(state, records)
     for queue, parts in arrived.items():
-        _put(core, queue, messages, parts)
+        _put(state, queue, messages, parts)
     for send in sends:
         send.taken(send.messages)
     return True
 
 
-def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send]) -> int | None:
+def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send]) -> int | None:
     """Bytes that the journal needs for these; None if they may not go together.
 
     A place that they could fill is not for them.
     """
-    if core.paged or duplicates.may_have_ids(messages):
+    if state.paged or duplicates.may_have_ids(messages):
         return None
     total = need = 0
     charges: dict[Address, tuple[int, int]] = {}
@@ -80,26 +79,26 @@ def _room_needed(core: Core, messages: Sequence[Message], sends: Sequence[Send])
             need += nbytes
         before, before_bytes = charges.get(address, (0, 0))
         charges[address] = before + len(run), before_bytes + nbytes
-    if not core.usage.has_room(total):
+    if not state.usage.has_room(total):
         return None
     return need if all(address.has_room(*charge) for address, charge in charges.items()) else None
 
 
-def _route(router: Router, send: Send) -> Groups:
+def _route(state: State, send: Send) -> Groups:
     """Find the queues of one send's messages."""
-    targets = router.candidates(send.address, send.queue, send.routing_type)
+    targets = state.candidates(send.address, send.queue, send.routing_type)
     return arrival.route(send.messages, *arrival.takers(send.messages[0].header, targets), send.address)
 
 
-def _refuses(router: Router, send: Send, groups: Groups) -> bool:
+def _refuses(state: State, send: Send, groups: Groups) -> bool:
     """Whether a send has messages that must be refused: they are meant for a queue, and none takes them."""
     if not send.meant or sum([len(messages) for _, messages in groups]) == len(send.messages):
         return False
-    return not arrival.may_lose(send.address, router.candidates(send.address, send.queue, send.routing_type))
+    return not arrival.may_lose(send.address, state.candidates(send.address, send.queue, send.routing_type))
 
 
 def _hold(
-    core: Core,
+    state: State,
     send: Send,
     groups: Groups,
     arrived: dict[Queue, list[list[Message]]],
@@ -109,11 +108,11 @@ def _hold(
     address, run = send.address, send.messages
     header = run[0].header
     for queues, messages in groups:
-        arrival.hold(core, address, queues, messages)
+        arrival.hold(state, address, queues, messages)
         durable = [queue.id for queue in queues if queue.durable] if header.durable else []
         if durable:
             for queue_id in durable:
-                core.journal.ensure_defined(queue_id)
+                state.journal.ensure_defined(queue_id)
             encoded, flags = encode_facts(header, durable), record_flags(header)
             records += [(message.id, message, encoded, flags) for message in messages]
         for queue in queues:
@@ -121,15 +120,15 @@ def _hold(
     routed = sum([len(messages) for _, messages in groups])
     if routed < len(run):
         taken = {message.id for _, messages in groups for message in messages}
-        arrival.unroutable(core, address, [message for message in run if message.id not in taken])
+        arrival.unroutable(state, address, [message for message in run if message.id not in taken])
     address.routed += routed
     return routed
 
 
-def _store(core: Core, records: list[tuple[int, Message, bytes, int]]) -> None:
+def _store(state: State, records: list[tuple[int, Message, bytes, int]]) -> None:
     """Messages go to the journal in the order of their identities, as everywhere."""
     records.sort(key=_FIRST)
-    journal = core.journal
+    journal = state.journal
     journal.add_mixed([(encoded, flags, message) for _, message, encoded, flags in records])
     segment = journal.segment
     for _, message, _, _ in records:
@@ -137,7 +136,7 @@ def _store(core: Core, records: list[tuple[int, Message, bytes, int]]) -> None:
     journal.space.hold(segment, len(records))
 
 
-def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:
+def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:
     """Messages of one or several sends enter a queue, those together that can land together."""
     if len(parts) == 1:
         messages = parts[0]
@@ -148,15 +147,15 @@ def _put(core: Core, queue: Queue, everything: Sequence[Message], parts: list[li
     queue.counters.added += len(messages)
     if queue.durable:
         queue.stored += sum([len(part) for part in parts if part[0].header.durable])
-    admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages)
+    admitted = messages if queue.messages_max < 0 else waiting.admit(state, queue, messages)
     if not admitted:
         return
     alike = len({_lands_with(part[0]) for part in parts}) == 1
     for together in [admitted] if alike else [list(group) for _, group in groupby(admitted, _lands_with)]:
         if queue.durable and together[0].header.durable:
-            arrival.stored(core, queue, together)
+            arrival.stored(state, queue, together)
         else:
-            arrival.land(core, queue, together)
+            arrival.land(state, queue, together)
 
 
 def _lands_with(message: Message) -> tuple[bool, int, int, int, bool]:

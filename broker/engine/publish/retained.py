@@ -24,10 +24,10 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 from store.record import RemovalReason
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
@@ -49,14 +49,13 @@ class Retained:
     `messages_max` and `bytes_max` bound them (bytes as they cost memory), -1: no limit.
     """
 
-    def __init__(self, core: Core, router: Router) -> None:
+    def __init__(self, state: State) -> None:
         self.messages_max = -1
         self.bytes_max = -1
         self.messages = 0
         self.bytes = 0
         self.queue: Queue | None = None  # made when it is needed first
-        self._core = core
-        self._router = router
+        self._state = state
         self._root = _Node()
         self._reported = False
         self._superseded: list[Message] = []
@@ -70,25 +69,25 @@ class Retained:
 
     def match(self, pattern: str) -> list[Message]:
         """The retained messages of all addresses that a pattern, or name, matches: those that were set first first."""
-        if not self._router.syntax.is_wildcard(pattern):
+        if not self._state.syntax.is_wildcard(pattern):
             message = self.get(pattern)
             return [] if message is None else [message]
         messages = [node.message for node in self._reached(pattern) if node.message is not None]
         return sorted((message for message in messages if not self._is_over(message)), key=_ID)
 
     def _is_over(self, message: Message) -> bool:
-        return 0 < message.header.expiration <= self._core.now
+        return 0 < message.header.expiration <= self._state.now
 
     def _find(self, name: str) -> _Node | None:
         node: _Node | None = self._root
-        for word in self._router.syntax.words(name):
+        for word in self._state.syntax.words(name):
             if node is None:
                 return None
             node = node.words.get(word)
         return node
 
     def _reached(self, pattern: str) -> Iterable[_Node]:
-        syntax = self._router.syntax
+        syntax = self._state.syntax
         frontier = {self._root: None}
         for index, word in enumerate(syntax.words(pattern)):
             if index and topics.is_hidden(word):
@@ -129,13 +128,13 @@ class Retained:
         header = message.header
         assert header.durable, "retained messages survive a restart"
         assert header.address == address.name, "the address is that of the message"
-        arrival.check_admitted(self._core, address)
+        arrival.check_admitted(self._state, address)
         node = self._find(address.name)
         old = None if node is None else node.message
         self._check_room(message, old)
         queue = self.queue or self._make()
-        arrival.reserve(self._core, [message], essential=False)
-        arrival.keep(self._core, queue, message)
+        arrival.reserve(self._state, [message], essential=False)
+        arrival.keep(self._state, queue, message)
         queue.address.charge([message])
         self._grow(address.name).message = message
         self.messages += 1
@@ -151,7 +150,7 @@ class Retained:
             return
         if not self._reported:
             self._reported = True
-            self._core.report("retained.full", messages=self.messages, bytes=self.bytes)
+            self._state.report("retained.full", messages=self.messages, bytes=self.bytes)
         raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained, and no more may be")
 
     def clear(self, name: str) -> bool:
@@ -167,14 +166,14 @@ class Retained:
 
     def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
         """Take a message off the queue that is no longer in the trie."""
-        arrival.unwatch(self._core, queue, [message])
+        arrival.unwatch(self._state, queue, [message])
         queue.discard(message)
         if reason is RemovalReason.PURGED:
             queue.counters.purged += 1
         else:
             queue.counters.replaced += 1
         self._settle(message)
-        remove(self._core, queue, [message], reason)
+        remove(self._state, queue, [message], reason)
 
     def _settle(self, message: Message) -> None:
         """A message goes: what it was charged for is where `remove` looks for it."""
@@ -184,7 +183,7 @@ class Retained:
         home = self.queue.address
         home.size_bytes -= message.size
         home.size_messages -= 1
-        topic = self._core.addresses.get(message.header.address)
+        topic = self._state.addresses.get(message.header.address)
         if topic is not None:
             topic.charge([message])
 
@@ -197,7 +196,7 @@ class Retained:
 
     def _grow(self, name: str) -> _Node:
         node = self._root
-        for word in self._router.syntax.words(name):
+        for word in self._state.syntax.words(name):
             child = node.words.get(word)
             if child is None:
                 child = node.words[word] = _Node()
@@ -206,7 +205,7 @@ class Retained:
 
     def _forget(self, message: Message) -> None:
         """Take a message out of the trie, and the nodes that only it needed."""
-        words = self._router.syntax.words(message.header.address)
+        words = self._state.syntax.words(message.header.address)
         path = [self._root]
         for word in words:
             path.append(path[-1].words[word])
@@ -223,8 +222,8 @@ class Retained:
 
     def _make(self) -> Queue:
         multicast = RoutingType.MULTICAST
-        address = self._router.create_address(RETAINED, {multicast}, internal=True)
-        queue = self._router.create_queue(address, RETAINED, multicast, durable=True, internal=True)
+        address = registry.create_address(self._state, RETAINED, {multicast}, internal=True)
+        queue = registry.create_queue(self._state, address, RETAINED, multicast, durable=True, internal=True)
         return self._own(queue)
 
     def _own(self, queue: Queue) -> Queue:
@@ -239,12 +238,12 @@ class Retained:
 
         There is one an address, but in a journal that was repaired: there the removal of an older one may be lost.
         """
-        queue = self._router.queues.get(RETAINED)
+        queue = self._state.queues.get(RETAINED)
         if queue is None:
             return 0
         self._own(queue)
         for message in queue.waiting():
-            topic = self._core.addresses.get(message.header.address)
+            topic = self._state.addresses.get(message.header.address)
             if topic is not None:  # which was charged for it
                 topic.size_bytes -= message.size
                 topic.size_messages -= 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import RoutingType
+from broker.engine.routing import destinations
 
 if TYPE_CHECKING:
     from broker.engine.model.errors import EngineError
     from broker.engine.model.message import Message
     from broker.engine.queues.address import Address
     from broker.engine.queues.queue import Queue
-    from broker.engine.routing.router import Router
+    from broker.engine.queues.state import State
 
 
 _ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
@@ -50,12 +51,12 @@ class Send:
         """Whether its messages are meant for a queue, and to last."""
         return self.messages[0].header.durable and is_meant(self.address, self.queue, self.routing_type)
 
-    def find(self, router: Router) -> None:
+    def find(self, state: State) -> None:
         """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
         name, wanted = self.address.name, self.routing_type
         if self.queue is not None:
             name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
-        self.address, self.queue = router.destination(name, wanted)
+        self.address, self.queue = destinations.destination(state, name, wanted)
 
     def taken(self, messages: list[Message]) -> None:
         """These messages have just been taken in: what belongs to them can still join their journal entry."""

@@ -26,11 +26,11 @@ from broker.engine.publish.send import is_meant
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.address_extras import AddressExtras
-from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.paging import admit
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import destinations
 
 #: A copy of a message that a divert makes, on its way: where to, and which queues there it may enter.
 Forward = tuple[Divert, Address, RoutingType | None, Message]
@@ -40,8 +40,7 @@ _NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
 
 
 def publish(
-    core: Core,
-    router: Router,
+    state: State,
     address: Address,
     queue: Queue | None,
     routing_type: RoutingType | None,
@@ -53,22 +52,21 @@ def publish(
     """
     if address.extras is None and not duplicates.may_have_ids(messages):
         meant = messages[0].header.durable and is_meant(address, queue, routing_type)
-        return arrival.publish(core, address, messages, router.candidates(address, queue, routing_type), meant=meant)
+        return arrival.publish(state, address, messages, state.candidates(address, queue, routing_type), meant=meant)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
     if address.settings.id_cache_size > 0:
-        fresh, ids, _ = core.duplicates.split(address, messages)
-    routed = _publish_fresh(core, router, address, queue, routing_type, fresh, ids) if fresh else 0
+        fresh, ids, _ = state.duplicates.split(address, messages)
+    routed = _publish_fresh(state, address, queue, routing_type, fresh, ids) if fresh else 0
     known = len(messages) - len(fresh)
     if known:
-        core.duplicates.refused += known
-        core.report("message.duplicate", address=address.name, messages=known)
+        state.duplicates.refused += known
+        state.report("message.duplicate", address=address.name, messages=known)
     return routed + known
 
 
 def _publish_fresh(
-    core: Core,
-    router: Router,
+    state: State,
     address: Address,
     queue: Queue | None,
     routing_type: RoutingType | None,
@@ -77,40 +75,39 @@ def _publish_fresh(
 ) -> int:
     """Messages that are no duplicates, with the ids by which later ones will be known, in one entry."""
     extras = None if queue is not None else address.extras
-    if core.atomic:
-        return _perform(core, router, address, queue, routing_type, messages, extras, ids)
-    check(core, address)
-    check_routed(core, router, address, queue, routing_type, messages)
+    if state.atomic:
+        return _perform(state, address, queue, routing_type, messages, extras, ids)
+    check(state, address)
+    check_routed(state, address, queue, routing_type, messages)
     if messages[0].header.durable:
-        arrival.reserve_bytes(core, needed(address, messages), essential=False)
-    core.atomic = True
+        arrival.reserve_bytes(state, needed(address, messages), essential=False)
+    state.atomic = True
     try:
-        return _perform(core, router, address, queue, routing_type, messages, extras, ids)
+        return _perform(state, address, queue, routing_type, messages, extras, ids)
     finally:
-        core.atomic = False
+        state.atomic = False
 
 
-def fills_up(core: Core, address: Address, messages: list[Message]) -> bool:
+def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
     """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
-    if address.settings.address_full_policy not in _NO_MORE or address.full or core.usage.full:
+    if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
         return False
     nbytes = sum([message.size for message in messages])
-    return not (address.has_room(len(messages), nbytes) and core.usage.has_room(nbytes))
+    return not (address.has_room(len(messages), nbytes) and state.usage.has_room(nbytes))
 
 
-def check(core: Core, address: Address) -> None:
+def check(state: State, address: Address) -> None:
     """Raises AddressFull when the address, or one that its diverts lead to, is full and refuses messages."""
-    arrival.check_admitted(core, address)
+    arrival.check_admitted(state, address)
     if address.extras is not None:
         for name in address.extras.reach:
-            forward = core.addresses.get(name)
+            forward = state.addresses.get(name)
             if forward is not None:
-                arrival.check_admitted(core, forward)
+                arrival.check_admitted(state, forward)
 
 
 def check_routed(
-    core: Core,
-    router: Router,
+    state: State,
     address: Address,
     queue: Queue | None,
     routing_type: RoutingType | None,
@@ -122,39 +119,39 @@ def check_routed(
     """
     if not (messages[0].header.durable and is_meant(address, queue, routing_type)):
         return
-    targets = router.candidates(address, queue, routing_type)
+    targets = state.candidates(address, queue, routing_type)
     queues = targets[0] + targets[1]
     if any([each.accepts_all for each in queues]):
         return
     extras = address.extras
     left = [message for message in messages if not any([each.accepts(message) for each in queues])]
     if extras is not None and extras.exclusive and queue is None:
-        left = [message for message in left if not _diverted(core, router, message, extras)]
+        left = [message for message in left if not _diverted(state, message, extras)]
     if extras is not None and extras.no_route:
-        left = [message for message in left if not _buried(core, router, address, message)]
+        left = [message for message in left if not _buried(state, address, message)]
     if left and not arrival.may_lose(address, targets):
         raise arrival.no_queue(address, targets, left)
 
 
-def _diverted(core: Core, router: Router, message: Message, extras: AddressExtras) -> bool:
+def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
     """Whether an exclusive divert brings a message onto a queue."""
     for divert in extras.exclusive:
         if divert.takes(message):
-            copies = _copies(core, router, divert, message)
-            if _leads(core, router, copies, frozenset({divert.name})):
+            copies = _copies(state, divert, message)
+            if _leads(state, copies, frozenset({divert.name})):
                 return True
     return False
 
 
-def _buried(core: Core, router: Router, address: Address, message: Message) -> bool:
+def _buried(state: State, address: Address, message: Message) -> bool:
     """Whether the dead-letter address of an address keeps a message."""
     settings = address.settings
     name = settings.dead_letter_address
     if not name or name == address.name:
         return False
-    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(router, address.name, expiry=False):
+    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(state, address.name, expiry=False):
         return True
-    return move.keeps(core, router, name, message)
+    return move.keeps(state, name, message)
 
 
 def needed(address: Address, messages: list[Message]) -> int:
@@ -165,7 +162,7 @@ def needed(address: Address, messages: list[Message]) -> int:
     return size + address.extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
 
 
-def check_new(core: Core, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
+def check_new(state: State, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
     """For a commit: raises DuplicateMessage if one of its sends was accepted before, or stands in it twice (`seen`)."""
     if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(messages):
         return
@@ -173,15 +170,14 @@ def check_new(core: Core, address: Address, messages: list[Message], seen: set[t
         id = duplicates.id_of(message)
         if id is None:
             continue
-        if core.duplicates.known(address, id) or (address.id, id) in seen:
-            core.duplicates.refused += 1
+        if state.duplicates.known(address, id) or (address.id, id) in seen:
+            state.duplicates.refused += 1
             raise DuplicateMessage(f"a message with this duplicate id was accepted on address {address.name} before")
         seen.add((address.id, id))
 
 
 def _perform(
-    core: Core,
-    router: Router,
+    state: State,
     address: Address,
     queue: Queue | None,
     routing_type: RoutingType | None,
@@ -191,22 +187,21 @@ def _perform(
 ) -> int:
     """Everything, within one entry."""
     if extras is None:
-        targets = router.candidates(address, queue, routing_type)
+        targets = state.candidates(address, queue, routing_type)
         unrouted: list[Message] | None = [] if address.extras is not None and address.extras.no_route else None
         meant = messages[0].header.durable and unrouted is None and is_meant(address, queue, routing_type)
-        routed = arrival.publish(core, address, messages, targets, meant=meant, unrouted=unrouted)
-        _bury(core, router, address, queue, unrouted or [])
+        routed = arrival.publish(state, address, messages, targets, meant=meant, unrouted=unrouted)
+        _bury(state, address, queue, unrouted or [])
     else:
-        routed = _handle(core, router, address, routing_type, messages, extras, frozenset())
+        routed = _handle(state, address, routing_type, messages, extras, frozenset())
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
-        core.duplicates.remember(address, accepted)
+        state.duplicates.remember(address, accepted)
     return routed
 
 
 def _handle(
-    core: Core,
-    router: Router,
+    state: State,
     address: Address,
     routing_type: RoutingType | None,
     messages: list[Message],
@@ -216,16 +211,16 @@ def _handle(
     """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
     if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group
-            header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: core.now}
+            header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: state.now}
     forwards: list[Forward] = []
     for divert in extras.exclusive:
         if divert.name not in passed and messages:
-            messages = _take(core, router, divert, messages, forwards, passed)
+            messages = _take(state, divert, messages, forwards, passed)
     routed = len(forwards)
     unrouted: list[Message] | None = [] if extras.no_route else None
     if messages:
-        targets = router.candidates(address, None, routing_type)
-        routed += arrival.publish(core, address, messages, targets, unrouted=unrouted)
+        targets = state.candidates(address, None, routing_type)
+        routed += arrival.publish(state, address, messages, targets, unrouted=unrouted)
         if not messages[0].id:
             return routed  # dropped: the address is full
     for divert in extras.others:
@@ -233,16 +228,15 @@ def _handle(
             for message in messages:
                 if divert.takes(message):
                     divert.taken += 1
-                    forwards += _copies(core, router, divert, message)
-    _bury(core, router, address, None, unrouted or [])
+                    forwards += _copies(state, divert, message)
+    _bury(state, address, None, unrouted or [])
     for divert, forward, wanted, copy in forwards:
-        _forward(core, router, forward, wanted, copy, passed | {divert.name})
+        _forward(state, forward, wanted, copy, passed | {divert.name})
     return routed
 
 
 def _take(
-    core: Core,
-    router: Router,
+    state: State,
     divert: Divert,
     messages: list[Message],
     forwards: list[Forward],
@@ -252,9 +246,9 @@ def _take(
     left: list[Message] = []
     for message in messages:
         if divert.takes(message):
-            message.id = core.journal.allocate_ids(1)  # its copies name it
-            copies = _copies(core, router, divert, message)
-            if _leads(core, router, copies, passed | {divert.name}):
+            message.id = state.journal.allocate_ids(1)  # its copies name it
+            copies = _copies(state, divert, message)
+            if _leads(state, copies, passed | {divert.name}):
                 divert.taken += 1
                 forwards += copies
                 continue
@@ -262,24 +256,24 @@ def _take(
     return left
 
 
-def _copies(core: Core, router: Router, divert: Divert, message: Message) -> list[Forward]:
+def _copies(state: State, divert: Divert, message: Message) -> list[Forward]:
     """A copy of a message, which has its id, for each forwarding address."""
     wanted = divert.routing_type(message)
     copies = []
     for name in divert.forwarding:
         try:
-            forward = router.addresses[name] if divert.internal else router.destination(name, wanted)[0]
+            forward = state.addresses[name] if divert.internal else destinations.destination(state, name, wanted)[0]
         except EngineError as refusal:
-            core.report("divert.no_address", divert=divert.name, address=name, error=str(refusal))
+            state.report("divert.no_address", divert=divert.name, address=name, error=str(refusal))
             continue
-        copies.append((divert, forward, wanted, _copy(core, divert, forward, wanted, message)))
+        copies.append((divert, forward, wanted, _copy(state, divert, forward, wanted, message)))
     return copies
 
 
-def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
+def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
     original = message.header
     header = original.copy(forward.name, move.origin(message, divert.name))
-    header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, core.now)
+    header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
     header.scheduled = original.scheduled
     header.routing_type = wanted
     head = message.head
@@ -288,51 +282,49 @@ def _copy(core: Core, divert: Divert, forward: Address, wanted: RoutingType | No
     return Message.of(header, head, message.body)
 
 
-def _leads(core: Core, router: Router, copies: list[Forward], passed: frozenset[str]) -> bool:
+def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
     """Whether one of these copies gets onto a queue, perhaps by other diverts than those that it has passed."""
     for _, forward, wanted, copy in copies:
-        anycast, multicast = router.candidates(forward, None, wanted)
+        anycast, multicast = state.candidates(forward, None, wanted)
         if any(queue.accepts(copy) for queue in anycast + multicast):
             return True
         if forward.extras is None:
             continue
         for divert in forward.extras.exclusive + forward.extras.others:
             if divert.name not in passed and divert.takes(copy):
-                further = _copies(core, router, divert, copy)
-                if _leads(core, router, further, passed | {divert.name}):
+                further = _copies(state, divert, copy)
+                if _leads(state, further, passed | {divert.name}):
                     return True
     return False
 
 
-def _forward(
-    core: Core, router: Router, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]
-) -> None:
+def _forward(state: State, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]) -> None:
     extras = forward.extras
     if extras is None:
-        arrival.publish(core, forward, [copy], router.candidates(forward, None, wanted))
+        arrival.publish(state, forward, [copy], state.candidates(forward, None, wanted))
     else:
-        _handle(core, router, forward, wanted, [copy], extras, passed)
+        _handle(state, forward, wanted, [copy], extras, passed)
 
 
-def _bury(core: Core, router: Router, address: Address, queue: Queue | None, messages: list[Message]) -> None:
+def _bury(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:
     """Messages that no queue took go to the dead-letter address, if there is one; else they are unroutable."""
     for message in messages:
-        if not dead_letter.bury_unrouted(core, router, address, queue, message):
-            arrival.unroutable(core, address, [message])
+        if not dead_letter.bury_unrouted(state, address, queue, message):
+            arrival.unroutable(state, address, [message])
 
 
-def block_if_full(core: Core, router: Router, address: Address, producer: Producer) -> bool:
+def block_if_full(state: State, address: Address, producer: Producer) -> bool:
     """Whether a producer must stop sending to a full address; then it waits among the address's blocked ones."""
-    if not address.full and not core.usage.full:
+    if not address.full and not state.usage.full:
         return False
     policy = address.settings.address_full_policy
     if policy is AddressFullPolicy.PAGE:
-        if not admit.cannot(core, address, router.bindings.targets(address)):
+        if not admit.cannot(state, address, state.bindings.targets(address)):
             return False
     elif policy is not AddressFullPolicy.BLOCK:
         return False
-    if not address.blocked and not core.usage.disk.full:  # which has been told
-        core.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+    if not address.blocked and not state.usage.disk.full:  # which has been told
+        state.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
     address.blocked[producer] = None
-    core.blocking[address] = None
+    state.blocking[address] = None
     return True

@@ -14,10 +14,10 @@ from broker.engine.model.names import is_temporary
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.queues import waiting
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
 from broker.engine.queues.types.grouped import bucket
 from store import record
@@ -83,7 +83,7 @@ def takers(header: MessageHeader, targets: Targets) -> Targets:
 
 
 def publish(
-    core: Core,
+    state: State,
     address: Address,
     messages: list[Message],
     targets: Targets,
@@ -101,32 +101,32 @@ def publish(
     Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
     """
     header = messages[0].header
-    full = address.full or core.usage.full
+    full = address.full or state.usage.full
     if checked:
-        if full and not _admit(core, address, header, messages):
+        if full and not _admit(state, address, header, messages):
             return 0
         if header.durable:
-            reserve(core, messages, essential=False)
+            reserve(state, messages, essential=False)
     groups = route(messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
     if meant and routed < len(messages) and not may_lose(address, targets):
         raise no_queue(address, targets, _left(messages, groups))
-    next_id = core.journal.allocate_ids(len(messages))
+    next_id = state.journal.allocate_ids(len(messages))
     for message in messages:
         message.id = next_id
         next_id += 1
     for queues, run in groups:
-        _place(core, address, queues, run, full=full)
+        _place(state, address, queues, run, full=full)
     if routed < len(messages):
         if header.durable or unrouted is not None:
             left = _left(messages, groups)
         if unrouted is not None:
             unrouted += left
         elif header.durable:
-            unroutable(core, address, left)
+            unroutable(state, address, left)
         else:
             address.unrouted += len(messages) - routed
-            core.unrouted += len(messages) - routed
+            state.unrouted += len(messages) - routed
     address.routed += routed
     return routed
 
@@ -159,38 +159,38 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
     return NoQueue(f"no queue takes the message: {why}", messages)
 
 
-def unroutable(core: Core, address: Address, messages: list[Message]) -> None:
+def unroutable(state: State, address: Address, messages: list[Message]) -> None:
     """No queue took these messages: they are counted, and gone by name."""
     address.unrouted += len(messages)
-    core.unrouted += len(messages)
+    state.unrouted += len(messages)
     if messages and messages[0].header.durable:
-        _drop(core, address, RemovalReason.UNROUTABLE, messages)
+        _drop(state, address, RemovalReason.UNROUTABLE, messages)
 
 
-def reserve(core: Core, messages: list[Message], *, essential: bool) -> None:
+def reserve(state: State, messages: list[Message], *, essential: bool) -> None:
     """Make sure that the journal has room for these messages.  Raises DiskFull."""
-    if not core.atomic:
-        reserve_bytes(core, sum([m.size for m in messages]), essential=essential)
+    if not state.atomic:
+        reserve_bytes(state, sum([m.size for m in messages]), essential=essential)
 
 
-def reserve_bytes(core: Core, need: int, *, essential: bool) -> None:
+def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
     """Make sure that the journal has room for so many bytes.  Raises DiskFull.
 
     This is where the journal may end one entry and begin another, so nothing happens within a transaction's commit,
     which has reserved for all of itself.
     """
-    if core.atomic:
+    if state.atomic:
         return
     try:
-        core.journal.reserve(need, essential=essential)
+        state.journal.reserve(need, essential=essential)
     except JournalFull as full:
         raise DiskFull(f"the journal has no room for {need} bytes: {full}") from full
 
 
-def check_admitted(core: Core, address: Address) -> None:
+def check_admitted(state: State, address: Address) -> None:
     """Raises AddressFull when the address is full and its policy is FAIL, or it is beyond its reject threshold."""
     policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
-    full = policy is AddressFullPolicy.FAIL and (address.full or core.usage.full)
+    full = policy is AddressFullPolicy.FAIL and (address.full or state.usage.full)
     if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
         if address.page_full:
             raise AddressFull(
@@ -199,44 +199,44 @@ def check_admitted(core: Core, address: Address) -> None:
             )
         return
     if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
-        if core.usage.disk.full and not address.full:
+        if state.usage.disk.full and not address.full:
             raise AddressFull(
-                f"address {address.name} takes no messages: {core.usage.disk.percent} % of the disk is used"
+                f"address {address.name} takes no messages: {state.usage.disk.percent} % of the disk is used"
             )
         raise AddressFull(
             f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
         )
 
 
-def _admit(core: Core, address: Address, header: MessageHeader, messages: list[Message]) -> bool:
+def _admit(state: State, address: Address, header: MessageHeader, messages: list[Message]) -> bool:
     """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
     policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
     if policy is AddressFullPolicy.PAGE:
         if not address.page_full:
             return True
         policy = address.settings.page_full_policy
-    if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and core.atomic:
+    if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and state.atomic:
         return True  # a commit asked for all of its sends before it began
-    if not core.atomic:
-        check_admitted(core, address)
+    if not state.atomic:
+        check_admitted(state, address)
     if policy is AddressFullPolicy.BLOCK:
         return True
     address.dropped += len(messages)
-    core.dropped += len(messages)
+    state.dropped += len(messages)
     if header.durable:
-        _drop(core, address, RemovalReason.DROPPED, messages)
+        _drop(state, address, RemovalReason.DROPPED, messages)
     if "full" not in address.warned:
         address.warned |= {"full"}
-        core.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
+        state.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
     return False
 
 
-def _drop(core: Core, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
+def _drop(state: State, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
     size = sum([len(m.head) + len(m.body) for m in messages])
-    core.journal.add(record.dropped(reason, len(messages), size, address.name))
+    state.journal.add(record.dropped(reason, len(messages), size, address.name))
 
 
-def _place(core: Core, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
+def _place(state: State, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
     """Put a run onto its queues: through the journal where both message and queue are durable.
 
     A queue that is not durable has nothing to wait for, so that its messages keep their order, whichever of them other
@@ -244,58 +244,58 @@ def _place(core: Core, address: Address, queues: list[Queue], messages: list[Mes
     """
     header = messages[0].header
     paged: list[Queue] = []
-    if full or core.paged:
+    if full or state.paged:
         full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
-        full = full and (address.full or core.usage.memory_full)
-        paged = admit.choose(core, header, queues, full=full)
-    hold(core, address, queues, messages)
+        full = full and (address.full or state.usage.memory_full)
+        paged = admit.choose(state, header, queues, full=full)
+    hold(state, address, queues, messages)
     durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
-        facts_bytes = _store(core, header, durable, messages)
-    end = core.journal.end
+        facts_bytes = _store(state, header, durable, messages)
+    end = state.journal.end
     for queue in queues:
         queue.counters.added += len(messages)
         if durable and queue.durable:
             queue.stored += len(messages)
-        admitted = messages if queue.messages_max < 0 else waiting.admit(core, queue, messages, full=full)
+        admitted = messages if queue.messages_max < 0 else waiting.admit(state, queue, messages, full=full)
         if not admitted:
             continue
         if durable and (queue.durable or queue in paged):
             if queue in paged:
-                admit.expect(core, queue, admitted, messages, facts_bytes, end)
-            stored(core, queue, admitted, paged=queue in paged)
+                admit.expect(state, queue, admitted, messages, facts_bytes, end)
+            stored(state, queue, admitted, paged=queue in paged)
         else:
-            land(core, queue, admitted, paged=queue in paged)
+            land(state, queue, admitted, paged=queue in paged)
 
 
-def hold(core: Core, address: Address, queues: list[Queue], messages: list[Message]) -> None:
+def hold(state: State, address: Address, queues: list[Queue], messages: list[Message]) -> None:
     """Messages are in memory from now on, for all of these queues."""
     if len(queues) > 1:
         for message in messages:
             message.refs = len(queues)
-    core.usage.bytes += address.charge(messages)
-    core.usage.messages += len(messages)
+    state.usage.bytes += address.charge(messages)
+    state.usage.messages += len(messages)
 
 
-def keep(core: Core, queue: Queue, message: Message) -> None:
+def keep(state: State, queue: Queue, message: Message) -> None:
     """Store a message on one durable queue whose messages nobody consumes: it is ready before it is durable.
 
     Nothing is checked, and its address is not charged.
     """
     header = message.header
-    message.id = core.journal.allocate_ids(1)
-    core.usage.bytes += message.size
-    core.usage.messages += 1
-    _store(core, header, [queue.id], [message])
+    message.id = state.journal.allocate_ids(1)
+    state.usage.bytes += message.size
+    state.usage.messages += 1
+    _store(state, header, [queue.id], [message])
     queue.counters.added += 1
     queue.stored += 1
     queue.append([message], header.priority)
-    watch(core, queue, [message])
+    watch(state, queue, [message])
 
 
-def _store(core: Core, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
+def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
     """Add messages to the journal; returns the bytes that each record has for the header."""
-    journal = core.journal
+    journal = state.journal
     for queue_id in queue_ids:
         journal.ensure_defined(queue_id)
     encoded, flags = encode_facts(header, queue_ids), record_flags(header)
@@ -312,21 +312,21 @@ def _store(core: Core, header: MessageHeader, queue_ids: list[int], messages: li
     return len(encoded)
 
 
-def stored(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
     """Messages that can land together are in the journal's open entry: they land once it is durable.
 
     On a strict queue they land at once.  No delivery leaves it before a record of it is durable, and that record comes
     after the message's own, or lies in the same entry: so consumers wait for the disk once, not twice.
     """
     if queue.strict and queue.kind is None and not (paged or queue.non_destructive or queue.landing):
-        queue.ahead = core.work.number
-        land(core, queue, messages)
+        queue.ahead = state.work.number
+        land(state, queue, messages)
         return
     queue.landing += len(messages)
-    core.work.landing.append((queue, messages))
+    state.work.landing.append((queue, messages))
 
 
-def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
     """Messages become ready, or scheduled if their time has not come.
 
     `paged`: they belong in the queue's tail, though the journal does not have them.
@@ -338,58 +338,58 @@ def land(core: Core, queue: Queue, messages: list[Message], *, paged: bool = Fal
         paged = True
     if paged:
         if queue.kind is not None:
-            messages = queue.kind.arrived(core, messages)
+            messages = queue.kind.arrived(state, messages)
         if messages:
-            admit.enter(core, queue, messages, landing)
+            admit.enter(state, queue, messages, landing)
         return
     if header.group and not queue.grouped and queue.attributes.groups:
         queue.begin_groups()
-    if header.scheduled > core.now:
+    if header.scheduled > state.now:
         for message in messages:
-            schedule(core, queue, message, header.scheduled)
+            schedule(state, queue, message, header.scheduled)
     else:
         if queue.kind is not None:
-            messages = queue.kind.arrived(core, messages)
+            messages = queue.kind.arrived(state, messages)
         queue.append(messages, header.priority)
         if header.expiration:
-            watch(core, queue, messages)
-    core.dirty[queue] = None
+            watch(state, queue, messages)
+    state.dirty[queue] = None
 
 
-def schedule(core: Core, queue: Queue, message: Message, due: int) -> None:
+def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
     """Keep a message aside until `due` (ms since the epoch)."""
     queue.scheduled[message.id] = (due, message)
-    core.schedule.add(due, (queue.id, message.id), (queue, message))
+    state.schedule.add(due, (queue.id, message.id), (queue, message))
 
 
-def watch(core: Core, queue: Queue, messages: list[Message]) -> None:
+def watch(state: State, queue: Queue, messages: list[Message]) -> None:
     """Enter the expirations of messages that have just become ready."""
     for message in messages:
         expiration = message.header.expiration
         if expiration:
-            core.expiries.add(expiration, (queue.id, message.id), (queue, message))
+            state.expiries.add(expiration, (queue.id, message.id), (queue, message))
             queue.expiring += 1
 
 
-def unwatch(core: Core, queue: Queue, messages: list[Message]) -> None:
+def unwatch(state: State, queue: Queue, messages: list[Message]) -> None:
     """Messages are no longer ready: they cannot expire where they are now."""
     for message in messages:
         expiration = message.header.expiration
-        if expiration and core.expiries.remove(expiration, (queue.id, message.id)):
+        if expiration and state.expiries.remove(expiration, (queue.id, message.id)):
             queue.expiring -= 1
 
 
-def take_out(core: Core, queue: Queue, message: Message) -> None:
+def take_out(state: State, queue: Queue, message: Message) -> None:
     """Take a ready or scheduled message out of where it waits."""
     waiting = queue.scheduled.pop(message.id, None)
     if waiting is not None:
-        core.schedule.remove(waiting[0], (queue.id, message.id))
+        state.schedule.remove(waiting[0], (queue.id, message.id))
     else:
-        unwatch(core, queue, [message])
+        unwatch(state, queue, [message])
         queue.discard(message)
 
 
-def keep_for_later(core: Core, queue: Queue, messages: list[Message]) -> None:
+def keep_for_later(state: State, queue: Queue, messages: list[Message]) -> None:
     """Messages that could not be moved stay on their queue, and are tried again after a while."""
     for message in messages:
-        schedule(core, queue, message, core.now + MOVE_RETRY_MS)
+        schedule(state, queue, message, state.now + MOVE_RETRY_MS)

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import LARGE_BODY_BYTES
-from broker.engine.queues.core import Core
+from broker.engine.queues.state import State
 from store.bodies import Upload as Upload
 from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
@@ -88,38 +88,38 @@ def _unreadable(error: BodyUnreadable) -> Unreadable:
 class Uploads:
     """The bodies that are coming in."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     def begin(self, changed: Callable[[], None], *, durable: bool, transport: object = None) -> Upload:
         """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull.
 
         An exception of `changed` costs the connection `transport`.
         """
-        core = self._core
-        if not core.journal.accepting:
+        state = self._state
+        if not state.journal.accepting:
             raise DiskFull("the journal has no room for large messages: the disk is full")
 
         def tell() -> None:
-            core.begin()
+            state.begin()
             try:
                 changed()
             except BaseException as error:
-                core.blame(transport, error)
+                state.blame(transport, error)
 
-        return core.journal.bodies.begin(tell, durable=durable)
+        return state.journal.bodies.begin(tell, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
         """More of it.  The writer of more than PENDING_BYTES_MAX has to wait."""
-        self._core.journal.bodies.write(upload, data, last=last)
+        self._state.journal.bodies.write(upload, data, last=last)
 
     def abort(self, upload: Upload) -> None:
         """It will never be whole."""
-        self._core.journal.bodies.abort(upload)
+        self._state.journal.bodies.abort(upload)
 
     def finished(self, upload: Upload) -> LargeBody:
         """The body, which is whole.  Raises DiskFull if it was refused."""
         try:
-            return self._core.journal.bodies.finished(upload)
+            return self._state.journal.bodies.finished(upload)
         except JournalFull as full:
             raise DiskFull(str(full)) from full

@@ -9,10 +9,10 @@ from typing import Final
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import depage, upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State
 from store.errors import JournalFull
 from store.record import RemovalReason
 
@@ -23,50 +23,50 @@ REMOVE_RUN_MAX: Final = 8192
 PURGE_STEP_MAX: Final = 4096
 
 
-def purge(core: Core, queue: Queue) -> int:
+def purge(state: State, queue: Queue) -> int:
     """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
     queue.check_public()
-    purged = leave_nothing(core, queue)
+    purged = leave_nothing(state, queue)
     return purged
 
 
-def purge_some(core: Core, queue: Queue) -> int:
+def purge_some(state: State, queue: Queue) -> int:
     """Remove some of the ready and scheduled messages by name (purged), paged ones first; how many, 0: all are gone.
 
     About PURGE_STEP_MAX of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
     """
     queue.check_public()
-    purged = upkeep.clear(core, queue, RemovalReason.PURGED, PURGE_STEP_MAX)
+    purged = upkeep.clear(state, queue, RemovalReason.PURGED, PURGE_STEP_MAX)
     if queue.tail is not None and not queue.tail.active:
-        depage.drop(core, queue)
+        depage.drop(state, queue)
     messages = queue.take_head(PURGE_STEP_MAX - purged) if purged < PURGE_STEP_MAX else []
-    arrival.unwatch(core, queue, messages)
+    arrival.unwatch(state, queue, messages)
     for id in list(islice(queue.scheduled, max(PURGE_STEP_MAX - purged - len(messages), 0))):
         due, message = queue.scheduled.pop(id)
-        core.schedule.remove(due, (queue.id, id))
+        state.schedule.remove(due, (queue.id, id))
         messages.append(message)
-    _remove(core, queue, messages, RemovalReason.PURGED)
+    _remove(state, queue, messages, RemovalReason.PURGED)
     queue.counters.purged += purged + len(messages)
     return purged + len(messages)
 
 
-def leave_nothing(core: Core, queue: Queue) -> int:
+def leave_nothing(state: State, queue: Queue) -> int:
     """Purge a queue, or what nobody consumes any more and keeps nothing then (purge-on-no-consumers); how many."""
-    messages = _empty(core, queue)
-    _remove(core, queue, messages, RemovalReason.PURGED)
-    purged = len(messages) + upkeep.clear(core, queue, RemovalReason.PURGED)
+    messages = _empty(state, queue)
+    _remove(state, queue, messages, RemovalReason.PURGED)
+    purged = len(messages) + upkeep.clear(state, queue, RemovalReason.PURGED)
     queue.counters.purged += purged
     return purged
 
 
-def disband(core: Core, queue: Queue) -> list[Consumer]:
+def disband(state: State, queue: Queue) -> list[Consumer]:
     """Take everything off a queue that is about to be deleted: its messages by name, its consumers, which are returned.
 
     Raises AlreadyInUse when it is the broker's own.
     """
     queue.check_public()
-    messages = _empty(core, queue)
-    messages += core.landing_on(queue)
+    messages = _empty(state, queue)
+    messages += state.landing_on(queue)
     queue.landing = 0
     closed = list(queue.consumers)
     for consumer in closed:
@@ -75,35 +75,35 @@ def disband(core: Core, queue: Queue) -> list[Consumer]:
             queue.delivering -= len(held)
             messages += held
         consumer.closed = True
-        queue.detach(consumer, core.now)
-        consumer.note(core.notes, "CONSUMER_CLOSED")
-    _remove(core, queue, messages, RemovalReason.DELETED)
-    upkeep.clear(core, queue, RemovalReason.DELETED)
+        queue.detach(consumer, state.now)
+        consumer.note(state.notes, "CONSUMER_CLOSED")
+    _remove(state, queue, messages, RemovalReason.DELETED)
+    upkeep.clear(state, queue, RemovalReason.DELETED)
     if queue.tail is not None:
-        depage.drop(core, queue)
-    core.dirty.pop(queue, None)
-    core.dirty_later.pop(queue, None)
+        depage.drop(state, queue)
+    state.dirty.pop(queue, None)
+    state.dirty_later.pop(queue, None)
     return closed
 
 
-def _empty(core: Core, queue: Queue) -> list[Message]:
+def _empty(state: State, queue: Queue) -> list[Message]:
     """Take all ready and scheduled messages out of their containers."""
     messages = queue.clear()
     for message in messages:
         if message.header.expiration:
-            core.expiries.remove(message.header.expiration, (queue.id, message.id))
+            state.expiries.remove(message.header.expiration, (queue.id, message.id))
     for id, (due, message) in queue.scheduled.items():
-        core.schedule.remove(due, (queue.id, id))
+        state.schedule.remove(due, (queue.id, id))
         messages.append(message)
     queue.scheduled.clear()
     return messages
 
 
-def _remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+def _remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
     for start in range(0, len(messages), REMOVE_RUN_MAX):
         run = messages[start : start + REMOVE_RUN_MAX]
-        if queue.durable and not core.atomic:
+        if queue.durable and not state.atomic:
             # Asked for only so that a long entry ends here: a removal is never refused.
             with suppress(JournalFull):
-                core.journal.reserve(8 * len(run), essential=True)
-        remove(core, queue, run, reason)
+                state.journal.reserve(8 * len(run), essential=True)
+        remove(state, queue, run, reason)

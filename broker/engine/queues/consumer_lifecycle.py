@@ -7,8 +7,8 @@ from broker.engine.model.errors import TooManyConsumers
 from broker.engine.queues import clearing
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 
 
 def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
@@ -18,23 +18,23 @@ def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
         raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): nobody else may consume from it now")
 
 
-def on_attach(core: Core, alarms: Alarms, consumer: Consumer) -> None:
+def on_attach(state: State, alarms: Alarms, consumer: Consumer) -> None:
     """A consumer comes to its queue."""
     queue = consumer.queue
     queue.attach(consumer)
-    core.dirty[queue] = None
-    consumer.note(core.notes, "CONSUMER_CREATED")
+    state.dirty[queue] = None
+    consumer.note(state.notes, "CONSUMER_CREATED")
     if queue.kind is None:
         return
-    opens = queue.kind.attached(core.now)
+    opens = queue.kind.attached(state.now)
     if opens is not None:
-        alarms.at(("delay-before-dispatch", queue.id), opens, lambda: core.dirty.update({queue: None}))
+        alarms.at(("delay-before-dispatch", queue.id), opens, lambda: state.dirty.update({queue: None}))
 
 
-def on_detach(core: Core, queue: Queue) -> None:
+def on_detach(state: State, queue: Queue) -> None:
     """A consumer has gone, and what it had is back."""
     if queue.deleted:
         return
-    core.dirty[queue] = None  # what was for this consumer may be for another now
+    state.dirty[queue] = None  # what was for this consumer may be for another now
     if queue.attributes.purge_on_no_consumers and not queue.consumers:
-        clearing.leave_nothing(core, queue)
+        clearing.leave_nothing(state, queue)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from itertools import islice
 
 from broker.engine.queues import waiting
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State
 from store.record import RemovalReason
 
 
-def evict(core: Core, queue: Queue) -> None:
+def evict(state: State, queue: Queue) -> None:
     """What is too many on a queue whose oldest messages make room leaves it."""
     free = waiting.room(queue, queue.messages_max)
     if free >= 0:
         if queue.overflowing and waiting.has_recovered(queue, free):
             queue.overflowing = False
         return
-    evicted = depage.take_head(core, queue, -free)
+    evicted = depage.take_head(state, queue, -free)
     for id in list(islice(queue.scheduled, -free - len(evicted))):
         due, message = queue.scheduled.pop(id)
-        core.schedule.remove(due, (queue.id, id))
+        state.schedule.remove(due, (queue.id, id))
         evicted.append(message)
     if evicted:
         queue.counters.evicted += len(evicted)
         if not queue.overflowing:
             queue.overflowing = True
-            core.report("queue.full.evicting", queue=queue.name, messages=queue.messages_max)
-        remove(core, queue, evicted, RemovalReason.EVICTED)
+            state.report("queue.full.evicting", queue=queue.name, messages=queue.messages_max)
+        remove(state, queue, evicted, RemovalReason.EVICTED)

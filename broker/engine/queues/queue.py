@@ -199,7 +199,7 @@ class Queue:
         self.creator = creator  # the user whose wish it was, if it was anybody's
         self.backlog = Backlog()
         self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
-        self.landing = 0  # messages; the tick that stored them has them (`Core.landing_on`)
+        self.landing = 0  # messages; the tick that stored them has them (`State.landing_on`)
         self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
         self.tail: Tail | None = None
         self.expiring = 0  # messages in the backlog that have an expiration

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from broker.engine.model.message import Message
 from broker.engine.queues.address import Producer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from store import record
 from store.record import RemovalReason
 
 
-def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
+def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
     """Record that these messages have left the queue, and forget them."""
     if queue.states:
         for message in messages:
@@ -30,37 +30,37 @@ def remove(core: Core, queue: Queue, messages: list[Message], reason: RemovalRea
             queue.stored -= len(stored)
             if queue.journalled:
                 queue.journalled.difference_update(stored)
-            journal = core.journal
+            journal = state.journal
             if not queue.deleted:  # else settled by a transaction that outlived the queue
                 journal.ensure_defined(queue.id)
             journal.add(record.removed(queue.id, reason, stored))
-    _forget(core, messages)
+    _forget(state, messages)
 
 
-def settle_acknowledged(core: Core) -> None:
+def settle_acknowledged(state: State) -> None:
     """Remove what was acknowledged since the last call: a consumer's deliveries in one record, however it said so."""
-    if not core.acknowledged:
+    if not state.acknowledged:
         return
-    acknowledged, core.acknowledged = core.acknowledged, {}
+    acknowledged, state.acknowledged = state.acknowledged, {}
     for consumer, messages in acknowledged.items():
         consumer.settled += len(messages)
-        consume(core, consumer.queue, messages)
+        consume(state, consumer.queue, messages)
 
 
-def consume(core: Core, queue: Queue, messages: list[Message]) -> None:
+def consume(state: State, queue: Queue, messages: list[Message]) -> None:
     """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
-    core.dirty[queue] = None
+    state.dirty[queue] = None
     if queue.non_destructive:
         return
     queue.delivering -= len(messages)
     queue.counters.acknowledged += len(messages)
-    remove(core, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+    remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
 
 
-def _forget(core: Core, messages: list[Message]) -> None:
+def _forget(state: State, messages: list[Message]) -> None:
     """Drop one reference to each message; those without any are given back to the journal and to their address."""
-    space = core.journal.space
-    here = core.journal.segment
+    space = state.journal.space
+    here = state.journal.segment
     segment = released = 0
     name = ""
     size = count = 0
@@ -78,54 +78,54 @@ def _forget(core: Core, messages: list[Message]) -> None:
             released += 1
         if message.header.address != name:
             if count:
-                discharge(core, name, size, count)
+                discharge(state, name, size, count)
             name, size, count = message.header.address, 0, 0
         size += message.size
         count += 1
     if released:
         space.release(segment, released)
     if count:
-        discharge(core, name, size, count)
+        discharge(state, name, size, count)
 
 
-def discharge(core: Core, name: str, size: int, count: int) -> None:
+def discharge(state: State, name: str, size: int, count: int) -> None:
     """So many messages of an address, of together `size` bytes, are no longer in memory."""
-    core.usage.bytes -= size
-    core.usage.messages -= count
-    address = core.addresses.get(name)
+    state.usage.bytes -= size
+    state.usage.messages -= count
+    address = state.addresses.get(name)
     if address is not None:  # else deleted while a queue on a wildcard address still held its messages
         address.size_bytes -= size
         address.size_messages -= count
-    if core.blocking:
-        unblock(core)
+    if state.blocking:
+        unblock(state)
 
 
-def unblock(core: Core) -> None:
+def unblock(state: State) -> None:
     """Let producers go on whose address has room: its own messages left, or others' that filled the memory."""
-    if core.usage.full:
+    if state.usage.full:
         return
     waiting: dict[Producer, None] = {}
-    for address in [a for a in core.blocking if not a.blocks]:
-        del core.blocking[address]
+    for address in [a for a in state.blocking if not a.blocks]:
+        del state.blocking[address]
         waiting |= address.blocked
         address.blocked = {}
-    release(core, waiting)
+    release(state, waiting)
 
 
-def release(core: Core, waiting: dict[Producer, None]) -> None:
+def release(state: State, waiting: dict[Producer, None]) -> None:
     """Let these producers go on, but for those that wait for another address too."""
-    for address in core.blocking:
+    for address in state.blocking:
         for producer in waiting.keys() & address.blocked.keys():
             del waiting[producer]
     for producer in waiting:
         try:
             producer.unblock()
         except BaseException as error:
-            core.blame(producer.transport, error)
+            state.blame(producer.transport, error)
 
 
-def stop_waiting(core: Core, producer: Producer) -> None:
+def stop_waiting(state: State, producer: Producer) -> None:
     """A producer has gone: it waits for no room any more."""
-    for address in core.blocking:
+    for address in state.blocking:
         address.blocked.pop(producer, None)
-    core.usage.disk.waiting.pop(producer, None)
+    state.usage.disk.waiting.pop(producer, None)

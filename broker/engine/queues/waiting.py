@@ -18,9 +18,9 @@ from typing import Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues.consumer import UNLIMITED
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State
 from store.record import RemovalReason
 
 #: A queue that overflowed is reported anew once it was this part of its limit full, in percent: not at every message
@@ -39,7 +39,7 @@ def room(queue: Queue, most: int) -> int:
     return most + taking - queue.ready - queue.paged - len(queue.scheduled) - queue.landing
 
 
-def admit(core: Core, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
+def admit(state: State, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
     """What of a run may enter a queue that has a limit; the rest has entered it and left it again.
 
     `full`: the messages would have to be paged.
@@ -57,10 +57,10 @@ def admit(core: Core, queue: Queue, messages: list[Message], *, full: bool = Fal
     if not queue.overflowing:
         queue.overflowing = True
         if paging:
-            core.report("queue.full.memory", queue=queue.name, bytes=core.usage.bytes)
+            state.report("queue.full.memory", queue=queue.name, bytes=state.usage.bytes)
         else:
-            core.report("queue.full.dropping", queue=queue.name, messages=queue.messages_max)
-    remove(core, queue, left, RemovalReason.DROPPED)
+            state.report("queue.full.dropping", queue=queue.name, messages=queue.messages_max)
+    remove(state, queue, left, RemovalReason.DROPPED)
     return messages[:free]
 
 

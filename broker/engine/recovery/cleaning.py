@@ -19,12 +19,11 @@ from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
-from broker.engine.routing.router import Router
 from store import record
 from store.body import LargeBody
 from store.errors import JournalFull
@@ -75,15 +74,14 @@ class _Round:
 class Cleaner:
     """Cleans the journal, a slice at a time.  `files_min` and `percentage` are those of `Space.to_clean`."""
 
-    def __init__(self, core: Core, router: Router, *, files_min: int, percentage: int) -> None:
+    def __init__(self, state: State, *, files_min: int, percentage: int) -> None:
         self.messages = 0  # copied since the start
         self.rounds = 0
         #: Whoever knows more of a message than the engine does.
         self.copied: list[Copied] = []
         #: Whoever has things that live in a segment beside messages, and writes them anew.
         self.forward: list[Callable[[int], object]] = []
-        self._core = core
-        self._router = router
+        self._state = state
         self._files_min = files_min
         self._percentage = percentage
         self._round: _Round | None = None
@@ -100,20 +98,20 @@ class Cleaner:
 
     def step(self) -> None:
         """Do a slice if one is due.  Call within a tick, outside of transactions."""
-        core = self._core
+        state = self._state
         if self._round is None:
-            newest = core.journal.segment
+            newest = state.journal.segment
             if newest == self._looked:
                 return
             self._looked = newest
-            segment = core.journal.space.to_clean(files_min=self._files_min, percentage=self._percentage)
+            segment = state.journal.space.to_clean(files_min=self._files_min, percentage=self._percentage)
             if segment is None:
                 return
-            queues = list(self._router.queues.values())
-            self._round = _Round(segment, core.journal.space.bound(segment), queues)
-        elif core.now < self._next:
+            queues = list(self._state.queues.values())
+            self._round = _Round(segment, state.journal.space.bound(segment), queues)
+        elif state.now < self._next:
             return
-        self._next = core.now + PERIOD_MS
+        self._next = state.now + PERIOD_MS
         if self._round.order is None:
             self._look(self._round)
         else:
@@ -124,8 +122,8 @@ class Cleaner:
 
         For commands: a broker that serves takes slices.  Raises JournalFull; what was copied before stays copied.
         """
-        core = self._core
-        round = _Round(segment, core.journal.space.bound(segment), list(self._router.queues.values()))
+        state = self._state
+        round = _Round(segment, state.journal.space.bound(segment), list(self._state.queues.values()))
         while round.order is None:
             self._look(round)
         while round.order or round.paged:
@@ -165,7 +163,7 @@ class Cleaner:
         try:
             self._copy_slice(round, order)
         except (JournalFull, NotReadable):
-            self._next = self._core.now + FULL_RETRY_MS
+            self._next = self._state.now + FULL_RETRY_MS
             return
         if not order and not round.paged:
             self._end(round)
@@ -182,7 +180,7 @@ class Cleaner:
             if size >= SLICE_BYTES:
                 del slice[count:]
                 break
-        self._core.journal.reserve(size)
+        self._state.journal.reserve(size)
         del order[len(order) - len(slice) :]
         copied: dict[Queue, list[Message]] = {}
         for header, queues, messages in _runs(slice, round.segment):
@@ -197,8 +195,8 @@ class Cleaner:
         while round.paged and size < SLICE_BYTES:
             queue, chunk, rows = round.paged[-1]
             size += tail_compaction.size_of(chunk, rows)
-            self._core.journal.reserve(size)
-            round.copied += tail_compaction.carry(self._core, queue, chunk, rows, round.segment, self._tell)
+            self._state.journal.reserve(size)
+            round.copied += tail_compaction.carry(self._state, queue, chunk, rows, round.segment, self._tell)
             del round.paged[-1]
 
     def _tell(self, queue: Queue, messages: list[Message]) -> None:
@@ -210,7 +208,7 @@ class Cleaner:
         self, round: _Round, header: MessageHeader, queues: list[Queue], messages: list[Message]
     ) -> list[Queue]:
         """Copy messages with the same header; the queues on which a restart will find them."""
-        journal = self._core.journal
+        journal = self._state.journal
         durable = [queue for queue in queues if queue.durable]
         if not durable:  # only queues hold it that no restart will find
             journal.space.release(round.segment, len(messages))
@@ -233,7 +231,7 @@ class Cleaner:
 
     def _restate(self, queue: Queue, messages: list[Message]) -> None:
         """Delivery counts and due times, as the journal had them."""
-        journal = self._core.journal
+        journal = self._state.journal
         by_count: dict[tuple[int, bool], list[int]] = {}
         by_due: dict[int, list[int]] = {}
         for message in messages:
@@ -251,14 +249,14 @@ class Cleaner:
 
     def _end(self, round: _Round) -> None:
         """The round is over.  If its segment can go, there may be another one to clean at once."""
-        core = self._core
+        state = self._state
         self.messages += round.copied
         self.rounds += 1
         self._round = None
         for forward in self.forward:
             forward(round.segment)
-        left = core.journal.space.live(round.segment)
-        core.report("journal.cleaned", segment=round.segment, messages=round.copied, left=left)
+        left = state.journal.space.live(round.segment)
+        state.report("journal.cleaned", segment=round.segment, messages=round.copied, left=left)
         if not left:
             self._looked = 0
 

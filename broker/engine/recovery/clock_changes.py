@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine.queues import arrival
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
 from store import record
 
 #: A clock that differs by less than this since it was read last, in ms, is being slewed, or its reader was held up.
@@ -49,30 +48,30 @@ class Steady:
         return now
 
 
-def follow(core: Core, router: Router, jump: int) -> None:
+def follow(state: State, jump: int) -> None:
     """Move along what addresses and queues keep: how long they have been unused, when redeliveries are due."""
-    for address in router.addresses.values():
+    for address in state.addresses.values():
         address.unbound_since += jump
-    for queue in router.queues.values():
+    for queue in state.queues.values():
         queue.unused_since += jump
         if queue.kind is not None:
             queue.kind.clock_jumped(jump)
         if queue.scheduled:
-            _delay(core, queue, jump)
+            _delay(state, queue, jump)
 
 
-def _delay(core: Core, queue: Queue, jump: int) -> None:
+def _delay(state: State, queue: Queue, jump: int) -> None:
     """Move the redeliveries of a queue; what its sender has scheduled keeps its date."""
     moved: dict[int, list[int]] = {}
     for id, (due, message) in list(queue.scheduled.items()):
         if due == message.header.scheduled:
             continue
-        core.schedule.remove(due, (queue.id, id))
-        arrival.schedule(core, queue, message, due + jump)
-        if message.segment and queue.durable and core.journal.segment:
+        state.schedule.remove(due, (queue.id, id))
+        arrival.schedule(state, queue, message, due + jump)
+        if message.segment and queue.durable and state.journal.segment:
             moved.setdefault(due + jump, []).append(id)
-            core.journal.space.refer(core.journal.segment, message.segment)
+            state.journal.space.refer(state.journal.segment, message.segment)
     for due, ids in moved.items():
         for at in range(0, len(ids), IDS_MAX):
-            core.journal.ensure_defined(queue.id)
-            core.journal.add(record.scheduled(queue.id, due, ids[at : at + IDS_MAX]))
+            state.journal.ensure_defined(queue.id)
+            state.journal.add(record.scheduled(queue.id, due, ids[at : at + IDS_MAX]))

@@ -20,15 +20,14 @@ from broker.engine.model.message import Format, Message
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Divert, read_divert
 from broker.engine.queues.paging import tail_restore
 from broker.engine.queues.paging.admit import may_page, pageable
 from broker.engine.queues.paging.fold import Places
 from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import MessageReader
-from broker.engine.routing import definitions
-from broker.engine.routing.router import Router
+from broker.engine.routing import definitions, registry
 from store import decode
 from store.bodies import Bodies
 from store.decode import RawRecord
@@ -276,99 +275,99 @@ _READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
 }
 
 
-def restore(core: Core, router: Router, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
+def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
     """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and whatever reading the journal raises."""
-    bodies = core.journal.bodies
+    bodies = state.journal.bodies
     fold = Fold(
-        core.formats, core.journal.space, lambda definition: _pages(router, definition), bodies=bodies, now=core.now
+        state.formats, state.journal.space, lambda definition: _pages(state, definition), bodies=bodies, now=state.now
     )
     fold.read(records)
     restored = Restored()
     for address_definition in fold.addresses.values():
-        router.restore_address(address_definition)
+        registry.restore_address(state, address_definition)
         restored.addresses += 1
     for divert in fold.diverts.values():
-        router.diverts.add(divert)
-    router.refresh()
-    for address in router.addresses.values():
-        core.duplicates.restore(address, fold.duplicates.get(address.id, {}))
+        state.diverts.add(divert)
+    registry.refresh(state)
+    for address in state.addresses.values():
+        state.duplicates.restore(address, fold.duplicates.get(address.id, {}))
     for queue_definition in fold.queues.values():
-        queue = router.restore_queue(queue_definition, compile_filter(queue_definition.filter))
+        queue = registry.restore_queue(state, queue_definition, compile_filter(queue_definition.filter))
         restored.queues += 1
-        restored.redelivered += _restore_messages(core, fold, queue)
-    fold.sessions.finish(sessions, router.queues_by_id, fold.held)
+        restored.redelivered += _restore_messages(state, fold, queue)
+    fold.sessions.finish(sessions, state.queues_by_id, fold.held)
     restored.sessions = len(sessions)
-    restored.messages = core.usage.messages + sum([queue.paged for queue in core.paged])
+    restored.messages = state.usage.messages + sum([queue.paged for queue in state.paged])
     return restored
 
 
-def _pages(router: Router, definition: definitions.QueueDefinition) -> bool:
+def _pages(state: State, definition: definitions.QueueDefinition) -> bool:
     """Whether a queue's ready messages need not come to memory."""
     if definition.name == names.RETAINED or not may_page(definition.attributes):
         return False
-    return router.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
+    return state.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
 
 
-def _restore_messages(core: Core, fold: Fold, queue: Queue) -> int:
+def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
     """Put the messages of one queue where they belong; returns how many of them have been delivered before."""
     held = fold.held.setdefault(queue.id, {})
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
     redelivered = sum(1 for id in counts if id in held or places.segment_of(id))
-    if pageable(queue) and not tail_restore.fits(core, queue, places):
-        held |= tail_restore.pull(core, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
-        for id, timestamp in tail_restore.timestamps(core, places, counts).items():
+    if pageable(queue) and not tail_restore.fits(state, queue, places):
+        held |= tail_restore.pull(state, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
+        for id, timestamp in tail_restore.timestamps(state, places, counts).items():
             queue.states[id] = DeliveryState(counts[id], timestamp)
     else:  # there are few, or the queue has changed since its first messages
-        held |= tail_restore.pull_all(core, places, fold.pulled)
+        held |= tail_restore.pull_all(state, places, fold.pulled)
     if queue.id in fold.disordered or queue.id in fold.places:
         held = fold.held[queue.id] = dict(sorted(held.items()))
     kept = tail_restore.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
     for message in kept:
-        _charge(core, message)
+        _charge(state, message)
         if message.id in counts:
             queue.states[message.id] = DeliveryState(counts[message.id], message.header.timestamp)
     in_tail = {message.id for message in kept}
-    _fill(core, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
-    queue.stored += tail_restore.revive(core, queue, places, kept)
+    _fill(state, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
+    queue.stored += tail_restore.revive(state, queue, places, kept)
     if held or queue.stored:
-        queue.acquired_below = core.journal.next_id
+        queue.acquired_below = state.journal.next_id
     return redelivered
 
 
-def _fill(core: Core, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
+def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
     """Put the messages of one queue in memory."""
     for id, count in counts.items():
         if id in held:
             queue.states[id] = DeliveryState(count, held[id].header.timestamp)
     ready: dict[int, list[Message]] = {}
-    now = core.now
+    now = state.now
     longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
     for id, message in held.items():
-        _charge(core, message)
+        _charge(state, message)
         if message.header.group and not queue.grouped and queue.attributes.groups:
             queue.begin_groups()
         at = due.get(id, 0) or message.header.scheduled
         if at != message.header.scheduled:
             at = min(at, now + longest)
         if at > now:
-            arrival.schedule(core, queue, message, at)
+            arrival.schedule(state, queue, message, at)
         else:
             ready.setdefault(message.header.priority, []).append(message)
     for priority, messages in ready.items():
         queue.append(messages, priority)
-        arrival.watch(core, queue, messages)
+        arrival.watch(state, queue, messages)
     queue.counters.added += len(held)
     queue.stored = len(held)
 
 
-def _charge(core: Core, message: Message) -> None:
+def _charge(state: State, message: Message) -> None:
     """Count a message that is still on a queue; the first time also in memory and in its segment."""
     if not message.refs:
-        core.usage.bytes += message.size
-        core.usage.messages += 1
-        address: Address | None = core.addresses.get(message.header.address)
+        state.usage.bytes += message.size
+        state.usage.messages += 1
+        address: Address | None = state.addresses.get(message.header.address)
         if address is not None:
             address.charge([message])
-        core.journal.space.hold(message.segment, 1)
+        state.journal.space.hold(message.segment, 1)
     message.refs += 1

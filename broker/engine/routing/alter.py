@@ -15,25 +15,25 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.paging import depage
 from broker.engine.queues.paging.admit import may_page
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.types.factory import equip
 from broker.engine.routing.definitions import address_record, queue_record
-from broker.engine.routing.router import Router
 
 #: Attributes on which it depends what the messages of a queue are to each other and to consumers.
 _ESSENTIAL: Final = ("key", "non_destructive")
 
 
-def change(router: Router, queue: Queue, asked: Asked) -> bool:
+def change(state: State, queue: Queue, asked: Asked) -> bool:
     """Give a queue other attributes, and leave the rest; whether that changed anything.
 
     A smaller ring does not shrink the queue: each new message takes the place of one older one, and consumers do the
     rest.  Raises AlreadyInUse when the queue would keep its messages or replace them otherwise than before while
     somebody consumes it.
     """
-    return become(router, queue, with_asked(queue.attributes, asked))
+    return become(state, queue, with_asked(queue.attributes, asked))
 
 
-def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
+def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     """The same for all attributes.  Raises AlreadyInUse."""
     before = queue.attributes
     if attributes == before:
@@ -44,15 +44,14 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
             f"queue {queue.name} is being consumed: last-value, last-value-key and non-destructive change only while"
             " nobody does"
         )
-    core = router.core
     if not may_page(attributes):
-        depage.unpage(core, queue)
+        depage.unpage(state, queue)
     kind = queue.kind
     queue.attributes = attributes
     queue.non_destructive = attributes.non_destructive
     equip(queue)
     if queue.kind is not None:
-        queue.kind.succeed(core, None if essential else kind)
+        queue.kind.succeed(state, None if essential else kind)
     regrouped = (attributes.groups, attributes.group_buckets, bool(attributes.group_first_key)) != (
         before.groups,
         before.group_buckets,
@@ -61,52 +60,51 @@ def become(router: Router, queue: Queue, attributes: QueueAttributes) -> bool:
     if attributes.non_destructive != before.non_destructive or (queue.grouped and regrouped):
         queue.rebuild()
     queue.refresh()
-    core.dirty[queue] = None
-    _define(router, queue)
+    state.dirty[queue] = None
+    _define(state, queue)
     return True
 
 
-def limit(router: Router, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
+def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
     """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
     if (queue.messages_max, queue.drop_oldest) == (messages_max, drop_oldest):
         return
     queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
-    _define(router, queue)
+    _define(state, queue)
 
 
-def pause(router: Router, queue: Queue, *, paused: bool) -> bool:
+def pause(state: State, queue: Queue, *, paused: bool) -> bool:
     """Stop a queue's deliveries, or let them go on; whether that changed anything.  Messages enter it and expire."""
     if queue.paused == paused:
         return False
     queue.paused = paused
     queue.refresh()
-    router.core.dirty[queue] = None
-    _define(router, queue)
+    state.dirty[queue] = None
+    _define(state, queue)
     return True
 
 
-def pause_address(router: Router, address: Address, *, paused: bool) -> bool:
+def pause_address(state: State, address: Address, *, paused: bool) -> bool:
     """The same for all queues on an address, also those that it will have."""
     if address.paused == paused:
         return False
     address.paused = paused
     for queue in address.queues:
         queue.refresh()
-        router.core.dirty[queue] = None
-    router.core.journal.define(address.id, address_record(address))
+        state.dirty[queue] = None
+    state.journal.define(address.id, address_record(address))
     return True
 
 
-def after_restart(router: Router) -> None:
+def after_restart(state: State) -> None:
     """What would have left its queue by the rules of its kind leaves now; nobody consumes yet."""
-    core = router.core
-    for queue in list(router.queues.values()):
+    for queue in list(state.queues.values()):
         if queue.kind is not None:
-            queue.kind.restored(core)
+            queue.kind.restored(state)
         if queue.attributes.purge_on_no_consumers:
-            consumer_lifecycle.on_detach(core, queue)
+            consumer_lifecycle.on_detach(state, queue)
 
 
-def _define(router: Router, queue: Queue) -> None:
+def _define(state: State, queue: Queue) -> None:
     if queue.durable:
-        router.core.journal.define(queue.id, queue_record(queue))
+        state.journal.define(queue.id, queue_record(queue))

@@ -9,44 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from broker.engine.model.settings import ConfigDelete
-from broker.engine.queues.core import Core
 from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 from store import record
 
 
-def add_divert(router: Router, divert: Divert) -> None:
+def add_divert(state: State, divert: Divert) -> None:
     """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
-    router.diverts.add(divert)
-    journal = router.core.journal
+    state.diverts.add(divert)
+    journal = state.journal
     divert.id = journal.allocate_ids(1)
     journal.define(divert.id, divert_record(divert))
-    router.refresh()
+    registry.refresh(state)
 
 
-def remove_divert(router: Router, name: str) -> None:
+def remove_divert(state: State, name: str) -> None:
     """Messages go their usual way again.  Raises NotFound."""
-    divert = router.diverts.get(name)
-    router.diverts.remove(divert)
-    router.core.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
-    router.refresh()
+    divert = state.diverts.get(name)
+    state.diverts.remove(divert)
+    state.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
+    registry.refresh(state)
 
 
-def declare_divert(router: Router, divert: Divert) -> None:
+def declare_divert(state: State, divert: Divert) -> None:
     """A divert of the configuration: made if it is missing, made anew if it is another.  Raises InvalidName."""
     divert.check()
-    present = router.diverts.by_name.get(divert.name)
+    present = state.diverts.by_name.get(divert.name)
     if present is not None:
         if present.same(divert) and present.configured:
             return
-        remove_divert(router, divert.name)
-    add_divert(router, divert)
+        remove_divert(state, divert.name)
+    add_divert(state, divert)
 
 
 def delete_undeclared(
-    core: Core,
-    router: Router,
+    state: State,
     delete_queue: Callable[[Queue], None],
     *,
     addresses: Collection[str],
@@ -54,18 +53,18 @@ def delete_undeclared(
     diverts: Collection[str],
 ) -> None:
     """Delete what was in the configuration, is not any more (the names given are), and may be deleted."""
-    for divert in list(router.diverts.by_name.values()):
-        forced = router.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
+    for divert in list(state.diverts.by_name.values()):
+        forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
         if divert.configured and divert.name not in diverts and forced:
-            core.report("config.deleted", divert=divert.name)
-            remove_divert(router, divert.name)
-    for queue in [queue for queue in router.queues.values() if queue.configured and queue.name not in queues]:
+            state.report("config.deleted", divert=divert.name)
+            remove_divert(state, divert.name)
+    for queue in [queue for queue in state.queues.values() if queue.configured and queue.name not in queues]:
         if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
-            core.report("config.deleted", queue=queue.name, messages=queue.message_count)
+            state.report("config.deleted", queue=queue.name, messages=queue.message_count)
             delete_queue(queue)
-    for address in [each for each in router.addresses.values() if each.configured and each.name not in addresses]:
+    for address in [each for each in state.addresses.values() if each.configured and each.name not in addresses]:
         if address.settings.config_delete_addresses is ConfigDelete.FORCE:
-            core.report("config.deleted", address=address.name)
+            state.report("config.deleted", address=address.name)
             for queue in list(address.queues):
                 delete_queue(queue)
-            router.delete_address(address)
+            registry.delete_address(state, address)

@@ -16,37 +16,37 @@ from typing import Final
 
 from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 
 #: Queues, or addresses, that one tick looks at: some 2 ms if all of them go.
 LOOKED_AT_MAX: Final = 256
 
 
-def scan(core: Core, router: Router, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
+def scan(state: State, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
     """One scan over all queues, then all addresses without; each step is for one tick."""
-    for number, queue in enumerate(list(router.queues.values()), 1):
+    for number, queue in enumerate(list(state.queues.values()), 1):
         if queue.deleted:
             continue
-        if not _queue_eligible(queue, core.now):
+        if not _queue_eligible(queue, state.now):
             queue.swept = False
         elif queue.swept:
-            core.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
+            state.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
             delete_queue(queue)
         else:
             queue.swept = True
         if not number % LOOKED_AT_MAX:
             yield
-    for number, address in enumerate(list(router.unused), 1):
-        if address not in router.unused:
+    for number, address in enumerate(list(state.unused), 1):
+        if address not in state.unused:
             continue
         traffic = address.routed + address.unrouted
-        if address in router.senders or not _address_eligible(core, address):
+        if address in state.senders or not _address_eligible(state, address):
             address.swept = -1
         elif address.swept == traffic:
-            core.report("address.auto_deleted", address=address.name)
-            router.delete_address(address)
+            state.report("address.auto_deleted", address=address.name)
+            registry.delete_address(state, address)
         else:
             address.swept = traffic
         if not number % LOOKED_AT_MAX:
@@ -68,15 +68,15 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
     return bool(used) or settings.auto_delete_queues_skip_usage_check
 
 
-def _address_eligible(core: Core, address: Address) -> bool:
+def _address_eligible(state: State, address: Address) -> bool:
     settings = address.settings
     if address.owned or address.blocked or address.size_messages or address.paged_messages:
         return False
     if is_temporary(address.name):
         return True  # its owner is gone
-    if not settings.auto_delete_addresses or core.duplicates.count(address):
+    if not settings.auto_delete_addresses or state.duplicates.count(address):
         return False
-    if core.now - address.unbound_since < settings.auto_delete_addresses_delay:
+    if state.now - address.unbound_since < settings.auto_delete_addresses_delay:
         return False
     used = address.bound_once or address.routed or address.unrouted
     return bool(used) or settings.auto_delete_addresses_skip_usage_check

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.engine.engine import Engine
-from broker.engine.queues.core import Waiter
+from broker.engine.queues.state import Waiter
 from protocols.amqp.performatives import Accepted, DeliveryState
 from protocols.amqp.serial import ranges
 from protocols.amqp.session import Session

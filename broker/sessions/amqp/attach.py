@@ -26,6 +26,7 @@ from broker.engine.model.query import split_query
 from broker.engine.operators import administration
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations, registry
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
 from broker.sessions.amqp.incoming import Owner as IncomingOwner
@@ -98,8 +99,8 @@ class Attacher:
             name, query = split_query(name)
             check_temporary(engine, name, stated=temporary)
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
-            found, queue = engine.router.destination(
-                name, wanted, access=self._owner.access, asked=query.asked, attached=True
+            found, queue = destinations.destination(
+                engine.state, name, wanted, access=self._owner.access, asked=query.asked, attached=True
             )
             place = Place(found, queue, wanted)
             self._nodes.take_up(link, found.name)
@@ -165,8 +166,9 @@ class Attacher:
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
         """What is on a queue; None if it is a topic that is wanted."""
         engine = self._owner.engine
-        with engine.router.undoing():
-            target = engine.router.queue_to_consume(
+        with registry.undoing(engine.state):
+            target = destinations.queue_to_consume(
+                engine.state,
                 wanted.destination,
                 wanted.routing_type,
                 access=self._owner.access,
@@ -196,7 +198,7 @@ class Attacher:
             subscription_name(attach, asked, self._owner.container),
             subscription_name(attach, replace(asked, durable=0), self._owner.container),
         )
-        queue = administration.known_subscription(engine.router, names, self._owner.access)
+        queue = administration.known_subscription(engine.state, names, self._owner.access)
         if queue is None:
             raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
         if queue.consumers:
@@ -215,7 +217,7 @@ class Attacher:
             routing_type = RoutingType.MULTICAST if topic else RoutingType.ANYCAST
             private = not _TEMPORARY.isdisjoint(terminus.capabilities)
             address = administration.make_node(
-                self._owner.engine.router, routing_type, self._owner.access, use, private=private
+                self._owner.engine.state, routing_type, self._owner.access, use, private=private
             )
             self._nodes.made(link, address, lasting(terminus))
         return address
@@ -230,7 +232,7 @@ class Attacher:
         engine = self._owner.engine
         self._nodes.detached(link, closed=not detached)
         name, looked_up = self._subscriptions.pop(link, ("", False))
-        queue = engine.router.queues.get(name)
+        queue = engine.state.queues.get(name)
         if not closed or queue is None:
             return
         if queue.consumers:

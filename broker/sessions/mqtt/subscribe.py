@@ -175,8 +175,8 @@ class Subscriptions:
         session, engine = self._session, self._engine
         pattern = self._syntax.to_pattern(subscription.filter.pattern)
         origin = session.client_id if subscription.no_local else ""
-        address = engine.router.addresses.get(pattern)
-        named = full_queue_name(engine.router, self._syntax, subscription.filter.pattern)
+        address = engine.state.addresses.get(pattern)
+        named = full_queue_name(engine.state, self._syntax, subscription.filter.pattern)
         subscription.borrowed = named != "" or (
             address is not None and address.routing_types == _ANYCAST_ONLY and not subscription.filter.wildcard
         )
@@ -194,7 +194,7 @@ class Subscriptions:
         if subscription.borrowed:
             session.deliveries.add(subscription, engine.subscribe(session.deliveries, request))
             return
-        existing = engine.router.queues.get(subscription.queue_name)
+        existing = engine.state.queues.get(subscription.queue_name)
         durable = subscription.shared or (session.lasting and subscription.qos > 0)
         if existing is not None and not subscription.shared:
             self._adapt(existing, origin)
@@ -207,7 +207,7 @@ class Subscriptions:
         )
         consumer = engine.subscribe(session.deliveries, request)
         if existing is None:
-            alter.limit(engine.router, consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
+            alter.limit(engine.state, consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
         consumer.queue.durable_only = False
         session.deliveries.add(subscription, consumer)
 
@@ -216,7 +216,7 @@ class Subscriptions:
         if queue.no_local != origin:
             queue.no_local = origin
             if queue.durable:
-                self._engine.core.journal.define(queue.id, queue_record(queue))
+                self._engine.state.journal.define(queue.id, queue_record(queue))
 
     def queue_of(self, text: str) -> Queue:
         """The queue of a subscription that was just made."""
@@ -265,7 +265,7 @@ class Subscriptions:
 
     def _drop_orphan(self, subscription: Subscription) -> None:
         """The queue of a subscription whose client must not read it any more."""
-        queue = self._engine.router.queues.get(subscription.queue_name)
+        queue = self._engine.state.queues.get(subscription.queue_name)
         if queue is not None and queue.durable and not queue.consumers and not subscription.borrowed:
             self._engine.delete_queue(queue)
 
@@ -292,7 +292,7 @@ class Subscriptions:
         sharers.discard(self._session.client_id)
         if not sharers:
             self._shares.pop(name, None)
-            queue = self._engine.router.queues.get(name)
+            queue = self._engine.state.queues.get(name)
             if queue is not None:
                 self._engine.delete_queue(queue)
 
@@ -377,7 +377,7 @@ class Subscriptions:
             self._attach(subscription, remote)
         except EngineError as error:
             subscription.consumer = None
-            self._engine.core.report(
+            self._engine.state.report(
                 "mqtt.subscription_idle",
                 client=self._session.client_id,
                 filter=subscription.filter.text,
@@ -428,7 +428,7 @@ class Subscriptions:
             subscription = Subscription(filter, self._queue_name(filter))
             subscription.ask(asked, int(str(each["identifier"])))
             if each.get("leaving"):
-                if subscription.queue_name in self._engine.router.queues and self._try_to_attach(subscription, ""):
+                if subscription.queue_name in self._engine.state.queues and self._try_to_attach(subscription, ""):
                     assert subscription.consumer is not None, "it was attached"
                     self._leaving[subscription.consumer] = subscription
                 continue

@@ -15,6 +15,7 @@ from broker.engine.model.message import Message
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations, registry
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.stomp.headers import Headers, error
@@ -85,8 +86,9 @@ class Browsers:
 
     def make(self, request: SubscribeRequest, headers: Headers, *, id: bytes, prefix: str) -> Browser:
         """A browser of the queue that is wished for.  Raises StompError, EngineError."""
-        with self._engine.router.undoing():
-            queue = self._engine.router.queue_to_consume(
+        with registry.undoing(self._engine.state):
+            queue = destinations.queue_to_consume(
+                self._engine.state,
                 request.destination,
                 request.routing_type,
                 access=request.access,

@@ -18,6 +18,7 @@ from broker.engine.model.query import split_query
 from broker.engine.publish.send import Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations
 from broker.sessions.stomp.headers import (
     CONSUMED,
     GROUPING,
@@ -219,7 +220,7 @@ class Sends:
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
         header = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
-        address, queue = self._engine.router.destination(name, wanted, access=access, asked=query.asked)
+        address, queue = destinations.destination(self._engine.state, name, wanted, access=access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
         return _Run(key, address, queue, wanted, header, tx, headers)

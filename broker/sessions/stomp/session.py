@@ -87,7 +87,7 @@ class StompSession:
         self._sends = Sends(
             tick.engine,
             self._destinations,
-            tick.engine.core.formats[STOMP_FORMAT],
+            tick.engine.state.formats[STOMP_FORMAT],
             self._transactions,
             self._expect_reply,
         )
@@ -201,7 +201,7 @@ class StompSession:
     def _cut(self, error: Unreadable) -> None:
         """A body cannot be read, in the middle of its frame: there is no way to say so."""
         self._tick.enter()
-        self._engine.core.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
+        self._engine.state.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
         self._codec.abandon()
         self._receipts.forget()
         self._leaving = True
@@ -243,7 +243,7 @@ class StompSession:
 
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
-        self._engine.core.report("connection.silent", connection=self._id, remote=self._remote)
+        self._engine.state.report("connection.silent", connection=self._id, remote=self._remote)
         self._receipts.forget()
         self._end(redelivery.SILENT)
 
@@ -294,7 +294,7 @@ class StompSession:
         """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
         if self._lost:
             return
-        report_error(self._engine.core.report, failure, connection=self._id, remote=self._remote)
+        report_error(self._engine.state.report, failure, connection=self._id, remote=self._remote)
         self._receipts.end(failure)
         self._tick.touch(self._transport)
         self._end(redelivery.DISCONNECTED)

@@ -61,11 +61,11 @@ class Destinations:
 
     def _node(self, destination: str, kind: RoutingType) -> Address:
         node = self._made.get(destination)
-        if node is None or self._engine.router.addresses.get(node.name) is not node:
+        if node is None or self._engine.state.addresses.get(node.name) is not node:
             if len(self._made) >= TEMPORARY_MAX:
                 detail = f"a connection may have {TEMPORARY_MAX} destinations of its own (/temp-queue/, /temp-topic/)"
                 raise StompError("too many temporary destinations", detail)
-            node = administration.make_node(self._engine.router, kind, self.access, Permission.CONSUME, private=True)
+            node = administration.make_node(self._engine.state, kind, self.access, Permission.CONSUME, private=True)
             self._made[destination] = node
         return node
 

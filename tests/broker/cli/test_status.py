@@ -16,6 +16,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.queues.consumer import AckMode
+from broker.engine.routing import registry
 from broker.management import queues
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke, operate
@@ -90,9 +91,9 @@ def test_a_table_that_goes_to_a_program_is_not_cut(tmp_path: Path) -> None:
 def test_queue_show_takes_any_name(tmp_path: Path, name: str) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.tick.enter()
-        router = broker.engine.router
-        address = router.create_address(name.partition("::")[0], set())
-        router.create_queue(address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
+        state = broker.engine.state
+        address = registry.create_address(state, name.partition("::")[0], set())
+        registry.create_queue(state, address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
         assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]
 
     operate(tmp_path, check)

@@ -12,6 +12,7 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations
 from tests.simulation.world import SEGMENT_BYTES, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
@@ -116,7 +117,7 @@ class Bench:
 
     def header(self, address: str, *, durable: bool = True, **more: Any) -> MessageHeader:
         """Facts of a message sent now."""
-        format = self.engine.core.formats[FORMAT]
+        format = self.engine.state.formats[FORMAT]
         return MessageHeader(address, format, durable=durable, timestamp=self.broker.now, **more)
 
     def send(
@@ -131,7 +132,7 @@ class Bench:
     ) -> list[Message]:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
         engine = self.enter()
-        address, queue = engine.router.destination(destination, routing_type)
+        address, queue = destinations.destination(engine.state, destination, routing_type)
         header = self.header(address.name, durable=durable, routing_type=routing_type, **more)
         messages = [Message(header, head, body) for body in bodies]
         send = Send(address, queue, routing_type, messages)

@@ -22,6 +22,7 @@ from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations
 from broker.log import report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
@@ -108,7 +109,7 @@ class TestBroker:
         self.tick.end()
         if self.disk_works:
             self.writer.step()
-        elif any(work.waiters for work in self.engine.core.waiting):
+        elif any(work.waiters for work in self.engine.state.waiting):
             self.waiting.set()
 
     def _announce(self, ticket: int) -> None:
@@ -140,7 +141,7 @@ class TestBroker:
     def queue(self, name: str) -> Queue:
         """The anycast queue of that name, made if it is missing."""
         self.tick.enter()
-        found = self.engine.router.queue_to_consume(name, RoutingType.ANYCAST)
+        found = destinations.queue_to_consume(self.engine.state, name, RoutingType.ANYCAST)
         assert isinstance(found, Queue)
         return found
 
@@ -157,7 +158,7 @@ class TestBroker:
         queue = self.queue(name)
         header = MessageHeader(
             queue.address.name,
-            self.engine.core.formats[1],
+            self.engine.state.formats[1],
             durable=durable,
             timestamp=self.now,
             scheduled=scheduled,

@@ -16,6 +16,7 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.consumer import AckMode
+from broker.engine.routing import destinations
 from broker.management import asking, queues
 from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
@@ -59,8 +60,8 @@ def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
         broker.tick.enter()
-        header = MessageHeader("topic", broker.engine.core.formats[1], durable=True)
-        address, _ = broker.engine.router.destination("topic", RoutingType.MULTICAST)
+        header = MessageHeader("topic", broker.engine.state.formats[1], durable=True)
+        address, _ = destinations.destination(broker.engine.state, "topic", RoutingType.MULTICAST)
         broker.engine.retained.set(address, Message(header, b"", b"last"))
         assert [queue["name"] for queue in (await client.get("/api/v1/queues"))["queues"]] == ["a"]
         everything = await client.get("/api/v1/queues?internal=true")

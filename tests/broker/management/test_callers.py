@@ -99,9 +99,9 @@ async def prepare(broker: TestBroker, client: Client) -> None:
 
 def state(broker: TestBroker) -> object:
     """What a call could change."""
-    router = broker.engine.router
-    queues = {name: (q.message_count, q.paused, q.attributes) for name, q in router.queues.items()}
-    return queues, sorted(router.diverts.by_name), {address.paused for address in router.addresses.values()}
+    state = broker.engine.state
+    queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
+    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}
 
 
 def test_every_call_is_in_the_table(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.routing import registry
 from tests.broker.management.harness import SETTINGS, Client, TestBroker, serve
 
 DIVERTS = "/api/v1/diverts"
@@ -82,9 +83,9 @@ def test_one_that_is_there_and_one_that_is_not(tmp_path: Path) -> None:
 def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
-        table = SettingsTable(hidden, broker.engine.router._settings._defaults)
+        table = SettingsTable(hidden, broker.engine.state.settings_table._defaults)
         broker.tick.enter()
-        broker.engine.router.change_settings(table)
+        registry.change_settings(broker.engine.state, table)
         broker.send("quiet", [b"1"])
         broker.send("loud", [b"1", b"2"])
         await broker.settled()
@@ -100,10 +101,10 @@ def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
 def test_how_much_of_a_property_is_shown(tmp_path: Path, limit: int, shown: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         table = SettingsTable(
-            [("#", {"management_message_attribute_size_limit": limit})], broker.engine.router._settings._defaults
+            [("#", {"management_message_attribute_size_limit": limit})], broker.engine.state.settings_table._defaults
         )
         broker.tick.enter()
-        broker.engine.router.change_settings(table)
+        registry.change_settings(broker.engine.state, table)
         broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
         await broker.settled()
         (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]

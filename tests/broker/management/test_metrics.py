@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
+from broker.engine.routing import registry
 from broker.management import metrics
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 
@@ -109,7 +110,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
         assert value(samples, "broker_queue_messages", queue="orders", state="delivering") == 1
         assert value(samples, "broker_queue_consumers", queue="orders") == 1
         assert value(samples, "broker_queue_oldest_message_age_seconds", queue="orders") == 2.5
-        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.core.usage.bytes
+        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.state.usage.bytes
         assert value(samples, "broker_messages") == 2
         assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
         assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
@@ -124,7 +125,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
 
 def test_the_memory_limit_is_told_where_there_is_one(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
-        broker.engine.core.usage.bytes_max = 1000
+        broker.engine.state.usage.bytes_max = 1000
         assert value(await scrape(client), "broker_memory_limit_bytes") == 1000
 
     serve(tmp_path, check)
@@ -142,7 +143,7 @@ def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
         assert broker.engine.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
         broker.engine.purge(queue)
         broker.engine.delete_queue(queue)
-        broker.engine.router.delete_address(queue.address)
+        registry.delete_address(broker.engine.state, queue.address)
         broker.send("second", [b"4"])
         await broker.settled()
         for _ in range(2):

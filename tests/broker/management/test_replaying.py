@@ -15,6 +15,7 @@ from broker.engine.model.annotation import TypedInt
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.routing import registry
 from broker.management import replaying
 from tests.broker.management.harness import NOW, Client, TestBroker, serve
 
@@ -103,13 +104,13 @@ def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -
 def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
-        broker.engine.router.change_settings(SettingsTable([], asdict(blocking)))
-        broker.engine.core.usage.bytes_max = 400
+        registry.change_settings(broker.engine.state, SettingsTable([], asdict(blocking)))
+        broker.engine.state.usage.bytes_max = 400
         broker.queue("orders")
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))
         assert answer.json["replayed"] == 2
         assert "address orders is full" in answer.json["stopped"]
-        broker.engine.core.usage.bytes_max = -1
+        broker.engine.state.usage.bytes_max = -1
         answer = await client.call("POST", PATH, body=body({**LINE, "to": "a::b::c"}))
         assert answer.json["replayed"] == 0
         assert answer.json["stopped"]
@@ -157,7 +158,7 @@ def test_what_is_no_replay_changes_nothing(tmp_path: Path, path: str, sent: byte
         answer = await client.call("POST", path, body=sent)
         assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
         assert said in answer.json["detail"]
-        assert broker.engine.router.queues == {}
+        assert broker.engine.state.queues == {}
 
     serve(tmp_path, check)
 

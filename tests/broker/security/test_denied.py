@@ -29,9 +29,9 @@ from tests.support.sim_broker import SimBroker
 
 def state(broker: SimBroker) -> tuple[dict[str, int], set[str]]:
     """Queues with their messages, and addresses; without those that a subscription takes with it."""
-    router = broker.engine.router
-    queues = {name: queue.message_count for name, queue in router.queues.items() if not queue.temporary}
-    return queues, {address.name for address in router.addresses.values()}
+    state = broker.engine.state
+    queues = {name: queue.message_count for name, queue in state.queues.items() if not queue.temporary}
+    return queues, {address.name for address in state.addresses.values()}
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, Message
+from broker.engine.routing import registry
 from broker.management.views import message_view
 from broker.sessions import convert
 from broker.sessions.amqp import message as amqp_message
@@ -38,7 +39,7 @@ def test_a_content_type_that_is_not_ascii_reaches_amqp_as_a_property() -> None:
     stomp.send("/queue/a", b"1", **{"content-type": "text/pläin"})
     stomp.send("/queue/a", b"2")
     publisher = world.connect()
-    world.broker.engine.router.ensure_address("a")
+    registry.ensure_address(world.broker.engine.state, "a")
     amqp.receiver("a")
     first, second = amqp.take()
     assert first.message.application_properties == {"content-type": "text/pläin"}

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from broker.cli.main import cli
 from broker.engine.model.message import Message
-from broker.engine.routing import alter
+from broker.engine.routing import alter, destinations, registry
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.expiry import expiry
 from spark_jobs.audits.ledger import LedgerOptions, ledger
@@ -41,12 +41,12 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bench.run()
     for drop_oldest in (True, False):
         name = "oldest" if drop_oldest else "newest"
-        router = bench.enter().router
-        address = router.create_address(f"limited.{name}", {MULTICAST})
-        queue = router.create_queue(address, name, MULTICAST, durable=True)
-        alter.limit(router, queue, 2, drop_oldest=drop_oldest)
+        state = bench.enter().state
+        address = registry.create_address(state, f"limited.{name}", {MULTICAST})
+        queue = registry.create_queue(state, address, name, MULTICAST, durable=True)
+        alter.limit(state, queue, 2, drop_oldest=drop_oldest)
         bench.sent(address.name, *[b"%d" % n for n in range(5)], routing_type=MULTICAST)
-    address, _ = bench.enter().router.destination("brief", MULTICAST)
+    address, _ = destinations.destination(bench.enter().state, "brief", MULTICAST)
     facts = bench.header("brief", expiration=bench.broker.now + 1000)
     bench.engine.retained.set(address, Message(facts, b"", b"brief"))
     bench.broker.advance(60_000)

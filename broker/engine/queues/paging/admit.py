@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.rows import watch
 from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import discharge
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
 from store import record
 
@@ -33,31 +33,31 @@ def pageable(queue: Queue) -> bool:
     return queue.internal_owner is None and may_page(queue.attributes)
 
 
-def choose(core: Core, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
+def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
     """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page.
 
     Where only so many may wait, what is not durable does not wait on disk either: see `waiting.admit`.
     """
-    if header.scheduled > core.now:
+    if header.scheduled > state.now:
         return []
     if not header.durable:
         queues = [queue for queue in queues if queue.messages_max < 0]
     return [queue for queue in queues if (queue.tail is not None and queue.tail.active) or (full and pageable(queue))]
 
 
-def cannot(core: Core, address: Address, targets: Targets) -> bool:
+def cannot(state: State, address: Address, targets: Targets) -> bool:
     """Whether the senders to an address that should page have to wait: a queue of it cannot, or the disk is full.
 
     A ring cannot either, but has its own bound.
     """
-    if core.usage.disk.full:
+    if state.usage.disk.full:
         return True
     anycast, multicast = targets
     unable = next((queue for queue in anycast + multicast if not pageable(queue) and not _is_bounded(queue)), None)
-    address.unpageable = unable is not None or core.pages.full
+    address.unpageable = unable is not None or state.pages.full
     if unable is not None and "unpageable" not in address.warned:
         address.warned |= {"unpageable"}
-        core.report("address.full.unpageable", address=address.name, queue=unable.name)
+        state.report("address.full.unpageable", address=address.name, queue=unable.name)
     return address.unpageable
 
 
@@ -65,52 +65,52 @@ def _is_bounded(queue: Queue) -> bool:
     return queue.attributes.ring_size >= 0 or queue.internal_owner is not None
 
 
-def tail_of(core: Core, queue: Queue) -> Tail:
+def tail_of(state: State, queue: Queue) -> Tail:
     """The queue's tail, made if it has none."""
     if queue.tail is None:
         queue.tail = Tail(queue.address)
-        core.paged[queue] = None
+        state.paged[queue] = None
     return queue.tail
 
 
-def expect(core: Core, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
+def expect(state: State, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
     """The first messages of a run belong to the tail, once they are durable; the run ends there in the journal."""
     fixed = record.MESSAGE_FIXED.size + facts_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
-    tail = tail_of(core, queue)
+    tail = tail_of(state, queue)
     tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
 
 
-def enter(core: Core, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
+def enter(state: State, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
     """Ready messages of one run go to the tail.  `landing` is None for messages that the journal does not have."""
     header = messages[0].header
-    tail = tail_of(core, queue)
-    core.dirty[queue] = None
+    tail = tail_of(state, queue)
+    state.dirty[queue] = None
     if not queue.address.paged_messages:
-        core.report("address.full.paging", address=queue.address.name, bytes=core.usage.bytes)
+        state.report("address.full.paging", address=queue.address.name, bytes=state.usage.bytes)
     if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
-        keep(core, queue, tail, messages[0])
+        keep(state, queue, tail, messages[0])
         return
-    segment, offset, sizes = _written(core, header, messages) if landing is None else _place(landing)
+    segment, offset, sizes = _written(state, header, messages) if landing is None else _place(landing)
     priority, expiration = header.priority, header.expiration
     for message, size in zip(messages, sizes, strict=True):
         chunk = tail.add(priority, message.id, segment, offset, size, expiration)
         if expiration:
-            watch(core, queue, chunk, expiration)
+            watch(state, queue, chunk, expiration)
         if segment:
             offset += size
         else:
             chunk.keep(len(chunk.ids) - 1, message)
     if segment:
-        _let_go(core, header, messages)
+        _let_go(state, header, messages)
 
 
-def keep(core: Core, queue: Queue, tail: Tail, message: Message) -> None:
+def keep(state: State, queue: Queue, tail: Tail, message: Message) -> None:
     """A message gets its place in the tail and stays in memory: no record is read for it."""
     header = message.header
     chunk = tail.add(header.priority, message.id, 0, 0, message.size, header.expiration)
     if header.expiration:
-        watch(core, queue, chunk, header.expiration)
+        watch(state, queue, chunk, header.expiration)
     chunk.keep(len(chunk.ids) - 1, message)
 
 
@@ -118,20 +118,20 @@ def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:
     return landing.segment, landing.offset, landing.sizes
 
 
-def _written(core: Core, header: MessageHeader, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
+def _written(state: State, header: MessageHeader, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
     """Write a run to a scratch file; segment, offset and sizes, of which the first two are 0 if that failed."""
     parts: list[bytes] = []
     encoded = encode_facts(header, [])
     record.encode_messages(parts, encoded, record_flags(header), messages)
-    place = core.pages.write(parts, len(messages))
+    place = state.pages.write(parts, len(messages))
     if place is None:
-        core.report("paging.scratch_failed", address=header.address)
+        state.report("paging.scratch_failed", address=header.address)
         return 0, 0, [message.size for message in messages]
     fixed = record.MESSAGE_FIXED.size + len(encoded)
     return *place, [fixed + len(message.head) + len(message.body) for message in messages]
 
 
-def _let_go(core: Core, header: MessageHeader, messages: list[Message]) -> None:
+def _let_go(state: State, header: MessageHeader, messages: list[Message]) -> None:
     """The messages of a run are no longer in memory for this queue: the tail holds their records from now on."""
     shared = size = 0
     segment = messages[0].segment
@@ -142,6 +142,6 @@ def _let_go(core: Core, header: MessageHeader, messages: list[Message]) -> None:
         else:
             size += message.size
     if shared and segment:
-        core.journal.space.hold(segment, shared)
+        state.journal.space.hold(segment, shared)
     if shared < len(messages):
-        discharge(core, header.address, size, len(messages) - shared)
+        discharge(state, header.address, size, len(messages) - shared)

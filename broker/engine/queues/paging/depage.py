@@ -16,10 +16,10 @@ from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues import arrival
 from broker.engine.queues.backlog import PRIORITIES
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.types.grouped import GroupedBacklog
 
 #: Messages in memory with which a queue without a limit of messages reads no more: what was just read is delivered
@@ -34,12 +34,12 @@ RETRY_MS: Final = 1_000
 SEARCHED_MAX: Final = 4
 
 
-def refill(core: Core, queue: Queue, takers: list[Consumer]) -> None:
+def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
     """Before a queue is served: bring back what its consumers are to get."""
     tail = queue.tail
     assert tail is not None, "the queue has a tail"
     if not tail.active:
-        drop(core, queue)
+        drop(state, queue)
         return
     grouped = isinstance(queue.selective, GroupedBacklog)
     if len(tail.seen) > len(queue.consumers):
@@ -47,33 +47,33 @@ def refill(core: Core, queue: Queue, takers: list[Consumer]) -> None:
         tail.seen = {id: seen for id, seen in tail.seen.items() if id in present}
     if not tail.failing:
         try:
-            _bring(core, queue, tail, takers, grouped=grouped)
+            _bring(state, queue, tail, takers, grouped=grouped)
         except NotReadable as error:
-            _try_later(core, queue, tail, error)
+            _try_later(state, queue, tail, error)
     _set_floors(queue, tail, grouped=grouped)
 
 
-def _bring(core: Core, queue: Queue, tail: Tail, takers: list[Consumer], *, grouped: bool) -> None:
+def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer], *, grouped: bool) -> None:
     for consumer in takers:
         if grouped or consumer.predicate is None:
-            _fill(core, queue, tail, consumer)
+            _fill(state, queue, tail, consumer)
     if not grouped:
         budget = SEARCHED_MAX
         for consumer in takers:
             if consumer.predicate is not None:
-                budget = _search(core, queue, tail, consumer, budget)
+                budget = _search(state, queue, tail, consumer, budget)
 
 
-def _try_later(core: Core, queue: Queue, tail: Tail, error: NotReadable) -> None:
+def _try_later(state: State, queue: Queue, tail: Tail, error: NotReadable) -> None:
     """The disk, or the system, does not let the tail be read: its consumers wait, and nobody else."""
 
     def again() -> None:
         tail.failing = False
-        core.dirty[queue] = None
+        state.dirty[queue] = None
 
     tail.failing = True
-    core.report("paging.failed", queue=queue.name, error=str(error))
-    core.alarms.at(("paging", queue.id), core.now + RETRY_MS, again)
+    state.report("paging.failed", queue=queue.name, error=str(error))
+    state.alarms.at(("paging", queue.id), state.now + RETRY_MS, again)
 
 
 def more(queue: Queue, takers: list[Consumer]) -> bool:
@@ -94,49 +94,49 @@ def more(queue: Queue, takers: list[Consumer]) -> bool:
     return False
 
 
-def drop(core: Core, queue: Queue) -> None:
+def drop(state: State, queue: Queue) -> None:
     """The tail is empty: the queue is all in memory again."""
     queue.tail = None
-    del core.paged[queue]
+    del state.paged[queue]
     queue.backlog.floor = 0
     if queue.selective is not None:
         for consumer in queue.consumers:
             queue.selective.set_floor(consumer.id, 0)
 
 
-def unpage(core: Core, queue: Queue) -> None:
+def unpage(state: State, queue: Queue) -> None:
     """Bring everything back, because the queue becomes one that cannot have a tail.  Raises NotReadable."""
     tail = queue.tail
     while tail is not None and (chunk := tail.first()) is not None:
-        load(core, queue, chunk)
+        load(state, queue, chunk)
 
 
-def take_head(core: Core, queue: Queue, count: int) -> list[Message]:
+def take_head(state: State, queue: Queue, count: int) -> list[Message]:
     """The next ready messages in the order of delivery, wherever they are, taken out of the line."""
     taken = queue.take_head(count)
     tail = queue.tail
     while len(taken) < count and tail is not None and (chunk := tail.first()) is not None:
-        load(core, queue, chunk)
+        load(state, queue, chunk)
         _set_floors(queue, tail, grouped=isinstance(queue.selective, GroupedBacklog))
         taken += queue.take_head(count - len(taken))
-    arrival.unwatch(core, queue, taken)
+    arrival.unwatch(state, queue, taken)
     return taken
 
 
 # -- in order ----------------------------------------------------------------------------------------------------------
 
 
-def _fill(core: Core, queue: Queue, tail: Tail, consumer: Consumer) -> None:
+def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
     while (chunk := tail.first()) is not None:
         if _is_enough(queue, chunk, parts=4) and _has(queue, consumer, chunk.priority):
             return
         if isinstance(queue.selective, GroupedBacklog) and _is_enough(queue, chunk, parts=1):
             return
-        load(core, queue, chunk)
+        load(state, queue, chunk)
         following = tail.first()
         if following is not None and following.lowest:
             first, last = following.offsets[0], following.offsets[-1] + following.sizes[-1]
-            core.pages.will_need(following.segments[0], first, max(last - first, following.bytes))
+            state.pages.will_need(following.segments[0], first, max(last - first, following.bytes))
 
 
 def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
@@ -155,26 +155,26 @@ def _has(queue: Queue, consumer: Consumer, priority: int) -> bool:
     return queue.selective.has_for(consumer.id, priority)
 
 
-def load(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
+def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
     """A whole chunk becomes ready in memory, behind what is there."""
-    messages = claim_all(core, queue, chunk)
+    messages = claim_all(state, queue, chunk)
     if messages:
-        _append(core, queue, messages, chunk)
+        _append(state, queue, messages, chunk)
     return messages
 
 
-def _append(core: Core, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
+def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
     if not queue.grouped and queue.attributes.groups and any(message.header.group for message in messages):
         queue.begin_groups()
     queue.append(messages, chunk.priority)
     if chunk.expirations is not None:
-        arrival.watch(core, queue, messages)
+        arrival.watch(state, queue, messages)
 
 
 # -- by selectors ------------------------------------------------------------------------------------------------------
 
 
-def _search(core: Core, queue: Queue, tail: Tail, consumer: Consumer, budget: int) -> int:
+def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer, budget: int) -> int:
     """Look for messages that the consumer takes, if memory has none for it; how many chunks more may be looked at."""
     assert consumer.predicate is not None, "who takes everything need not look"
     while budget > 0:
@@ -184,11 +184,11 @@ def _search(core: Core, queue: Queue, tail: Tail, consumer: Consumer, budget: in
         seen = tail.seen.setdefault(consumer.id, [(0, 0)] * PRIORITIES)
         chunk, start = _next_chunk(tail, priority, seen[priority])
         budget -= 1
-        found = read(core, queue, chunk, [row for row in chunk.rows() if row >= start])
+        found = read(state, queue, chunk, [row for row in chunk.rows() if row >= start])
         seen[priority] = (chunk.serial, len(chunk.ids))
         wanted = [(row, message) for row, message in found if consumer.predicate(message)]
         if wanted:
-            _append(core, queue, claim(core, queue, chunk, wanted), chunk)
+            _append(state, queue, claim(state, queue, chunk, wanted), chunk)
     return budget
 
 

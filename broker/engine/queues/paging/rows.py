@@ -8,9 +8,9 @@ from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from store.errors import ReadFailed
 from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 
@@ -21,23 +21,23 @@ _FACTS: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 _SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
-def read(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
+def read(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
     """The messages of rows, which stay where they are; those that are damaged are set aside, and reported.
 
     Raises NotReadable.
     """
     kept = chunk.kept or {}
     wanted = [row for row in rows if row not in kept] if kept else rows
-    messages = _read(core, chunk, wanted)
+    messages = _read(state, chunk, wanted)
     found: list[Row] = [(row, message) for row, message in zip(wanted, messages, strict=True) if message is not None]
     if len(found) < len(wanted):
-        _set_aside(core, queue, chunk, [row for row, m in zip(wanted, messages, strict=True) if m is None])
+        _set_aside(state, queue, chunk, [row for row, m in zip(wanted, messages, strict=True) if m is None])
     if kept:
         found = sorted(found + [(row, kept[row]) for row in rows if row in kept], key=_row)
     return found
 
 
-def _read(core: Core, chunk: Chunk, rows: list[int]) -> list[Message | None]:
+def _read(state: State, chunk: Chunk, rows: list[int]) -> list[Message | None]:
     ids: Sequence[int] = chunk.ids
     segments: Sequence[int] = chunk.segments
     offsets: Sequence[int] = chunk.offsets
@@ -48,20 +48,20 @@ def _read(core: Core, chunk: Chunk, rows: list[int]) -> list[Message | None]:
         offsets, sizes = [offsets[row] for row in rows], [sizes[row] for row in rows]
     try:
         if len(rows) == len(chunk.ids):
-            found = _read_whole(core, chunk)
+            found = _read_whole(state, chunk)
         if found is None:
-            found = core.pages.read(segments, offsets, sizes)
+            found = state.pages.read(segments, offsets, sizes)
     except ReadFailed as error:
         raise NotReadable(f"messages on disk cannot be read for now: {error}") from error
-    return core.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
+    return state.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
 
 
-def _read_whole(core: Core, chunk: Chunk) -> list[Found] | None:
+def _read_whole(state: State, chunk: Chunk) -> list[Found] | None:
     """All rows of a chunk at once, if their records lie behind each other with little between them, and all is well."""
     nbytes = chunk.end - chunk.offsets[0]
     if chunk.end <= 0 or nbytes > chunk.bytes + GAP_BYTES_MAX:
         return None
-    data = core.pages.read_range(chunk.segments[0], chunk.offsets[0], nbytes)
+    data = state.pages.read_range(chunk.segments[0], chunk.offsets[0], nbytes)
     return None if data is None else [(data, 0, len(chunk.ids))]
 
 
@@ -69,55 +69,55 @@ def _row(found: Row) -> int:
     return found[0]
 
 
-def _set_aside(core: Core, queue: Queue, chunk: Chunk, rows: list[int]) -> None:
+def _set_aside(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> None:
     assert queue.tail is not None, "its chunk is looked at"
     first = chunk.ids[rows[0]]
     segment = chunk.segments[rows[0]]
     if chunk.count == len(rows):
-        unwatch(core, chunk)
+        unwatch(state, chunk)
     queue.tail.damage(chunk, rows)
-    core.report("paging.unreadable", queue=queue.name, messages=len(rows), segment=segment, first=first)
+    state.report("paging.unreadable", queue=queue.name, messages=len(rows), segment=segment, first=first)
 
 
-def claim_all(core: Core, queue: Queue, chunk: Chunk) -> list[Message]:
+def claim_all(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
     """A whole chunk is read and leaves the tail; what is damaged stays, set aside.  Raises NotReadable."""
     rows = chunk.rows()
     if chunk.kept is None:
-        messages = _read(core, chunk, rows)
+        messages = _read(state, chunk, rows)
         whole = [message for message in messages if message is not None]
         if len(whole) == len(rows):
-            _own(core, chunk, rows, whole)
-            _leave(core, queue, chunk)
+            _own(state, chunk, rows, whole)
+            _leave(state, queue, chunk)
             return whole
-    return claim(core, queue, chunk, read(core, queue, chunk, rows))
+    return claim(state, queue, chunk, read(state, queue, chunk, rows))
 
 
-def claim(core: Core, queue: Queue, chunk: Chunk, found: list[Row]) -> list[Message]:
+def claim(state: State, queue: Queue, chunk: Chunk, found: list[Row]) -> list[Message]:
     """Rows that were read leave the tail: their messages are the queue's, and in memory."""
     assert queue.tail is not None, "its chunk is looked at"
     segments = chunk.segments
     rows = [row for row, _ in found]
-    _own(core, chunk, rows, [message for row, message in found if segments[row]])
+    _own(state, chunk, rows, [message for row, message in found if segments[row]])
     if len(found) == chunk.count:
-        _leave(core, queue, chunk)
+        _leave(state, queue, chunk)
     else:
         queue.tail.drop(chunk, rows)
     return [message for _, message in found]
 
 
-def _leave(core: Core, queue: Queue, chunk: Chunk) -> None:
+def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
     assert queue.tail is not None, "its chunk leaves"
-    unwatch(core, chunk)
+    unwatch(state, chunk)
     queue.tail.take(chunk)
 
 
-def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
+def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
     """Charge messages that come to memory, and let go of the scratch records of their rows."""
     for name, run in _by_address(messages):
         size = sum(map(_SIZE, run))
-        core.usage.bytes += size
-        core.usage.messages += len(run)
-        address = core.addresses.get(name)
+        state.usage.bytes += size
+        state.usage.messages += len(run)
+        address = state.addresses.get(name)
         if address is not None:
             address.size_bytes += size
             address.size_messages += len(run)
@@ -127,7 +127,7 @@ def _own(core: Core, chunk: Chunk, rows: list[int], messages: list[Message]) -> 
         if segment >= SCRATCH_FIRST:
             scratch[segment] = scratch.get(segment, 0) + 1
     for segment, count in scratch.items():
-        core.pages.release(segment, count)
+        state.pages.release(segment, count)
 
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
@@ -148,16 +148,16 @@ def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
         yield run[0].header.address, run
 
 
-def watch(core: Core, queue: Queue, chunk: Chunk, expiration: int) -> None:
+def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:
     """A chunk has a message that expires then."""
     if expiration and (not chunk.expires or expiration < chunk.expires):
-        unwatch(core, chunk)
+        unwatch(state, chunk)
         chunk.expires = expiration
-        core.paged_expiries.add(expiration, id(chunk), (queue, chunk))
+        state.paged_expiries.add(expiration, id(chunk), (queue, chunk))
 
 
-def unwatch(core: Core, chunk: Chunk) -> None:
+def unwatch(state: State, chunk: Chunk) -> None:
     """Nothing in a chunk expires any more."""
     if chunk.expires:
-        core.paged_expiries.remove(chunk.expires, id(chunk))
+        state.paged_expiries.remove(chunk.expires, id(chunk))
         chunk.expires = 0

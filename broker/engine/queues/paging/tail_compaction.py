@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.model.message import Message
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.rows import Row, read
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
@@ -46,7 +46,7 @@ def size_of(chunk: Chunk, rows: list[int]) -> int:
     return sum([chunk.sizes[row] for row in rows])
 
 
-def carry(core: Core, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
+def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
     """Write rows anew that still lie in this segment; returns how many.  The journal has room for them.
 
     Raises NotReadable.
@@ -57,10 +57,10 @@ def carry(core: Core, queue: Queue, chunk: Chunk, rows: list[int], segment: int,
     if not staying or chunk not in queue.tail.levels[chunk.priority]:
         return 0
     copied = 0
-    for run in _runs(read(core, queue, chunk, staying)):
+    for run in _runs(read(state, queue, chunk, staying)):
         if queue.durable:
-            _copy(core, queue, chunk, run, segment)
-        elif not _to_scratch(core, queue, chunk, run, segment):
+            _copy(state, queue, chunk, run, segment)
+        elif not _to_scratch(state, queue, chunk, run, segment):
             continue
         copied += len(run)
         tell(queue, [message for _, message in run])
@@ -78,8 +78,8 @@ def _runs(found: list[Row]) -> list[list[Row]]:
     return runs
 
 
-def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> None:
-    journal = core.journal
+def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> None:
+    journal = state.journal
     header = run[0][1].header
     messages = [message for _, message in run]
     encoded = encode_facts(header, [queue.id])
@@ -91,23 +91,23 @@ def _copy(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) 
     for row, message in run:
         message.segment = journal.segment
         chunk.keep(row, message)
-    core.work.carried.append((chunk, [row for row, _ in run]))
+    state.work.carried.append((chunk, [row for row, _ in run]))
 
 
-def _to_scratch(core: Core, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
+def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
     """No restart will find the queue: its messages need not be in the journal."""
     header = run[0][1].header
     messages = [message for _, message in run]
     parts: list[bytes] = []
     encoded = encode_facts(header, [])
     record.encode_messages(parts, encoded, record_flags(header), messages)
-    place = core.pages.write(parts, len(messages))
+    place = state.pages.write(parts, len(messages))
     if place is None:
         return False
     fixed = record.MESSAGE_FIXED.size + len(encoded)
     sizes = [fixed + len(message.head) + len(message.body) for message in messages]
     _moved(queue, chunk, run, *place, sizes)
-    core.journal.space.release(segment, len(messages))
+    state.journal.space.release(segment, len(messages))
     return True
 
 

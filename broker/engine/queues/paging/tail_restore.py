@@ -10,55 +10,57 @@ from collections import deque
 from collections.abc import Iterable
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.admit import keep, tail_of
 from broker.engine.queues.paging.fold import Places, Row
 from broker.engine.queues.paging.rows import watch
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
 
 
-def pull(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
+def pull(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     """Messages that are to be in memory, by id; what cannot be read stays where it is."""
-    pulled = _read(core, places, ids)
+    pulled = _read(state, places, ids)
     for id in pulled:
         places.remove(id)
     return pulled
 
 
-def fits(core: Core, queue: Queue, places: Places) -> bool:
+def fits(state: State, queue: Queue, places: Places) -> bool:
     """Whether a queue may be all in memory: no more than would be read ahead, and its address is not full with it."""
     settings, count = queue.address.settings, len(places)
     if 0 <= settings.max_read_page_messages < count or settings.max_read_page_bytes < count * MESSAGE_OVERHEAD_BYTES:
         return False
     nbytes = places.bytes + count * MESSAGE_OVERHEAD_BYTES
     return (
-        nbytes <= settings.max_read_page_bytes and queue.address.has_room(count, nbytes) and core.usage.has_room(nbytes)
+        nbytes <= settings.max_read_page_bytes
+        and queue.address.has_room(count, nbytes)
+        and state.usage.has_room(nbytes)
     )
 
 
-def pull_all(core: Core, places: Places, pulled: dict[int, Message]) -> dict[int, Message]:
+def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[int, Message]:
     """All messages, for a queue that has no tail; `pulled` has those of other queues already, and learns these."""
     ids = places.ids()
-    pulled |= pull(core, places, [id for id in ids if id not in pulled])
+    pulled |= pull(state, places, [id for id in ids if id not in pulled])
     for id in ids:
         if id in pulled:
             places.remove(id)
     return {id: pulled[id] for id in ids if id in pulled}
 
 
-def timestamps(core: Core, places: Places, ids: Iterable[int]) -> dict[int, int]:
+def timestamps(state: State, places: Places, ids: Iterable[int]) -> dict[int, int]:
     """When these messages were sent, by id, in ms; 0 for what cannot be read."""
     wanted = [id for id in ids if places.segment_of(id)]
-    found = _read(core, places, wanted)
+    found = _read(state, places, wanted)
     return {id: found[id].header.timestamp if id in found else 0 for id in wanted}
 
 
-def _read(core: Core, places: Places, ids: Iterable[int]) -> dict[int, Message]:
+def _read(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     rows = [row for id in ids if (row := places.get(id)) is not None]
     rows.sort(key=_place)
     segments, offsets, sizes = [r.segment for r in rows], [r.offset for r in rows], [r.size for r in rows]
-    found = core.pages.read(segments, offsets, sizes)
-    read = core.stored.read(found, ids=[r.id for r in rows], segments=segments, offsets=offsets, sizes=sizes)
+    found = state.pages.read(segments, offsets, sizes)
+    read = state.stored.read(found, ids=[r.id for r in rows], segments=segments, offsets=offsets, sizes=sizes)
     messages: dict[int, Message] = {}
     for message in read:
         if message is not None:
@@ -80,23 +82,23 @@ def kept(places: Places, held: dict[int, Message], others: Iterable[int]) -> lis
     return sorted(large, key=lambda message: message.id)
 
 
-def revive(core: Core, queue: Queue, places: Places, kept: Iterable[Message]) -> int:
+def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) -> int:
     """Make the queue's tail; returns how many messages it has, with the `kept` ones at their places."""
     if not len(places):
         return 0
-    tail = tail_of(core, queue)
+    tail = tail_of(state, queue)
     by_segment: dict[int, int] = {}
     waiting = deque(kept)
     for row in places.take_all():
         while waiting and waiting[0].id < row.id:
-            keep(core, queue, tail, waiting.popleft())
+            keep(state, queue, tail, waiting.popleft())
         chunk = tail.add(row.priority, row.id, row.segment, row.offset, row.size, row.expiration)
         if row.expiration:
-            watch(core, queue, chunk, row.expiration)
+            watch(state, queue, chunk, row.expiration)
         by_segment[row.segment] = by_segment.get(row.segment, 0) + 1
     for message in waiting:
-        keep(core, queue, tail, message)
+        keep(state, queue, tail, message)
     for segment, count in by_segment.items():
-        core.journal.space.hold(segment, count)
+        state.journal.space.hold(segment, count)
     queue.counters.added += tail.messages
     return tail.messages

@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Final
 
 from broker.engine.model.message import Message
-from broker.engine.queues.core import Core
 from broker.engine.queues.paging.rows import Row, claim, read, unwatch
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State
 from store import record
 from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
@@ -23,7 +23,7 @@ from store.record import RemovalReason
 REMOVE_RUN_MAX: Final = 8192
 
 
-def waiting(core: Core, queue: Queue) -> Iterator[Message]:
+def waiting(state: State, queue: Queue) -> Iterator[Message]:
     """The ready messages in the order of delivery, those in the tail too, a chunk of them in memory at a time.
 
     It shows what is there when it is first asked, and may be asked again in later ticks: what came to memory since then
@@ -37,7 +37,7 @@ def waiting(core: Core, queue: Queue) -> Iterator[Message]:
     for chunk, rows in [(chunk, _rows_of(chunk)) for chunk in queue.tail.chunks()]:
         while in_memory and in_memory[-1].header.priority >= chunk.priority:
             yield in_memory.pop()
-        found = read(core, queue, chunk, [row for row in rows if chunk.sizes[row]])
+        found = read(state, queue, chunk, [row for row in rows if chunk.sizes[row]])
         if len(found) < len(rows):
             found = sorted(found + _in_memory(queue, chunk, rows), key=_row)
         for _, message in found:
@@ -64,7 +64,7 @@ def _row(found: Row) -> int:
     return found[0]
 
 
-def first(core: Core, queue: Queue) -> Message | None:
+def first(state: State, queue: Queue) -> Message | None:
     """The ready message that is next, as far as memory knows; else the first of the tail, which is read alone.
 
     Raises NotReadable.
@@ -73,13 +73,13 @@ def first(core: Core, queue: Queue) -> Message | None:
     if message is not None or queue.tail is None:
         return message
     for chunk in list(queue.tail.chunks()):
-        found = read(core, queue, chunk, chunk.rows()[:1])
+        found = read(state, queue, chunk, chunk.rows()[:1])
         if found:
             return found[0][1]
     return None
 
 
-def places(core: Core, queue: Queue) -> Iterator[tuple[Message, str]]:
+def places(state: State, queue: Queue) -> Iterator[tuple[Message, str]]:
     """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering.
 
     As of when it is first asked, in the order of the queue: what consumers have stands where it will be if they give it
@@ -87,7 +87,7 @@ def places(core: Core, queue: Queue) -> Iterator[tuple[Message, str]]:
     """
     elsewhere = list(queue.elsewhere())
     delivering = sorted([found for found in elsewhere if found[1] == "delivering"], key=_order)
-    ready = ((message, "ready") for message in waiting(core, queue))
+    ready = ((message, "ready") for message in waiting(state, queue))
     yield from heapq.merge(delivering, ready, key=_order) if delivering else ready
     yield from [found for found in elsewhere if found[1] == "scheduled"]
 
@@ -96,7 +96,7 @@ def _order(found: tuple[Message, str]) -> tuple[int, int]:
     return -found[0].header.priority, found[0].id
 
 
-def between(core: Core, queue: Queue, after: int, below: int, most: int) -> list[Message]:
+def between(state: State, queue: Queue, after: int, below: int, most: int) -> list[Message]:
     """The ready and scheduled messages with identities between these two, oldest first, at most so many.
 
     Those that are in the tail stay there, until they are given to `take`.  Raises NotReadable.
@@ -114,7 +114,7 @@ def between(core: Core, queue: Queue, after: int, below: int, most: int) -> list
             by_chunk.setdefault(chunk, []).append(row)
     cut = rows[-1][0] if len(rows) == most else below
     for chunk, chosen in by_chunk.items():
-        for row, message in read(core, queue, chunk, sorted(chosen)):
+        for row, message in read(state, queue, chunk, sorted(chosen)):
             tail.looked[message.id] = (chunk, row)
             found.append(message)
     found.sort(key=lambda message: message.id)
@@ -136,17 +136,17 @@ def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[i
     return rows
 
 
-def take(core: Core, queue: Queue, message: Message) -> bool:
+def take(state: State, queue: Queue, message: Message) -> bool:
     """A message that `between` found in the tail leaves it, and is in no container; False if it was not there."""
     tail = queue.tail
     place = None if tail is None else tail.looked.pop(message.id, None)
     if place is None or not place[0].sizes[place[1]]:
         return False
-    claim(core, queue, place[0], [(place[1], message)])
+    claim(state, queue, place[0], [(place[1], message)])
     return True
 
 
-def clear(core: Core, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
+def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
     """Everything in the tail, or `most` messages and the rest of a chunk, leave by name, unread; returns how many."""
     tail = queue.tail
     if tail is None:
@@ -162,18 +162,18 @@ def clear(core: Core, queue: Queue, reason: RemovalReason, most: int | None = No
         run.append(chunk)
         rows += chunk.count
         if rows >= REMOVE_RUN_MAX:
-            _clear_run(core, queue, tail, run, reason)
+            _clear_run(state, queue, tail, run, reason)
             run, rows = [], 0
     if run:
-        _clear_run(core, queue, tail, run, reason)
+        _clear_run(state, queue, tail, run, reason)
     return before - tail.messages
 
 
-def _clear_run(core: Core, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
-    if queue.durable and not core.atomic:
+def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
+    if queue.durable and not state.atomic:
         # Asked for only so that a long entry ends here: a removal is never refused.
         with suppress(JournalFull):
-            core.journal.reserve(8 * sum([chunk.count for chunk in run]), essential=True)
+            state.journal.reserve(8 * sum([chunk.count for chunk in run]), essential=True)
     ids: list[int] = []
     by_segment: dict[int, int] = {}
     kept: list[Message] = []
@@ -188,17 +188,17 @@ def _clear_run(core: Core, queue: Queue, tail: Tail, run: list[Chunk], reason: R
             if segment < SCRATCH_FIRST:
                 ids.append(chunk.ids[row])
             queue.states.pop(chunk.ids[row], None)
-        unwatch(core, chunk)
+        unwatch(state, chunk)
         tail.take(chunk)
     if ids and queue.durable:
         queue.stored -= len(ids)
         if not queue.deleted:
-            core.journal.ensure_defined(queue.id)
-        core.journal.add(record.removed(queue.id, reason, ids))
+            state.journal.ensure_defined(queue.id)
+        state.journal.add(record.removed(queue.id, reason, ids))
     for segment, count in by_segment.items():
         if segment >= SCRATCH_FIRST:
-            core.pages.release(segment, count)
+            state.pages.release(segment, count)
             continue
-        core.journal.space.refer(core.journal.segment, segment)
-        core.journal.space.release(segment, count)
-    remove(core, queue, kept, reason)
+        state.journal.space.refer(state.journal.segment, segment)
+        state.journal.space.release(segment, count)
+    remove(state, queue, kept, reason)

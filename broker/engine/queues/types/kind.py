@@ -17,9 +17,9 @@ from copy import copy
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.core import Core
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.state import State
 from broker.engine.queues.types.gate import Gate
 from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.types.last_value import LastValues
@@ -41,13 +41,13 @@ class Kind:
         self._only: Consumer | None = None  # who gets everything (exclusive)
         self._added = 0  # messages that arrived since the ring was last cut
 
-    def succeed(self, core: Core, before: Kind | None) -> None:
+    def succeed(self, state: State, before: Kind | None) -> None:
         """Take over from the rules that the queue had, None: from none that knew of what these have to know."""
         if before is not None:
             self._only, self._added = before._only, before._added
             self.values = before.values
         elif self.values is not None:
-            self.enter_all(core)
+            self.enter_all(state)
         if self._gate is None:
             return
         if before is not None and before._gate is not None and before._gate.rule == self._gate.rule:
@@ -57,19 +57,21 @@ class Kind:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def arrived(self, core: Core, messages: list[Message]) -> list[Message]:
+    def arrived(self, state: State, messages: list[Message]) -> list[Message]:
         """Of the messages of one run, those that become ready."""
         queue = self._queue
-        core.dirty[queue] = None
+        state.dirty[queue] = None
         if self._keeps_nothing:
-            self._purge(core, messages)
+            self._purge(state, messages)
             return []
         if self.values is not None:
-            messages = self._replace_by(core, messages)
+            messages = self._replace_by(state, messages)
         self._added += len(messages)
         return messages
 
-    def _replace_by(self, core: Core, messages: list[Message], entering: list[Message] | None = None) -> list[Message]:
+    def _replace_by(
+        self, state: State, messages: list[Message], entering: list[Message] | None = None
+    ) -> list[Message]:
         """The messages of these that stay, behind others that are `entering`; the values that they replace leave."""
         values = self.values
         assert values is not None
@@ -81,9 +83,9 @@ class Kind:
             if loser is None:
                 continue
             if staying.pop(loser.id, None) is None:
-                arrival.take_out(core, self._queue, loser)
+                arrival.take_out(state, self._queue, loser)
             replaced.append(loser)
-        self._replaced(core, replaced)
+        self._replaced(state, replaced)
         return list(staying.values())
 
     def delivered(self, messages: list[Message]) -> None:
@@ -91,10 +93,10 @@ class Kind:
         if self.values is not None:
             self.values.delivered(messages)
 
-    def returned(self, core: Core, messages: list[Message]) -> list[Message]:
+    def returned(self, state: State, messages: list[Message]) -> list[Message]:
         """Deliveries came back, and wait for redelivery: those that stay."""
         if self._keeps_nothing:
-            self._purge(core, messages)
+            self._purge(state, messages)
             return []
         values = self.values
         if values is None:
@@ -103,19 +105,19 @@ class Kind:
         replaced: list[Message] = []
         for message in messages:
             (staying if values.returned(message) else replaced).append(message)
-        self._replaced(core, replaced)
+        self._replaced(state, replaced)
         return staying
 
-    def due(self, core: Core, messages: list[Message]) -> list[Message]:
+    def due(self, state: State, messages: list[Message]) -> list[Message]:
         """The time of scheduled messages has come: those that may become ready, and fit."""
         values = self.values
         if values is None:
-            return self.fitting(core, self.returned(core, messages))
-        back = self.returned(core, [message for message in messages if values.knows(message)])
+            return self.fitting(state, self.returned(state, messages))
+        back = self.returned(state, [message for message in messages if values.knows(message)])
         new = [message for message in messages if message.id not in {m.id for m in back} and not values.knows(message)]
-        return self.fitting(core, self._replace_by(core, new, back))
+        return self.fitting(state, self._replace_by(state, new, back))
 
-    def fitting(self, core: Core, messages: list[Message]) -> list[Message]:
+    def fitting(self, state: State, messages: list[Message]) -> list[Message]:
         """Of messages that go to the head of the line, those for which a ring has room: the last ones."""
         size = self._queue.attributes.ring_size
         room = size - self._queue.ready
@@ -123,10 +125,10 @@ class Kind:
             return messages
         in_order = sorted(messages, key=lambda message: (-message.header.priority, message.id))
         cut = len(in_order) - max(room, 0)
-        self._evict(core, in_order[:cut])
+        self._evict(state, in_order[:cut])
         return in_order[cut:]
 
-    def cut(self, core: Core, *, everything: bool = False) -> None:
+    def cut(self, state: State, *, everything: bool = False) -> None:
         """Evict the oldest of a ring that is too long: one for each message that arrived, or all that are too many."""
         added, self._added = self._added, 0
         size = self._queue.attributes.ring_size
@@ -134,23 +136,23 @@ class Kind:
         if size < 0 or excess <= 0:
             return
         oldest = self._queue.take_head(excess if everything else min(excess, added))
-        arrival.unwatch(core, self._queue, oldest)
-        self._evict(core, oldest)
+        arrival.unwatch(state, self._queue, oldest)
+        self._evict(state, oldest)
 
     def left(self, messages: list[Message]) -> None:
         """They are no longer on the queue."""
         if self.values is not None:
             self.values.left(messages)
 
-    def restored(self, core: Core) -> None:
+    def restored(self, state: State) -> None:
         """After a restart: what would have left by these rules leaves now."""
         if self._keeps_nothing:
             return
         if self.values is not None:
-            self.enter_all(core)
-        self.cut(core, everything=True)
+            self.enter_all(state)
+        self.cut(state, everything=True)
 
-    def enter_all(self, core: Core) -> None:
+    def enter_all(self, state: State) -> None:
         """Learn the keys of the messages that are there; what is replaced by another of them leaves."""
         assert self.values is not None
         queue = self._queue
@@ -159,26 +161,26 @@ class Kind:
         present.sort(key=lambda message: message.id)
         losers = [loser for loser in map(self.values.arrived, present) if loser is not None]
         for loser in losers:
-            arrival.take_out(core, self._queue, loser)
-        self._replaced(core, losers)
+            arrival.take_out(state, self._queue, loser)
+        self._replaced(state, losers)
 
     @property
     def _keeps_nothing(self) -> bool:
         return self._queue.attributes.purge_on_no_consumers and not self._queue.consumers
 
-    def _replaced(self, core: Core, messages: list[Message]) -> None:
+    def _replaced(self, state: State, messages: list[Message]) -> None:
         if messages:
             self._queue.counters.replaced += len(messages)
-            remove(core, self._queue, messages, RemovalReason.REPLACED)
+            remove(state, self._queue, messages, RemovalReason.REPLACED)
 
-    def _evict(self, core: Core, messages: list[Message]) -> None:
+    def _evict(self, state: State, messages: list[Message]) -> None:
         if messages:
             self._queue.counters.evicted += len(messages)
-            remove(core, self._queue, messages, RemovalReason.EVICTED)
+            remove(state, self._queue, messages, RemovalReason.EVICTED)
 
-    def _purge(self, core: Core, messages: list[Message]) -> None:
+    def _purge(self, state: State, messages: list[Message]) -> None:
         self._queue.counters.purged += len(messages)
-        remove(core, self._queue, messages, RemovalReason.PURGED)
+        remove(state, self._queue, messages, RemovalReason.PURGED)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
@@ -199,10 +201,10 @@ class Kind:
             return self._gate.first_came(now)
         return None
 
-    def takers(self, core: Core) -> list[Consumer]:
+    def takers(self, state: State) -> list[Consumer]:
         """Who may get messages now."""
         queue = self._queue
-        if self._gate is not None and not self._gate.is_open(len(queue.consumers), core.now):
+        if self._gate is not None and not self._gate.is_open(len(queue.consumers), state.now):
             return []
         backlog = queue.selective
         if isinstance(backlog, GroupedBacklog) and backlog.draining:

@@ -108,7 +108,7 @@ _MATCHES = st.lists(st.sampled_from(["a", "b", "*", "a*", "*b"]), max_size=3).fl
 def test_no_wildcard_reads_what_its_reader_may_not(
     entries: dict[str, bool], wildcard: str, addresses: list[str]
 ) -> None:
-    """Against the router's own matching: whoever may read a wildcard may read each address that it matches."""
+    """Against the bindings' own matching: whoever may read a wildcard may read each address that it matches."""
     rights = table(**entries).rights("", "")
     if not DEFAULT_SYNTAX.is_wildcard(wildcard) or not rights.grants_reading(ROLES, CONSUME, wildcard):
         return

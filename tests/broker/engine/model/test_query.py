@@ -8,6 +8,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, AttributesDiffer, InvalidAttribute
 from broker.engine.model.message import RoutingType
 from broker.engine.model.query import NO_QUERY, PARAMETERS_MAX, split_query
+from broker.engine.routing import destinations
 from tests.broker.engine.bench import Bench
 
 
@@ -66,26 +67,26 @@ def test_the_most_parameters() -> None:
 
 def test_a_queue_that_exists_must_be_as_asked_for() -> None:
     bench = Bench()
-    bench.enter().router.destination("q", RoutingType.ANYCAST, asked={"ring_size": 3})
+    destinations.destination(bench.enter().state, "q", RoutingType.ANYCAST, asked={"ring_size": 3})
     for asked in ({}, {"ring_size": 3}):
-        bench.enter().router.destination("q", RoutingType.ANYCAST, asked=asked)
+        destinations.destination(bench.enter().state, "q", RoutingType.ANYCAST, asked=asked)
         bench.take("q", asked=asked)
     for wrong in ("q", "q::q"):
         with pytest.raises(AttributesDiffer, match="queue q exists, and its ring-size is 3 and not 4"):
-            bench.enter().router.destination(wrong, RoutingType.ANYCAST, asked={"ring_size": 4})
+            destinations.destination(bench.enter().state, wrong, RoutingType.ANYCAST, asked={"ring_size": 4})
         with pytest.raises(AttributesDiffer):
             bench.take(wrong, asked={"exclusive": True})
 
 
 def test_queues_that_are_made_on_the_way() -> None:
     bench = Bench({"match": "r", "default-ring-size": 9})
-    router = bench.enter().router
-    router.destination("a::b", RoutingType.ANYCAST, asked={"exclusive": True})
-    assert router.queues["b"].attributes.exclusive
+    state = bench.enter().state
+    destinations.destination(state, "a::b", RoutingType.ANYCAST, asked={"exclusive": True})
+    assert state.queues["b"].attributes.exclusive
     taker = bench.take("t", RoutingType.MULTICAST, asked={"last_value": True})
     assert taker.consumer.queue.attributes.last_value
     bench.take("r", asked={"exclusive": True})
-    assert (router.queues["r"].attributes.ring_size, router.queues["r"].attributes.exclusive) == (9, True)
+    assert (state.queues["r"].attributes.ring_size, state.queues["r"].attributes.exclusive) == (9, True)
 
 
 def test_a_durable_subscription_with_other_attributes_is_another_one() -> None:
@@ -101,7 +102,7 @@ def test_a_durable_subscription_with_other_attributes_is_another_one() -> None:
 
 def test_settings_of_one_queue_by_its_full_name() -> None:
     bench = Bench({"match": "a::b", "default-ring-size": 2}, {"match": "a", "default-ring-size": 5})
-    router = bench.enter().router
+    state = bench.enter().state
     for name in ("a::b", "a::c"):
-        router.destination(name, RoutingType.ANYCAST)
-    assert [router.queues[name].attributes.ring_size for name in "bc"] == [2, 5]
+        destinations.destination(state, name, RoutingType.ANYCAST)
+    assert [state.queues[name].attributes.ring_size for name in "bc"] == [2, 5]

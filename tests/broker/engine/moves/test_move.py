@@ -12,7 +12,7 @@ from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
 from broker.engine.queues import arrival
-from broker.engine.queues.core import Core
+from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
@@ -137,7 +137,7 @@ def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
     (message,) = bench.sent("a", b"1", durable=False)
     bench.nack(bench.take("a"), message)
     assert watcher.take() == [b"1"]
-    assert "dead" not in bench.engine.router.queues
+    assert "dead" not in bench.engine.state.queues
 
 
 def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None:
@@ -193,9 +193,9 @@ def test_a_move_over_two_entries_is_a_defect(monkeypatch: pytest.MonkeyPatch) ->
     taker = bench.take("a")
     publish = arrival.publish
 
-    def sealing(core: Core, *args: Any, **more: Any) -> int:
-        routed = publish(core, *args, **more)
-        core.journal.commit()
+    def sealing(state: State, *args: Any, **more: Any) -> int:
+        routed = publish(state, *args, **more)
+        state.journal.commit()
         return routed
 
     monkeypatch.setattr(arrival, "publish", sealing)

@@ -7,6 +7,7 @@ import pytest
 from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
+from broker.engine.routing import registry
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import small
 
@@ -80,9 +81,9 @@ def test_copies_say_where_they_come_from() -> None:
 def test_names_are_those_of_artemis_and_the_broker_s_own() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
-    router = bench.engine.router
-    assert "$.artemis.internal.orders.divert.retro" in router.diverts.by_name
-    assert "$.artemis.internal.orders.address.retro" in router.addresses
+    state = bench.engine.state
+    assert "$.artemis.internal.orders.divert.retro" in state.diverts.by_name
+    assert "$.artemis.internal.orders.address.retro" in state.addresses
     for name in (RING, "$.artemis.internal.orders.address.retro", "$.artemis.internal.mine"):
         with pytest.raises(InvalidName, match="the broker's own"):
             bench.send(name, b"1")
@@ -124,7 +125,7 @@ def test_another_count() -> None:
 def change(bench: Bench, count: int) -> None:
     """A reload with another count."""
     table = settings_table(small({"match": "orders", "retroactive-message-count": count}))
-    bench.enter().router.change_settings(table)
+    registry.change_settings(bench.enter().state, table)
     bench.engine.watchers.settle()
     bench.run()
 
@@ -141,10 +142,10 @@ def test_the_resources_go_with_the_address() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
     engine = bench.enter()
-    engine.delete_node(engine.router.addresses["orders"])
+    engine.delete_node(engine.state.addresses["orders"])
     bench.run()
-    router = bench.restart().engine.router
-    assert not [name for name in (*router.addresses, *router.queues, *router.diverts.by_name) if "retro" in name]
+    state = bench.restart().engine.state
+    assert not [name for name in (*state.addresses, *state.queues, *state.diverts.by_name) if "retro" in name]
 
 
 def test_an_expired_message_leaves_the_ring_and_goes_nowhere() -> None:
@@ -166,5 +167,5 @@ def test_internal_addresses_are_not_retroactive_themselves() -> None:
     bench = Bench({"match": "*", "retroactive-message-count": 3}, {"match": "$.#", "retroactive-message-count": 3})
     publish(bench, b"1")
     assert (
-        len([name for name in bench.engine.router.addresses if name.endswith(".retro")]) == 3
+        len([name for name in bench.engine.state.addresses if name.endswith(".retro")]) == 3
     )  # DLQ, ExpiryQueue, orders

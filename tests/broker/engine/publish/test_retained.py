@@ -14,6 +14,7 @@ from broker.engine.model.names import RETAINED
 from broker.engine.model.topics import Topics
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
+from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
@@ -24,7 +25,7 @@ MULTICAST = RoutingType.MULTICAST
 
 def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
     engine = bench.enter()
-    address, _ = engine.router.destination(name, MULTICAST)
+    address, _ = destinations.destination(engine.state, name, MULTICAST)
     message = Message(bench.header(name, **more), b"", body)
     engine.retained.set(address, message)
     bench.run()
@@ -45,10 +46,10 @@ def check(bench: Bench) -> None:
     messages = [message for message, _ in bench.engine.browse(queue)]
     assert (len(messages), sum(m.size for m in messages)) == (retained.messages, retained.bytes)
     assert (queue.address.size_messages, queue.address.size_bytes) == (retained.messages, retained.bytes)
-    everywhere = {m.id: m for each in bench.engine.router.queues.values() for m, _ in bench.engine.browse(each)}
-    usage = bench.engine.core.usage
+    everywhere = {m.id: m for each in bench.engine.state.queues.values() for m, _ in bench.engine.browse(each)}
+    usage = bench.engine.state.usage
     assert (usage.messages, usage.bytes) == (len(everywhere), sum(m.size for m in everywhere.values()))
-    for address in bench.engine.router.addresses.values():
+    for address in bench.engine.state.addresses.values():
         assert address is queue.address or (address.size_bytes, address.size_messages) == (0, 0), address.name
 
 
@@ -72,7 +73,7 @@ def test_the_last_one_of_each_address() -> None:
 def test_replaced_before_the_disk_has_it() -> None:
     bench = Bench(lazy_disk=True)
     engine = bench.enter()
-    address, _ = engine.router.destination("a", MULTICAST)
+    address, _ = destinations.destination(engine.state, "a", MULTICAST)
     for body in (b"1", b"2", b"3"):
         engine.retained.set(address, Message(bench.header("a"), b"", body))
     bench.run()
@@ -108,7 +109,7 @@ def test_an_expired_one_goes_nowhere() -> None:
     assert matched(bench, "#") == [b"2"]
     bench.broker.advance(60_000)
     assert bench.engine.retained.messages == 1
-    assert "EXP" not in bench.engine.router.addresses
+    assert "EXP" not in bench.engine.state.addresses
     assert reasons(check_accounts(bench.broker)[RETAINED]) == {RemovalReason.EXPIRED: 1}
     check(bench)
     retain(bench, "a", b"3")
@@ -156,10 +157,10 @@ def test_a_full_address_refuses_for_both() -> None:
 
 def test_the_address_may_go_and_come_again() -> None:
     bench = Bench()
-    bench.enter().router.create_address("a", {MULTICAST})
+    registry.create_address(bench.enter().state, "a", {MULTICAST})
     retain(bench, "a", b"1")
-    router = bench.enter().router
-    router.delete_address(router.addresses["a"])
+    state = bench.enter().state
+    registry.delete_address(state, state.addresses["a"])
     bench.run()
     check(bench)
     bench = bench.restart()
@@ -174,16 +175,16 @@ def test_the_queue_is_the_brokers_own() -> None:
     with pytest.raises(InvalidName, match="own"):
         bench.send(RETAINED, b"x")
     retain(bench, "a", b"1")
-    router = bench.enter().router
+    state = bench.enter().state
     queue = bench.queue(RETAINED)
     assert queue.internal
     for name in (RETAINED, f"{RETAINED}::q", f"{RETAINED}::{RETAINED}"):
         with pytest.raises(InvalidName, match="own"):
-            router.destination(name, None)
+            destinations.destination(state, name, None)
         with pytest.raises(InvalidName, match="own"):
-            router.queue_to_consume(name, None)
+            destinations.queue_to_consume(state, name, None)
     with pytest.raises((InvalidName, NotFound)):
-        router.destination(f"a::{RETAINED}", None)
+        destinations.destination(state, f"a::{RETAINED}", None)
     for refused in (
         lambda: bench.engine.purge(queue),
         lambda: bench.engine.delete_queue(queue),
@@ -206,8 +207,8 @@ def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost() -> None
     queue = bench.engine.retained.queue
     assert queue is not None
     bench.enter()
-    arrival.keep(bench.engine.core, queue, Message(bench.header("a", priority=9), b"", b"2"))
-    arrival.keep(bench.engine.core, queue, Message(bench.header("a"), b"", b"3"))
+    arrival.keep(bench.engine.state, queue, Message(bench.header("a", priority=9), b"", b"2"))
+    arrival.keep(bench.engine.state, queue, Message(bench.header("a"), b"", b"3"))
     bench.run()
     bench = bench.restart()
     assert matched(bench, "a") == bench.bodies(RETAINED) == [b"3"]
@@ -219,7 +220,7 @@ def test_nothing_is_made_before_it_is_needed() -> None:
     assert not bench.enter().retained.clear("a")
     assert matched(bench, "#") == []
     bench.run()
-    assert RETAINED not in bench.engine.router.queues
+    assert RETAINED not in bench.engine.state.queues
 
 
 def test_it_does_not_keep_the_journal() -> None:
@@ -230,7 +231,7 @@ def test_it_does_not_keep_the_journal() -> None:
         if n % 4 == 0:
             bench.broker.advance(100)
     bench.broker.advance(10_000)
-    assert len(bench.engine.core.journal.space.segments) < 20
+    assert len(bench.engine.state.journal.space.segments) < 20
     bench = bench.restart()
     assert [body[:5] for body in matched(bench, "#")] == [b"stays", b"399xx"]
     check(bench)
@@ -263,8 +264,8 @@ def test_a_pattern_finds_what_it_would_have_got(
         name = ".".join(words)
         if not name:
             continue
-        address = bench.engine.router.addresses.get(name)
-        address = address or bench.engine.router.create_address(name, {MULTICAST})
+        address = bench.engine.state.addresses.get(name)
+        address = address or registry.create_address(bench.engine.state, name, {MULTICAST})
         bench.engine.retained.set(address, Message(bench.header(name), b"", name.encode()))
         kept[name] = name.encode()
         if n in cleared:

@@ -12,6 +12,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
+from broker.engine.routing import destinations, registry
 from broker.engine.routing.configured import add_divert, declare_divert, remove_divert
 from tests.broker.engine.bench import Bench
 
@@ -29,7 +30,7 @@ def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:
     bench = Bench(*settings, diverts=diverts)
     for name in ("a", "b", "c"):
         bench.enter().declare(name, {RoutingType.ANYCAST})
-        bench.engine.router.destination(name, RoutingType.ANYCAST)
+        destinations.destination(bench.engine.state, name, RoutingType.ANYCAST)
         bench.run()
     return bench
 
@@ -107,7 +108,7 @@ def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]
     engine = bench.enter()
     both = engine.declare("both", set(RoutingType))
     for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
-        engine.router.create_queue(both, name, kind, durable=True)
+        registry.create_queue(engine.state, both, name, kind, durable=True)
     bench.run()
     bench.sent("a", b"1", routing_type=asked)
     assert {name for name in ("any", "multi") if bench.bodies(name)} == queues
@@ -162,28 +163,28 @@ def test_message_and_copies_are_one_entry() -> None:
     """Whatever byte a crash leaves the journal at: all of them are there, or none."""
     bench = Bench(diverts={"d": section("a", "b,c")}, lazy_disk=True)
     for name in ("a", "b", "c"):
-        bench.enter().router.destination(name, RoutingType.ANYCAST)
+        destinations.destination(bench.enter().state, name, RoutingType.ANYCAST)
     bench.run()
     bench.broker.step()
-    ticket = bench.enter().core.journal.ticket
+    ticket = bench.enter().state.journal.ticket
     bench.send("a", b"1")
     bench.run()
-    assert bench.engine.core.journal.ticket == ticket + 1
+    assert bench.engine.state.journal.ticket == ticket + 1
 
 
 def test_diverts_survive_a_restart() -> None:
     bench = Bench()
     for name in ("a", "b"):
-        bench.enter().router.destination(name, RoutingType.ANYCAST)
-    add_divert(bench.engine.router, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
+        destinations.destination(bench.enter().state, name, RoutingType.ANYCAST)
+    add_divert(bench.engine.state, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"1", head=b"k:v\n")
     assert bench.bodies("b") == [b"1"]
-    remove_divert(bench.enter().router, "d")
+    remove_divert(bench.enter().state, "d")
     bench.run()
     bench = bench.restart()
-    assert not bench.engine.router.diverts.by_name
+    assert not bench.engine.state.diverts.by_name
     bench.sent("a", b"2", head=b"k:v\n")
     assert bench.bodies("b") == [b"1"]
 
@@ -194,16 +195,16 @@ def test_a_divert_that_left_the_configuration(policy: str, left: bool) -> None:
     bench = Bench(settings, diverts={"d": section("a", "b")})
     bench.run()
     bench.broker.config = bench.broker.config.model_copy(update={"diverts": {}})
-    assert ("d" in bench.restart().engine.router.diverts.by_name) is left
+    assert ("d" in bench.restart().engine.state.diverts.by_name) is left
 
 
 def test_the_configuration_changes_its_diverts() -> None:
     bench = bench_with(d=section("a", "b"))
-    router = bench.enter().router
-    before = router.diverts.get("d")
-    declare_divert(router, section("a", "b").divert("d"))
-    assert router.diverts.get("d") is before
-    declare_divert(router, section("a", "c").divert("d"))
+    state = bench.enter().state
+    before = state.diverts.get("d")
+    declare_divert(state, section("a", "b").divert("d"))
+    assert state.diverts.get("d") is before
+    declare_divert(state, section("a", "c").divert("d"))
     bench.run()
     bench.sent("a", b"1")
     assert (bench.bodies("b"), bench.bodies("c")) == ([], [b"1"])
@@ -211,19 +212,19 @@ def test_the_configuration_changes_its_diverts() -> None:
 
 def test_errors_say_what_is_wrong() -> None:
     bench = bench_with(d=section("a", "b"))
-    router = bench.enter().router
+    state = bench.enter().state
     with pytest.raises(AlreadyInUse, match="divert d exists already, on address a"):
-        add_divert(router, Divert("d", "b", ("c",)))
+        add_divert(state, Divert("d", "b", ("c",)))
     with pytest.raises(NotFound, match="divert e does not exist"):
-        remove_divert(router, "e")
+        remove_divert(state, "e")
     with pytest.raises(InvalidName, match="forwards to the address that it watches"):
-        add_divert(router, Divert("e", "a", ("a",)))
-    add_divert(router, Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
+        add_divert(state, Divert("e", "a", ("a",)))
+    add_divert(state, Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
     with pytest.raises(InvalidName, match="1 to 64 forwarding"):
-        add_divert(router, Divert("g", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX + 1))))
-    add_divert(router, Divert("h", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX)]))
+        add_divert(state, Divert("g", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX + 1))))
+    add_divert(state, Divert("h", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX)]))
     with pytest.raises(InvalidName, match="64 headers"):
-        add_divert(router, Divert("i", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX + 1)]))
+        add_divert(state, Divert("i", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX + 1)]))
     bench.run()
 
 

@@ -8,6 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import MessageHeader, RoutingType
 from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery import restore
+from broker.engine.routing import registry
 from store import decode
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records
@@ -89,9 +90,9 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None
     (one,), (two,) = ([m for m, _ in bench.engine.browse(bench.queue(q))] for q in ("q1", "q2"))
     assert one is two
     assert one.refs == 2
-    usage = bench.engine.core.usage
-    assert (usage.messages, bench.engine.router.addresses["a"].size_messages) == (1, 1)
-    assert bench.engine.core.journal.space.live(one.segment) == 1
+    usage = bench.engine.state.usage
+    assert (usage.messages, bench.engine.state.addresses["a"].size_messages) == (1, 1)
+    assert bench.engine.state.journal.space.live(one.segment) == 1
     for name in ("q1", "q2"):
         taker = bench.take(f"a::{name}", None)
         bench.ack(taker, *taker.taken)
@@ -102,19 +103,19 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None
 def test_definitions() -> None:
     bench = Bench()
     engine = bench.enter()
-    engine.router.create_address("both", set(RoutingType))
+    registry.create_address(engine.state, "both", set(RoutingType))
     bench.take("news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c")
     bench.take("news.*", RoutingType.MULTICAST)
     bench.sent("q", b"1")
     bench = bench.restart()
-    router = bench.engine.router
-    assert router.addresses["both"].routing_types == set(RoutingType)
-    queue = router.queues["c.s"]
+    state = bench.engine.state
+    assert state.addresses["both"].routing_types == set(RoutingType)
+    queue = state.queues["c.s"]
     assert queue.filter is not None
     assert (queue.filter.text, queue.no_local, queue.address.name) == ("colour = 'red'", "c", "news.*")
     assert (queue.routing_type, queue.auto_created, queue.durable) == (RoutingType.MULTICAST, False, True)
-    assert router.queues["q"].auto_created
-    assert len(router.addresses["news.*"].queues) == 1, "a subscription without a name ended with its client"
+    assert state.queues["q"].auto_created
+    assert len(state.addresses["news.*"].queues) == 1, "a subscription without a name ended with its client"
     bench.sent("news.eu", b"1", routing_type=RoutingType.MULTICAST, head=b"colour:red\n")
     assert bench.bodies("c.s") == [b"1"]
 
@@ -154,7 +155,7 @@ def test_a_format_that_this_version_does_not_know() -> None:
     bench = Bench()
     bench.sent("a", b"1")
     bench.broker.shut_down()
-    fold = restore.Fold({}, bench.engine.core.journal.space, bodies=bench.engine.core.journal.bodies)
+    fold = restore.Fold({}, bench.engine.state.journal.space, bodies=bench.engine.state.journal.bodies)
     stored = next(r for r in journal_records(bench.broker) if isinstance(r, decode.Message))
     with pytest.raises(UnknownFormat, match="format 1"):
         fold._message(stored, 1, 0, b"")

@@ -9,8 +9,9 @@ import pytest
 from broker.config.diverts import DivertSection
 from broker.engine.model.errors import EngineError, NoQueue, TooManyAddresses
 from broker.engine.model.message import RoutingType
+from broker.engine.routing import destinations, registry
 from broker.engine.routing.configured import add_divert
-from broker.engine.routing.router import PASSING_MAX
+from broker.engine.routing.destinations import PASSING_MAX
 from store import decode
 from tests.broker.engine.bench import Bench, Taker
 from tests.broker.engine.queues.test_diverts import section
@@ -21,7 +22,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 def names(bench: Bench) -> set[str]:
     """The addresses that are there beside those of the configuration."""
-    return set(bench.engine.router.addresses) - {"DLQ", "ExpiryQueue"}
+    return set(bench.engine.state.addresses) - {"DLQ", "ExpiryQueue"}
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -30,7 +31,7 @@ def test_what_finds_no_binding_makes_no_address(durable: bool) -> None:
     for n in range(3 * PASSING_MAX):
         bench.sent(f"t.{n}", b"x", routing_type=MULTICAST, durable=durable)
     assert names(bench) == set()
-    assert bench.engine.core.unrouted == 3 * PASSING_MAX
+    assert bench.engine.state.unrouted == 3 * PASSING_MAX
     records = journal_records(bench.broker)
     assert sum(record.count for record in records if isinstance(record, decode.Dropped)) == durable * 3 * PASSING_MAX
     assert not [record for record in records if isinstance(record, decode.Definition) and "t.0" in str(record)]
@@ -59,7 +60,7 @@ def test_a_divert_that_is_made_later_takes() -> None:
     bench = Bench()
     bench.sent("t", b"0", routing_type=MULTICAST)
     bench.sent("b", b"0")
-    add_divert(bench.enter().router, section("t", "b").divert("d"))
+    add_divert(bench.enter().state, section("t", "b").divert("d"))
     bench.run()
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert bench.bodies("b") == [b"0", b"1"]
@@ -114,31 +115,31 @@ REFUSED = [
 @pytest.mark.parametrize("refused", REFUSED)
 def test_nothing_remains_of_what_was_refused(refused: Callable[[Bench], None]) -> None:
     bench = Bench({"match": "off", "auto-create-queues": False}, {"match": "full", "default-max-consumers": 0})
-    router = bench.enter().router
-    router.create_queue(router.create_address("other", {MULTICAST}), "taken", MULTICAST, durable=True)
+    state = bench.enter().state
+    registry.create_queue(state, registry.create_address(state, "other", {MULTICAST}), "taken", MULTICAST, durable=True)
     bench.take("t", MULTICAST, durable_name="held")
-    before = (names(bench), set(router.queues))
+    before = (names(bench), set(state.queues))
     with pytest.raises(EngineError):
         refused(bench)
     bench.run()
-    assert (names(bench), set(router.queues)) == before
+    assert (names(bench), set(state.queues)) == before
     assert names(bench.restart()) == before[0]
 
 
 def test_a_routing_type_that_was_refused_its_queue_is_not_added() -> None:
     bench = Bench({"match": "t", "auto-create-queues": False})
-    address = bench.enter().router.create_address("t", {MULTICAST})
+    address = registry.create_address(bench.enter().state, "t", {MULTICAST})
     with pytest.raises(NoQueue):
         bench.send("t", b"1")
     bench.run()
     assert address.routing_types == {MULTICAST}
-    assert bench.restart().engine.router.addresses["t"].routing_types == {MULTICAST}
+    assert bench.restart().engine.state.addresses["t"].routing_types == {MULTICAST}
 
 
 def test_the_limit() -> None:
     bench = Bench()
-    router = bench.enter().router
-    router.addresses_max = len(router.addresses) + 1
+    state = bench.enter().state
+    state.addresses_max = len(state.addresses) + 1
     bench.sent("a", b"1")
     for refused in (lambda: bench.send("b", b"1"), lambda: bench.attach(Taker(), "t", MULTICAST)):
         with pytest.raises(TooManyAddresses, match=r"address \w cannot be made: there are \d+ addresses"):
@@ -147,7 +148,7 @@ def test_the_limit() -> None:
     bench.sent("a", b"2")
     assert bench.bodies("a") == [b"1", b"2"]
     bench.enter().delete_queue(bench.queue("a"))
-    router.delete_address(router.addresses["a"])
+    registry.delete_address(state, state.addresses["a"])
     bench.sent("b", b"1")
     assert bench.bodies("b") == [b"1"]
 
@@ -155,7 +156,7 @@ def test_the_limit() -> None:
 def test_dead_letters_need_no_room() -> None:
     bench = Bench({"match": "a", "dead-letter-address": "morgue", "max-delivery-attempts": 1})
     bench.sent("a", b"1")
-    bench.enter().router.addresses_max = 0
+    bench.enter().state.addresses_max = 0
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
     assert bench.bodies("morgue") == [b"1"]
@@ -180,13 +181,13 @@ def test_an_address_with_an_attached_sender_is_made_and_goes_after_it() -> None:
             """Never."""
 
     bench = Bench()
-    router = bench.enter().router
-    address, _ = router.destination("t", MULTICAST, attached=True)
+    state = bench.enter().state
+    address, _ = destinations.destination(state, "t", MULTICAST, attached=True)
     sender = Attached()
-    router.attach_sender(address, sender)
+    registry.attach_sender(state, address, sender)
     bench.run()
     bench.broker.advance(120_000)
     assert names(bench) == {"t"}
-    router.detach_sender(address, sender)
+    registry.detach_sender(state, address, sender)
     bench.broker.advance(120_000)
     assert names(bench) == set()

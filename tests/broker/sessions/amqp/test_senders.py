@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.operators import destinations
+from broker.engine.operators import by_name
 from broker.sessions.amqp.session import AmqpSession
 from protocols.amqp.frames import frame
 from protocols.amqp.performatives import (
@@ -24,7 +24,7 @@ from tests.support.sim_broker import SimBroker
 def delete(broker: SimBroker, queue: str) -> None:
     """An operator deletes a queue."""
     broker.parts.tick.enter()
-    destinations.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
+    by_name.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
     broker.run()
 
 
@@ -41,7 +41,7 @@ def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: 
     error = client.refused(link)
     assert error.condition == "amqp:resource-deleted"
     assert "was deleted" in (error.description or "")
-    assert broker.engine.router.senders == {}
+    assert broker.engine.state.senders == {}
     [outcome] = client.send(client.sender("a", "queue", name="again"), message("2"))
     assert isinstance(outcome.state, Accepted), "the queue is made anew where that is allowed"
 
@@ -50,8 +50,8 @@ def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     broker, client = started()
     link = client.sender("news", "topic")
     broker.parts.tick.enter()
-    router = broker.engine.router
-    destinations.delete_address(router, router.addresses["news"], broker.engine.delete_queue, with_queues=True)
+    state = broker.engine.state
+    by_name.delete_address(state, state.addresses["news"], broker.engine.delete_queue, with_queues=True)
     broker.run()
     assert client.refused(link).description == "address news was deleted"
 
@@ -68,7 +68,7 @@ def test_what_else_is_deleted_tells_nobody() -> None:
         assert link.room, "it is attached"
     client.detach(queue)
     client.detach(topic)
-    assert broker.engine.router.senders == {}
+    assert broker.engine.state.senders == {}
 
 
 def test_auto_delete_leaves_an_address_with_a_sender() -> None:
@@ -80,13 +80,13 @@ def test_auto_delete_leaves_an_address_with_a_sender() -> None:
     client.detach(receiver)
     for _ in range(5):
         broker.advance(30_000)
-    assert "a" not in broker.engine.router.queues, "it was used, and nobody consumes it"
-    assert "a" in broker.engine.router.addresses
+    assert "a" not in broker.engine.state.queues, "it was used, and nobody consumes it"
+    assert "a" in broker.engine.state.addresses
     [outcome] = client.send(link, message("2"))
     assert isinstance(outcome.state, Accepted)
     assert len(held(broker, "a")) == 1
     client.detach(link)
-    assert broker.engine.router.senders == {}
+    assert broker.engine.state.senders == {}
 
 
 # -- the receiver settles second ---------------------------------------------------------------------------------------

@@ -32,17 +32,17 @@ def filled(bench: Bench, count: int = 10, **more: object) -> None:
 
 def settled(bench: Bench) -> None:
     """Nothing is left of what was paged."""
-    core = bench.engine.core
+    state = bench.engine.state
     queue = bench.queue("q")
     assert queue.message_count == queue.paged == 0
-    assert (core.usage.bytes, core.usage.messages) == (0, 0)
+    assert (state.usage.bytes, state.usage.messages) == (0, 0)
     assert (queue.address.paged_messages, queue.address.paged_bytes) == (0, 0)
     assert (queue.address.size_messages, queue.address.size_bytes) == (0, 0)
-    assert len(core.paged_expiries) == len(core.expiries) == 0
-    space = core.journal.space
+    assert len(state.paged_expiries) == len(state.expiries) == 0
+    space = state.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
-    assert isinstance(core.pages, FilePages)
-    assert not any(core.pages._needed.values())
+    assert isinstance(state.pages, FilePages)
+    assert not any(state.pages._needed.values())
     assert sum(path.endswith(".scratch") for path in bench.broker.files.paths()) <= 1
     check_accounts(bench.broker)
     check_counters(bench.broker)

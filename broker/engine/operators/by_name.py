@@ -18,7 +18,8 @@ from broker.engine.model.errors import AlreadyInUse, NotFound, RoutingTypeMismat
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing.router import Router
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,73 +38,72 @@ class NewQueue:
     make_address: bool = False
 
 
-def find_address(router: Router, name: str) -> Address:
+def find_address(state: State, name: str) -> Address:
     """Raises NotFound."""
-    address = router.addresses.get(name)
+    address = state.addresses.get(name)
     if address is None:
         raise NotFound(f"address {name} does not exist")
     return address
 
 
-def is_own(router: Router, address: Address) -> bool:
+def is_own(state: State, address: Address) -> bool:
     """Whether the broker has an address for itself."""
-    return router.is_internal(address.name) or any(queue.internal for queue in address.queues)
+    return state.is_internal(address.name) or any(queue.internal for queue in address.queues)
 
 
-def make_address(router: Router, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
+def make_address(state: State, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
     """An address that does not exist yet; without routing types it has its settings' default one.
 
     Raises InvalidName, AlreadyInUse, TooManyAddresses.
     """
-    if name in router.addresses:
+    if name in state.addresses:
         raise AlreadyInUse(f"address {name} exists already")
-    return router.create_address(name, routing_types or {router.settings(name).default_address_routing_type})
+    return registry.create_address(state, name, routing_types or {state.settings(name).default_address_routing_type})
 
 
-def delete_address(
-    router: Router, address: Address, delete_queue: Callable[[Queue], None], *, with_queues: bool
-) -> None:
+def delete_address(state: State, address: Address, delete_queue: Callable[[Queue], None], *, with_queues: bool) -> None:
     """Delete an address, `with_queues` with all its queues, their messages by name.
 
     Raises AlreadyInUse, InvalidName.
     """
-    names.check_public(address.name, router.syntax)
+    names.check_public(address.name, state.syntax)
     for queue in address.queues:
         queue.check_public()
     if address.queues and not with_queues:
         raise AlreadyInUse(f"address {address.name} has {len(address.queues)} queues, which would be deleted with it")
     for queue in list(address.queues):
         delete_queue(queue)
-    if router.addresses.get(address.name) is address:  # else it went with its last queue
-        router.delete_address(address)
+    if state.addresses.get(address.name) is address:  # else it went with its last queue
+        registry.delete_address(state, address)
 
 
-def make_queue(router: Router, wanted: NewQueue) -> Queue:
+def make_queue(state: State, wanted: NewQueue) -> Queue:
     """A queue that does not exist yet.  Raises InvalidName, AlreadyInUse, NotFound, RoutingTypeMismatch."""
     names.check_queue_name(wanted.name)
-    names.check_public(wanted.name, router.syntax)
-    if wanted.name in router.queues:
-        raise AlreadyInUse(f"queue {wanted.name} exists already, on address {router.queues[wanted.name].address.name}")
+    names.check_public(wanted.name, state.syntax)
+    if wanted.name in state.queues:
+        raise AlreadyInUse(f"queue {wanted.name} exists already, on address {state.queues[wanted.name].address.name}")
     name = wanted.address or wanted.name
-    address = router.addresses.get(name)
+    address = state.addresses.get(name)
     if address is None and not wanted.make_address:
         raise NotFound(f"address {name} does not exist: make it first, or ask for it with make-address")
     types = frozenset[RoutingType]() if address is None else address.routing_types
     routing_type = wanted.routing_type
     if routing_type is None:
-        default = router.settings(name).default_queue_routing_type
+        default = state.settings(name).default_queue_routing_type
         routing_type = default if default in types or not types else next(iter(types))
     if address is not None and routing_type not in types and not wanted.make_address:
         raise RoutingTypeMismatch(f"address {name} is not {routing_type.name}")
-    with router.undoing():
-        address = address or make_address(router, name, {routing_type})
-        return router.create_queue(
+    with registry.undoing(state):
+        address = address or make_address(state, name, {routing_type})
+        return registry.create_queue(
+            state,
             address,
             wanted.name,
             routing_type,
             durable=wanted.durable,
             filter=wanted.filter,
-            attributes=router.attributes(address, wanted.name, wanted.asked),
+            attributes=state.attributes(address, wanted.name, wanted.asked),
         )
 
 

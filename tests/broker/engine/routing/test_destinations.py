@@ -9,6 +9,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.moves.dead_letter_queues import ensure_queue
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
+from broker.engine.routing import destinations, registry
 from tests.broker.engine.bench import Bench
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -24,73 +25,75 @@ OFF = {"auto-create-queues": False, "auto-create-addresses": False}
 def test_a_send_makes_the_address_and_an_anycast_one_its_queue(
     wanted: RoutingType | None, types: frozenset[RoutingType], queues: list[str]
 ) -> None:
-    router = Bench().enter().router
-    address, queue = router.destination("a", wanted)
+    state = Bench().enter().state
+    address, queue = destinations.destination(state, "a", wanted)
     assert queue is None
     assert (address.routing_types, [q.name for q in address.queues]) == (types, queues)
     assert address.auto_created
-    assert router.destination("a", wanted)[0] is address
+    assert destinations.destination(state, "a", wanted)[0] is address
 
 
 def test_an_address_that_is_anycast_gets_its_queue_also_when_the_send_states_nothing() -> None:
-    router = Bench().enter().router
-    address = router.create_address("a", {ANYCAST})
-    router.destination("a", None)
+    state = Bench().enter().state
+    address = registry.create_address(state, "a", {ANYCAST})
+    destinations.destination(state, "a", None)
     assert [q.name for q in address.queues] == ["a"]
 
 
 def test_a_send_adds_the_routing_type_that_it_states() -> None:
-    router = Bench().enter().router
-    address = router.create_address("a", {MULTICAST})
-    assert router.destination("a", ANYCAST)[0] is address
+    state = Bench().enter().state
+    address = registry.create_address(state, "a", {MULTICAST})
+    assert destinations.destination(state, "a", ANYCAST)[0] is address
     assert address.routing_types == {ANYCAST, MULTICAST}
     assert [q.routing_type for q in address.queues] == [ANYCAST]
 
 
 def test_a_queue_in_the_way_is_told_with_what_it_is() -> None:
     """An operator made it without saying its type; clients of queues then ask for another."""
-    router = Bench().enter().router
-    router.create_queue(router.create_address("a", {MULTICAST}), "a", MULTICAST, durable=True)
+    state = Bench().enter().state
+    registry.create_queue(state, registry.create_address(state, "a", {MULTICAST}), "a", MULTICAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a, and is MULTICAST: it cannot be ANYCAST"):
-        router.destination("a", ANYCAST)
+        destinations.destination(state, "a", ANYCAST)
 
 
 def test_nothing_is_made_where_that_is_off() -> None:
     engine = Bench({"match": "off.#", **OFF}).enter()
     for name in ("off.a", "off.a::q"):
         with pytest.raises(NotFound, match="auto-create-addresses is off"):
-            engine.router.destination(name, ANYCAST)
+            destinations.destination(engine.state, name, ANYCAST)
         with pytest.raises(NotFound, match="auto-create-addresses is off"):
-            engine.router.queue_to_consume(name, None)
-    engine.router.create_address("off.b", {MULTICAST})
+            destinations.queue_to_consume(engine.state, name, None)
+    registry.create_address(engine.state, "off.b", {MULTICAST})
     with pytest.raises(RoutingTypeMismatch, match=r"off\.b is not ANYCAST"):
-        engine.router.destination("off.b", ANYCAST)
-    engine.router.create_address("off.c", {ANYCAST})
+        destinations.destination(engine.state, "off.b", ANYCAST)
+    registry.create_address(engine.state, "off.c", {ANYCAST})
     with pytest.raises(NoQueue, match="auto-create-queues is off"):
-        engine.router.destination("off.c", ANYCAST)
-    assert engine.router.destination("off.b", MULTICAST)[1] is None
-    assert set(engine.router.addresses) >= {"off.b", "off.c"}
-    assert "off.a" not in engine.router.addresses
+        destinations.destination(engine.state, "off.c", ANYCAST)
+    assert destinations.destination(engine.state, "off.b", MULTICAST)[1] is None
+    assert set(engine.state.addresses) >= {"off.b", "off.c"}
+    assert "off.a" not in engine.state.addresses
 
 
 @pytest.mark.parametrize("name", ["", "a.*", "#", "a::", "::q", "a::b::c", "a" * 1025])
 def test_names_that_cannot_be_sent_to(name: str) -> None:
     with pytest.raises(InvalidName):
-        Bench().enter().router.destination(name, None)
+        destinations.destination(Bench().enter().state, name, None)
 
 
 def test_full_queue_names() -> None:
-    router = Bench().enter().router
-    address, queue = router.destination("a::q", ANYCAST)
+    state = Bench().enter().state
+    address, queue = destinations.destination(state, "a::q", ANYCAST)
     assert queue is not None
     assert (queue.name, queue.address, queue.routing_type, queue.durable) == ("q", address, ANYCAST, True)
-    assert router.destination("a::q", None)[1] is queue
-    assert router.queue_to_consume("a::q", None) is queue
+    assert destinations.destination(state, "a::q", None)[1] is queue
+    assert destinations.queue_to_consume(state, "a::q", None) is queue
     with pytest.raises(NotFound, match="queue q is not on address b"):
-        router.destination("b::q", None)
-    assert router.destination("a::q", MULTICAST)[1] is queue, "who sends to a queue by its full name means that one"
-    assert router.queue_to_consume("a::q", MULTICAST) is queue, "and who reads it"
-    _, other = router.destination("a::r", None)
+        destinations.destination(state, "b::q", None)
+    assert destinations.destination(state, "a::q", MULTICAST)[1] is queue, (
+        "who sends to a queue by its full name means that one"
+    )
+    assert destinations.queue_to_consume(state, "a::q", MULTICAST) is queue, "and who reads it"
+    _, other = destinations.destination(state, "a::r", None)
     assert other is not None
     assert other.routing_type is ANYCAST, "the only type that the address has"
 
@@ -99,9 +102,9 @@ class TestConsuming:
     """What a subscription gets: a queue, or an address on which it has a queue of its own."""
 
     def consume(self, types: set[RoutingType], wanted: RoutingType | None) -> Queue | Address:
-        router = Bench().enter().router
-        router.create_address("a", types)
-        return router.queue_to_consume("a", wanted)
+        state = Bench().enter().state
+        registry.create_address(state, "a", types)
+        return destinations.queue_to_consume(state, "a", wanted)
 
     @pytest.mark.parametrize(
         ("types", "wanted", "queue"),
@@ -118,57 +121,59 @@ class TestConsuming:
         assert isinstance(self.consume(types, wanted), Queue) is queue
 
     def test_what_does_not_exist_is_a_subscription_unless_something_else_is_asked(self) -> None:
-        router = Bench().enter().router
-        assert isinstance(router.queue_to_consume("x", None), Address)
-        assert isinstance(router.queue_to_consume("y", ANYCAST), Queue)
+        state = Bench().enter().state
+        assert isinstance(destinations.queue_to_consume(state, "x", None), Address)
+        assert isinstance(destinations.queue_to_consume(state, "y", ANYCAST), Queue)
 
     def test_the_only_anycast_queue_whatever_its_name(self) -> None:
-        router = Bench().enter().router
-        _, queue = router.destination("a::q", ANYCAST)
-        assert router.queue_to_consume("a", ANYCAST) is queue
-        router.destination("a::r", ANYCAST)
+        state = Bench().enter().state
+        _, queue = destinations.destination(state, "a::q", ANYCAST)
+        assert destinations.queue_to_consume(state, "a", ANYCAST) is queue
+        destinations.destination(state, "a::r", ANYCAST)
         with pytest.raises(NotFound, match="several queues"):
-            router.queue_to_consume("a", ANYCAST)
-        _, own = router.destination("a::a", ANYCAST)
-        assert router.queue_to_consume("a", ANYCAST) is own
+            destinations.queue_to_consume(state, "a", ANYCAST)
+        _, own = destinations.destination(state, "a::a", ANYCAST)
+        assert destinations.queue_to_consume(state, "a", ANYCAST) is own
 
     def test_a_queue_by_its_own_name(self) -> None:
-        router = Bench().enter().router
-        _, queue = router.destination("a::q", ANYCAST)
-        assert router.queue_to_consume("q", None) is queue
-        assert "q" not in router.addresses
+        state = Bench().enter().state
+        _, queue = destinations.destination(state, "a::q", ANYCAST)
+        assert destinations.queue_to_consume(state, "q", None) is queue
+        assert "q" not in state.addresses
 
 
 def test_a_queue_s_name_is_unique_broker_wide() -> None:
-    router = Bench().enter().router
-    a, b = router.create_address("a", {ANYCAST}), router.create_address("b", {ANYCAST})
-    router.create_queue(a, "q", ANYCAST, durable=True)
+    state = Bench().enter().state
+    a, b = registry.create_address(state, "a", {ANYCAST}), registry.create_address(state, "b", {ANYCAST})
+    registry.create_queue(state, a, "q", ANYCAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a"):
-        router.create_queue(b, "q", ANYCAST, durable=True)
+        registry.create_queue(state, b, "q", ANYCAST, durable=True)
 
 
 def test_targets_follow_every_binding() -> None:
-    router = Bench().enter().router
-    address = router.create_address("a.b", {MULTICAST})
-    assert router.bindings.targets(address) == ([], [])
-    own = router.create_queue(address, "own", ANYCAST, durable=True)
-    wild = router.create_queue(router.create_address("a.*", {MULTICAST}), "wild", MULTICAST, durable=True)
-    assert router.bindings.targets(address) == ([own], [wild])
-    assert router.candidates(address, None, MULTICAST) == ([], [wild])
-    assert router.candidates(address, own, MULTICAST) == ([own], [])
-    router.unbind(own)
-    router.unbind(wild)
-    assert router.bindings.targets(address) == ([], [])
-    assert router.candidates(address, own, None) == ([], []), "a deleted queue takes nothing"
+    state = Bench().enter().state
+    address = registry.create_address(state, "a.b", {MULTICAST})
+    assert state.bindings.targets(address) == ([], [])
+    own = registry.create_queue(state, address, "own", ANYCAST, durable=True)
+    wild = registry.create_queue(
+        state, registry.create_address(state, "a.*", {MULTICAST}), "wild", MULTICAST, durable=True
+    )
+    assert state.bindings.targets(address) == ([own], [wild])
+    assert state.candidates(address, None, MULTICAST) == ([], [wild])
+    assert state.candidates(address, own, MULTICAST) == ([own], [])
+    registry.unbind(state, own)
+    registry.unbind(state, wild)
+    assert state.bindings.targets(address) == ([], [])
+    assert state.candidates(address, own, None) == ([], []), "a deleted queue takes nothing"
 
 
 def test_letter_queues_take_exactly_their_address() -> None:
     bench = Bench({"match": "it's", "dead-letter-queue-prefix": "<", "dead-letter-queue-suffix": ">"})
-    router = bench.enter().router
-    target = router.ensure_address("DLQ")
+    state = bench.enter().state
+    target = registry.ensure_address(state, "DLQ")
     for _ in range(2):
-        ensure_queue(router, target, "it's", expiry=False)
-        ensure_queue(router, target, "it's", expiry=True)
+        ensure_queue(state, target, "it's", expiry=False)
+        ensure_queue(state, target, "it's", expiry=True)
     found = {q.name: q.filter.text for q in target.queues if q.filter}
     assert found == {"<it's>": "_AMQ_ORIG_ADDRESS = 'it''s'", "EXP.it's": "_AMQ_ORIG_ADDRESS = 'it''s'"}
     assert all(q.durable and q.auto_created for q in target.queues if q.filter)
@@ -176,19 +181,19 @@ def test_letter_queues_take_exactly_their_address() -> None:
 
 def test_a_letter_queue_whose_name_cannot_be_is_reported() -> None:
     bench = Bench()
-    router = bench.enter().router
-    ensure_queue(router, router.ensure_address("DLQ"), "x" * 1024, expiry=False)
+    state = bench.enter().state
+    ensure_queue(state, registry.ensure_address(state, "DLQ"), "x" * 1024, expiry=False)
     assert bench.broker.reported("move.queue_refused")
 
 
 def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     bench = Bench({"match": "a.#", "max-delivery-attempts": 3})
-    router = bench.enter().router
-    address = router.create_address("a.b", {ANYCAST})
+    state = bench.enter().state
+    address = registry.create_address(state, "a.b", {ANYCAST})
     assert (address.settings.max_delivery_attempts, address.settings.dead_letter_address) == (3, "DLQ")
     address.warned = frozenset({"full"})
     other = Bench({"match": "a.b", "max-delivery-attempts": 7})
-    router.change_settings(other.engine.router._settings)
+    registry.change_settings(state, other.engine.state.settings_table)
     assert address.settings.max_delivery_attempts == 7
     assert not address.warned
 
@@ -199,9 +204,9 @@ def test_totals_never_go_back() -> None:
     bench.sent("b", b"1", routing_type=MULTICAST)
     engine = bench.enter()
     engine.delete_queue(bench.queue("a"))
-    engine.router.delete_address(engine.router.addresses["a"])
-    router = engine.router
-    assert (router.retired.added, router.retired_routed, engine.core.unrouted) == (1, 1, 1)
+    registry.delete_address(engine.state, engine.state.addresses["a"])
+    state = engine.state
+    assert (state.retired.added, state.retired_routed, engine.state.unrouted) == (1, 1, 1)
 
 
 def test_every_refusal_has_a_code() -> None:

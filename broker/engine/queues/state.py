@@ -1,0 +1,252 @@
+"""The state of the engine: addresses and queues, the journal, the time, the timers, and the work of the open tick.
+
+A tick is one turn of whoever drives the engine.  Within it verbs change state and add records to the open journal
+entry; at its end the entry is sealed.  Four things wait for more than that:
+
+    landing     messages stored in the entry: they become ready on their queues once the entry is durable (on strict
+                queues they are at once, see `arrival.stored`)
+    carried     paged messages copied in the entry (cleaning): they can be read there once it is durable
+    held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
+    waiters     whoever asked to be told (confirmations)
+
+They are kept by tick and released in order (promise P1).
+
+What the engine calls (sinks, waiters, producers) belongs to connections.  An exception that comes out of such a call
+is caught where the call is made and given to `blame`: it costs that connection, and the verb goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Final, Protocol
+from uuid import UUID
+
+from broker.engine.model import names
+from broker.engine.model.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
+from broker.engine.model.message import Format, Message, RoutingType
+from broker.engine.model.names import WildcardSyntax
+from broker.engine.model.notes import Notes
+from broker.engine.model.report import Report
+from broker.engine.model.settings import AddressSettings, from_mapping
+from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
+from broker.engine.model.timetable import Timetable
+from broker.engine.queues.address import Address, AttachedSender, Targets
+from broker.engine.queues.alarms import Alarms
+from broker.engine.queues.bindings import Bindings
+from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.diverts import Diverts
+from broker.engine.queues.duplicates import Duplicates
+from broker.engine.queues.paging.tail import Chunk
+from broker.engine.queues.queue import Counters, Queue
+from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.stored import MessageReader
+from broker.engine.queues.usage import Usage
+from broker.engine.queues.watcher import Watcher
+from store.journal import Journal
+from store.pages import Pages
+
+#: Due messages handled in one tick: bounds a tick when a million messages expire in the same second.
+DUE_PER_TICK_MAX: Final = 2048
+
+#: `State.mark` within a verb that has changed what no record tells yet.
+NO_WAY_BACK: Final = -1
+
+#: The settings of what the broker has for itself.
+INTERNAL: Final = AddressSettings()
+
+
+class Waiter(Protocol):
+    """Whoever waits for a ticket to become durable."""
+
+    @property
+    def transport(self) -> object:
+        """The connection that an exception of it costs; None: there is none."""
+
+    def durable(self, number: int) -> None:
+        """Everything up to and including the tick `number` is on disk."""
+
+
+#: Deliveries that wait for the journal: whose, which, and whether some of them expire.
+Held = tuple[Consumer, list[Message], bool]
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What a tick put into the journal that waits to be durable.
+
+    `number` counts ticks; `ticket` is the last journal entry of the tick, known when it is sealed.
+    """
+
+    number: int
+    ticket: int = 0
+    landing: list[tuple[Queue, list[Message]]] = field(default_factory=list)
+    carried: list[tuple[Chunk, list[int]]] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    waiters: dict[Waiter, None] = field(default_factory=dict)
+
+
+def _nobody(transport: object, error: BaseException) -> None:
+    """Without connections (tests, tools) nobody can be blamed."""
+    raise error
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class State:
+    """What the rooms of the engine share.  `now` is the time of the tick in ms since the epoch, for all in it."""
+
+    # What the engine stands on.
+    journal: Journal
+    pages: Pages
+    clock: Callable[[], int]
+    random: Random
+    report: Report
+    formats: dict[int, Format]
+    stored: MessageReader = field(init=False)
+    notes: Notes = field(default_factory=Notes)
+    #: Told of an exception that came out of what belongs to a connection (a `transport`) or, None, to nobody.
+    blame: Callable[[object, BaseException], None] = _nobody
+
+    # Addresses and queues.
+    settings_table: SettingsTable
+    #: How many addresses there may be; -1: any number.
+    addresses_max: int = -1
+    syntax: WildcardSyntax = field(init=False)
+    addresses: dict[str, Address] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    queues_by_id: dict[int, Queue] = field(default_factory=dict)
+    bindings: Bindings = field(init=False)
+    diverts: Diverts = field(init=False)
+    quotas: QueueQuotas = field(default_factory=QueueQuotas)
+    watchers: list[Watcher] = field(default_factory=list)
+    #: Of an address, those that send to it and want to be told of its end.
+    senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
+    #: Addresses without queues of their own that were made automatically: the reaper looks at no others.
+    unused: dict[Address, None] = field(default_factory=dict)
+    #: What was sent to lately and is no address of the broker's, as no queue would get it.
+    passing: dict[str, Address] = field(default_factory=dict)
+    #: How to take back what was made within `registry.undoing`.
+    made: list[Callable[[], None]] | None = None
+    _merged: dict[int, tuple[Fields, AddressSettings]] = field(default_factory=dict)  # by the identity of the fields
+    _internal: str = field(init=False)
+
+    # The tick.
+    now: int = field(init=False)
+    #: Where the journal was when the verb that runs began, or NO_WAY_BACK: whether an exception may leave it.
+    mark: int = 0
+    #: Within a commit: one journal entry, whatever it holds.
+    atomic: bool = False
+    work: Work = field(default_factory=lambda: Work(1))
+    waiting: deque[Work] = field(default_factory=deque)
+    #: Settled as consumed, not yet removed.
+    acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
+    #: Queues to look at in this tick, and those that have more than one tick's worth.
+    dirty: dict[Queue, None] = field(default_factory=dict)
+    dirty_later: dict[Queue, None] = field(default_factory=dict)
+
+    # Timers.
+    alarms: Alarms = field(default_factory=Alarms)
+    schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
+    expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
+
+    # Memory and paging.
+    usage: Usage
+    duplicates: Duplicates = field(init=False)
+    #: Addresses that have stopped producers.
+    blocking: dict[Address, None] = field(default_factory=dict)
+    #: Queues that have a tail, chunks with messages that expire.
+    paged: dict[Queue, None] = field(default_factory=dict)
+    paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
+
+    # Totals since the start; those of queues and addresses that are gone too: totals never go back.
+    unrouted: int = 0
+    dropped: int = 0
+    retired: Counters = field(default_factory=Counters)
+    retired_routed: int = 0
+
+    def __post_init__(self) -> None:
+        self.stored = MessageReader(self.formats, self.journal.bodies)
+        self.syntax = self.settings_table.syntax
+        self.bindings = Bindings(self.syntax)
+        self.diverts = Diverts(self.syntax)
+        self.duplicates = Duplicates(self.journal)
+        self._internal = names.internal_prefix(self.syntax)
+        self.now = self.clock()
+
+    def begin(self) -> None:
+        """A verb begins that looks before it changes anything: until it adds a record, an exception undoes nothing."""
+        self.mark = self.journal.position
+
+    # -- settings --------------------------------------------------------------------------------------------------
+
+    def settings(self, name: str) -> AddressSettings:
+        """The merged settings of an address; what the broker has for itself has the defaults, and no limits."""
+        if self.is_internal(name):
+            return INTERNAL
+        fields = self.settings_table.resolve(name)
+        known = self._merged.get(id(fields))
+        if known is None:
+            if len(self._merged) >= CACHE_RESULTS_MAX:
+                self._merged.clear()
+            known = self._merged[id(fields)] = (fields, from_mapping(fields))
+        return known[1]
+
+    def use_settings(self, settings: SettingsTable) -> None:
+        """Other settings from now on."""
+        self.settings_table = settings
+        self._merged.clear()
+
+    def is_internal(self, name: str) -> bool:
+        """Whether an address belongs to the resources of a retroactive address."""
+        return name.startswith(self._internal)
+
+    def attributes(self, address: Address, name: str, asked: Asked = NOTHING_ASKED) -> QueueAttributes:
+        """What a queue on an address is like when it is made: as asked for, the rest by the address's settings."""
+        settings = address.settings
+        if self.settings_table.qualified:
+            settings = self.settings(f"{address.name}{names.FQQN_SEPARATOR}{name}")
+        return with_asked(settings.queue_attributes, asked)
+
+    # -- routing ---------------------------------------------------------------------------------------------------
+
+    def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
+        """The queues that a send may enter: one if it named one, of one kind if it asked for one, else all."""
+        if queue is not None:
+            if queue.deleted:
+                return [], []
+            anycast = queue.routing_type is RoutingType.ANYCAST
+            return ([queue], []) if anycast else ([], [queue])
+        targets = self.bindings.targets(address)
+        if routing_type is None:
+            return targets
+        return (targets[0], []) if routing_type is RoutingType.ANYCAST else ([], targets[1])
+
+    def fresh_name(self) -> str:
+        """A name for a queue that belongs to one subscription."""
+        return str(UUID(int=self.random.getrandbits(128), version=4))
+
+    # -- the tick --------------------------------------------------------------------------------------------------
+
+    def tell_closed(self, consumer: Consumer, reason: str) -> None:
+        """Tell the sink of a consumer that the engine has closed it."""
+        try:
+            consumer.sink.consumer_closed(consumer, reason)
+        except BaseException as error:
+            self.blame(consumer.sink.transport, error)
+
+    def is_under_way(self, tick: int) -> bool:
+        """Whether what that tick put into the journal may not be durable yet."""
+        return tick >= (self.waiting[0] if self.waiting else self.work).number
+
+    def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
+        """The messages of a queue that are not yet durable, in the order in which they came, of ticks up to this one.
+
+        Looks at all that are not.
+        """
+        if not queue.landing:
+            return []
+        works = [work for work in (*self.waiting, self.work) if work.number <= tick]
+        return [m for work in works for at, run in work.landing if at is queue for m in run]

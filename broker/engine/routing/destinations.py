@@ -1,0 +1,292 @@
+"""Finding where a message goes and what a subscription consumes, and making what may be made for it.
+
+A name is that of an address, or an FQQN (`address::queue`).  Settings say what is made automatically, permissions
+who may have it made.  What is made for a request that is then refused goes again (`registry.undoing`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.engine.model import names
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.errors import AlreadyInUse, NoQueue, NotFound, RoutingTypeMismatch
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission
+from broker.engine.model.settings import AddressSettings
+from broker.engine.queues.address import Address
+from broker.engine.queues.address_extras import extras_of
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
+from broker.engine.queues.types.factory import agreeing
+from broker.engine.routing import registry
+
+#: Addresses that are not made, as nothing is bound to them, which are remembered: some hundred bytes each.
+PASSING_MAX: Final = 1024
+
+
+def destination(
+    state: State,
+    name: str,
+    routing_type: RoutingType | None,
+    *,
+    access: Access = UNRESTRICTED,
+    asked: Asked = NOTHING_ASKED,
+    attached: bool = False,
+) -> tuple[Address, Queue | None]:
+    """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
+
+    An address that reaches nobody is not made, unless a sender stays `attached` to it.
+    For a temporary destination that is gone no queue is made: it would keep the replies to one who has left.
+    Of a queue that is there and given by its full name `routing_type` says nothing.  `asked` are attributes that
+    its anycast queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
+    """
+    address, address_name = state.addresses.get(name), name
+    if address is None or not address.sendable:
+        address_name, queue_name = names.split_fqqn(name)
+        names.check_sendable(address_name, state.syntax)
+        if queue_name is not None:
+            access.require(Permission.SEND, address_name, queue_name)
+            if queue_name in state.queues:
+                routing_type = None  # as in `queue_to_consume`
+            queue = _qualified(state, address_name, queue_name, routing_type, access, asked)
+            return queue.address, queue
+    access.require(Permission.SEND, address_name)
+    if (address is None or not address.owned) and names.is_temporary(address_name):
+        return address or _pass(state, address_name), None
+    if address is None:
+        passing = None if attached else _passing_to(state, address_name, routing_type, access)
+        if passing is not None:
+            return passing, None
+        with registry.undoing(state):
+            address = _auto_create_address(state, address_name, routing_type, access, and_queue=True)
+            return _equipped(state, address, routing_type, access, asked), None
+    if routing_type is not None and routing_type not in address.routing_types:
+        with registry.undoing(state):
+            _admit_type(state, address, routing_type, access)
+            return _equipped(state, address, routing_type, access, asked), None
+    return _equipped(state, address, routing_type, access, asked), None
+
+
+def queue_to_consume(
+    state: State,
+    name: str,
+    routing_type: RoutingType | None,
+    *,
+    access: Access = UNRESTRICTED,
+    permission: Permission = Permission.CONSUME,
+    subscribing: Permission | None = None,
+    asked: Asked = NOTHING_ASKED,
+    partly: bool = False,
+) -> Queue | Address:
+    """What a subscription to `name` consumes: a queue, or an address on which it gets a queue of its own.
+
+    A requested routing type decides, except of a queue that is there and given by its full name; without one, an
+    address that is only multicast gives subscriptions, any other its queue.  `permission` is that of reading,
+    `subscribing` that of making a subscription, asked for before an address is made for one; `asked` are attributes
+    that the queue shall have.  With `partly` a wildcard address needs no `permission`: the queue takes only what
+    may be read.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, and
+    AlreadyInUse for a temporary destination of another connection.
+    """
+    address_name, queue_name = names.split_fqqn(name)
+    names.check_name(address_name)
+    names.check_public(address_name, state.syntax)
+    address = state.addresses.get(address_name)
+    if address is not None and address.private_to not in (None, access):
+        raise AlreadyInUse(f"the temporary destination {address_name} is another connection's")
+    if queue_name is not None:
+        access.require(permission, address_name, queue_name)
+        if queue_name in state.queues:
+            routing_type = None  # whoever names a queue means that one; JMS clients always say queue (anycast)
+        return _qualified(state, address_name, queue_name, routing_type, access, asked)
+    with registry.undoing(state):
+        if partly and state.syntax.routes(address_name):
+            return _wildcard(state, address_name, access, subscribing)
+        return _named(state, address_name, routing_type, access, permission, subscribing, asked)
+
+
+def _equipped(
+    state: State, address: Address, routing_type: RoutingType | None, access: Access, asked: Asked
+) -> Address:
+    """An address that is sent to, with a queue if it is for that that messages come."""
+    wanted = routing_type
+    if wanted is None and len(address.routing_types) == 1:
+        wanted = next(iter(address.routing_types))
+    if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in address.queues):
+        _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
+    elif asked and wanted is RoutingType.ANYCAST and address.name in state.queues:
+        agreeing(state.queues[address.name], asked)
+    return address
+
+
+def is_current(state: State, address: Address) -> bool:
+    """Whether `destination` would still find this address by its name."""
+    return (state.addresses.get(address.name) or state.passing.get(address.name)) is address
+
+
+def _passing_to(state: State, name: str, routing_type: RoutingType | None, access: Access) -> Address | None:
+    """An address that need not be made, as what is sent to it reaches nobody.  Raises Denied, NotFound."""
+    settings = state.settings(name)
+    wanted = settings.default_address_routing_type if routing_type is None else routing_type
+    if wanted is not RoutingType.MULTICAST or settings.retroactive_message_count > 0:
+        return None
+    _check_address(state, name, settings, access)
+    address = _pass(state, name)
+    extras = address.extras
+    if extras is not None and (extras.no_route or extras.exclusive or extras.others):
+        return None
+    return None if any(state.bindings.targets(address)) else address
+
+
+def _pass(state: State, name: str) -> Address:
+    address = state.passing.get(name)
+    if address is None:
+        if len(state.passing) >= PASSING_MAX:
+            state.passing.clear()
+        settings = state.settings(name)
+        address = state.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings)
+        address.passing = True
+        address.extras = extras_of(name, settings, state.diverts)
+    return address
+
+
+def _wildcard(state: State, name: str, access: Access, subscribing: Permission | None) -> Address:
+    """A wildcard address for a subscription, whose subscriber may perhaps not read all that it matches."""
+    address = state.addresses.get(name)
+    if address is None:
+        multicast = RoutingType.MULTICAST
+        return _auto_create_address(state, name, multicast, access, and_queue=True, subscribing=subscribing)
+    _admit_type(state, address, RoutingType.MULTICAST, access)
+    return address
+
+
+def _named(
+    state: State,
+    address_name: str,
+    routing_type: RoutingType | None,
+    access: Access,
+    permission: Permission,
+    subscribing: Permission | None,
+    asked: Asked,
+) -> Queue | Address:
+    """`queue_to_consume` for the name of an address, or of a queue that no address is called like."""
+    address = state.addresses.get(address_name)
+    if address is None:
+        named = state.queues.get(address_name)
+        if named is not None and routing_type in (None, named.routing_type):
+            access.require(permission, named.address.name, named.name, named=address_name)
+            return agreeing(named, asked)
+    access.require(permission, address_name)
+    if address is None:
+        address = _auto_create_address(
+            state, address_name, routing_type, access, and_queue=True, subscribing=subscribing
+        )
+    elif routing_type is not None:
+        _admit_type(state, address, routing_type, access)
+    if routing_type is None:
+        routing_type = (
+            RoutingType.MULTICAST if address.routing_types == {RoutingType.MULTICAST} else RoutingType.ANYCAST
+        )
+    if routing_type is RoutingType.MULTICAST:
+        return address
+    queue = _anycast_queue(state, address, access, asked)
+    access.require(permission, address.name, queue.name)
+    return agreeing(queue, asked)
+
+
+def _anycast_queue(state: State, address: Address, access: Access, asked: Asked) -> Queue:
+    anycast = [queue for queue in address.queues if queue.routing_type is RoutingType.ANYCAST]
+    for queue in anycast:
+        if queue.name == address.name:
+            return queue
+    if len(anycast) == 1:
+        return anycast[0]
+    if anycast:
+        listed = ", ".join(sorted(queue.name for queue in anycast))
+        raise NotFound(f"address {address.name} has several queues ({listed}): name one as {address.name}::QUEUE")
+    return _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
+
+
+def _qualified(
+    state: State, address_name: str, queue_name: str, routing_type: RoutingType | None, access: Access, asked: Asked
+) -> Queue:
+    queue = state.queues.get(queue_name)
+    if queue is not None:
+        if queue.address.name != address_name:
+            raise NotFound(f"queue {queue_name} is not on address {address_name}")
+        if routing_type not in (None, queue.routing_type):
+            raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
+        return agreeing(queue, asked)
+    access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
+    state.quotas.check(access.user)
+    with registry.undoing(state):
+        return _make_qualified(state, address_name, queue_name, routing_type, access, asked)
+
+
+def _make_qualified(
+    state: State, address_name: str, queue_name: str, routing_type: RoutingType | None, access: Access, asked: Asked
+) -> Queue:
+    address = state.addresses.get(address_name)
+    if address is None:
+        address = _auto_create_address(state, address_name, routing_type, access)
+    wanted = routing_type
+    if wanted is None:
+        default = address.settings.default_queue_routing_type
+        wanted = default if default in address.routing_types else next(iter(address.routing_types))
+    _admit_type(state, address, wanted, access)
+    return _auto_create_queue(state, address, queue_name, wanted, access, asked)
+
+
+def _admit_type(state: State, address: Address, routing_type: RoutingType, access: Access) -> None:
+    if routing_type in address.routing_types:
+        return
+    access.require(Permission.CREATE_ADDRESS, address.name)
+    if not address.settings.auto_create_addresses:
+        raise RoutingTypeMismatch(f"address {address.name} is not {routing_type.name} and auto-create-addresses is off")
+    registry.add_routing_type(state, address, routing_type)
+
+
+def _auto_create_address(
+    state: State,
+    name: str,
+    routing_type: RoutingType | None,
+    access: Access,
+    *,
+    and_queue: bool = False,
+    subscribing: Permission | None = None,
+) -> Address:
+    """`and_queue`: its queue is made next if it is anycast, and if it is multicast a subscription, which needs
+    `subscribing`; what that needs is asked for before anything is made.
+    """
+    settings = state.settings(name)
+    _check_address(state, name, settings, access)
+    wanted = settings.default_address_routing_type if routing_type is None else routing_type
+    if and_queue and wanted is RoutingType.ANYCAST:
+        access.require(Permission.CREATE_DURABLE_QUEUE, name)
+    elif subscribing is not None:
+        access.require(subscribing, name)
+    if subscribing is not None or (and_queue and wanted is RoutingType.ANYCAST):
+        state.quotas.check(access.user)
+    return registry.create_address(state, name, {wanted}, auto_created=True)
+
+
+def _check_address(state: State, name: str, settings: AddressSettings, access: Access) -> None:
+    access.require(Permission.CREATE_ADDRESS, name)
+    names.check_not_temporary(name)
+    if not settings.auto_create_addresses:
+        raise NotFound(f"address {name} does not exist and auto-create-addresses is off")
+
+
+def _auto_create_queue(
+    state: State, address: Address, name: str, routing_type: RoutingType, access: Access, asked: Asked
+) -> Queue:
+    access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
+    names.check_not_temporary(address.name)
+    if not address.settings.auto_create_queues:
+        raise NoQueue(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
+    state.quotas.check(access.user)
+    attributes = state.attributes(address, name, asked)
+    return registry.create_queue(
+        state, address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
+    )

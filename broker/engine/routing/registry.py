@@ -1,0 +1,324 @@
+"""The registry of addresses and queues: making, restoring, changing their settings, and taking them away.
+
+A queue hangs on exactly one address.  A message sent to an address goes to the queues of that address and to those of
+every wildcard address that matches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from functools import partial
+
+from broker.engine.filter import Filter
+from broker.engine.model import names
+from broker.engine.model.attributes import QueueAttributes
+from broker.engine.model.errors import AlreadyInUse, TooManyAddresses
+from broker.engine.model.message import RoutingType
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.queues.address import Address, AttachedSender
+from broker.engine.queues.address_extras import extras_of
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import unblock
+from broker.engine.queues.state import State
+from broker.engine.queues.types.factory import equip
+from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
+from store import record
+
+
+def create_address(
+    state: State,
+    name: str,
+    routing_types: AbstractSet[RoutingType],
+    *,
+    auto_created: bool = False,
+    configured: bool = False,
+    internal: bool = False,
+    needed: bool = False,
+) -> Address:
+    """Make an address that does not exist; one that is `needed` also beyond the limit.
+
+    Raises InvalidName, TooManyAddresses.
+    """
+    names.check_name(name)
+    if not internal:
+        names.check_public(name, state.syntax)
+    if 0 <= state.addresses_max <= len(state.addresses) and not (configured or internal or needed):
+        raise TooManyAddresses(
+            f"address {name} cannot be made: there are {len(state.addresses)} addresses, and limits.addresses-max"
+            f" is {state.addresses_max}"
+        )
+    address = Address(
+        state.journal.allocate_ids(1),
+        name,
+        routing_types,
+        state.settings(name),
+        auto_created=auto_created,
+        configured=configured,
+        created=state.now,
+    )
+    _enter(state, address)
+    address.extras = extras_of(name, address.settings, state.diverts)
+    state.journal.define(address.id, address_record(address))
+    if state.made is not None:
+        state.made.append(partial(_unmake_address, state, address))
+    for watcher in state.watchers:
+        watcher.address_made(address)
+    return address
+
+
+def ensure_address(state: State, name: str) -> Address:
+    """The address of that name, made if it is missing whatever the settings say: for dead letters."""
+    address = state.addresses.get(name)
+    if address is None:
+        default = state.settings(name).default_address_routing_type
+        address = create_address(state, name, {default}, auto_created=True, needed=True)
+    return address
+
+
+def add_routing_type(state: State, address: Address, routing_type: RoutingType) -> None:
+    """Let an address have queues of another routing type too."""
+    if state.made is not None:
+        state.made.append(partial(_unmake_types, state, address, address.routing_types))
+    address.add_routing_type(routing_type)
+    state.journal.define(address.id, address_record(address))
+
+
+def delete_address(state: State, address: Address) -> None:
+    """Take an address away.  It must have no queues."""
+    assert not address.queues, "an address with queues cannot be deleted"
+    del state.addresses[address.name]
+    state.unused.pop(address, None)
+    state.duplicates.forget(address)
+    for watcher in state.watchers:
+        watcher.address_gone(address)
+    state.retired_routed += address.routed
+    state.journal.undefine(address.id, record.address_deleted(address.id, {"name": address.name}))
+    destination_lost(state, address)
+
+
+def _watch(state: State, address: Address) -> None:
+    """An address without queues may be one that nobody uses any more."""
+    if not address.configured and (address.auto_created or names.is_temporary(address.name)):
+        address.swept = -1
+        state.unused[address] = None
+
+
+def _enter(state: State, address: Address) -> None:
+    name = address.name
+    state.addresses[name] = address
+    state.passing.pop(name, None)
+    _watch(state, address)
+    address.sendable = not (state.syntax.routes(name) or state.is_internal(name) or name == names.RETAINED)
+
+
+def create_queue(
+    state: State,
+    address: Address,
+    name: str,
+    routing_type: RoutingType,
+    *,
+    durable: bool,
+    filter: Filter | None = None,
+    no_local: str = "",
+    auto_created: bool = False,
+    temporary: bool = False,
+    configured: bool = False,
+    internal: bool = False,
+    attributes: QueueAttributes | None = None,
+    creator: str = "",
+) -> Queue:
+    """Make a queue on an address; its routing type is added to the address's.
+
+    Without `attributes` it has those of the address's settings.  Raises InvalidName, or AlreadyInUse when a queue
+    of that name exists.
+    """
+    names.check_queue_name(name)
+    if not internal:
+        names.check_public(name, state.syntax)
+    found = state.queues.get(name)
+    if found is not None:
+        told = f"queue {name} exists already, on address {found.address.name}"
+        if found.routing_type is not routing_type:
+            told += f", and is {found.routing_type.name}: it cannot be {routing_type.name} too"
+        raise AlreadyInUse(told)
+    if routing_type not in address.routing_types:
+        add_routing_type(state, address, routing_type)
+    queue = Queue(
+        state.journal.allocate_ids(1),
+        name,
+        address,
+        routing_type,
+        durable=durable,
+        filter=filter,
+        no_local=no_local,
+        auto_created=auto_created,
+        temporary=temporary,
+        configured=configured,
+        created=state.now,
+        attributes=state.attributes(address, name) if attributes is None else attributes,
+        creator=creator,
+    )
+    equip(queue)
+    bind(state, queue)
+    if durable:
+        state.journal.define(queue.id, queue_record(queue))
+    if state.made is not None:
+        state.made.append(partial(_unmake_queue, state, queue))
+    for watcher in state.watchers:
+        watcher.queue_made(queue)
+    return queue
+
+
+def bind(state: State, queue: Queue) -> None:
+    """Hang a queue on its address, so that messages reach it."""
+    address = queue.address
+    state.queues[queue.name] = queue
+    state.queues_by_id[queue.id] = queue
+    address.queues.append(queue)
+    address.bound_once = True
+    state.unused.pop(address, None)
+    state.passing.clear()
+    state.bindings.bind(queue)
+    state.quotas.add(queue.creator)
+
+
+def unbind(state: State, queue: Queue) -> None:
+    """Take a queue off its address.  Its messages and consumers are the caller's."""
+    address = queue.address
+    queue.deleted = True
+    state.retired.add(queue.counters)
+    for watcher in state.watchers:
+        watcher.queue_gone(queue)
+    del state.queues[queue.name]
+    del state.queues_by_id[queue.id]
+    address.queues.remove(queue)
+    if not address.queues:
+        address.unbound_since = state.now
+        _watch(state, address)
+    state.bindings.unbind(queue)
+    state.quotas.remove(queue.creator)
+    if queue.durable:
+        state.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))
+
+
+def restore_address(state: State, definition: AddressDefinition) -> Address:
+    """An address as the journal knows it."""
+    address = Address(
+        definition.id,
+        definition.name,
+        definition.routing_types,
+        state.settings(definition.name),
+        auto_created=definition.auto_created,
+        configured=definition.configured,
+        created=state.now,
+        paused=definition.paused,
+    )
+    address.bound_once = True  # it may have been: nobody knows any more
+    _enter(state, address)
+    return address
+
+
+def restore_queue(state: State, definition: QueueDefinition, filter: Filter | None) -> Queue:
+    """A durable queue as the journal knows it."""
+    queue = Queue(
+        definition.id,
+        definition.name,
+        state.addresses[definition.address],
+        definition.routing_type,
+        filter=filter,
+        no_local=definition.no_local,
+        auto_created=definition.auto_created,
+        configured=definition.configured,
+        created=state.now,
+        attributes=definition.attributes,
+        paused=definition.paused,
+        creator=definition.creator,
+    )
+    equip(queue)
+    queue.messages_max, queue.drop_oldest = definition.messages_max, definition.drop_oldest
+    bind(state, queue)
+    return queue
+
+
+@contextmanager
+def undoing(state: State) -> Iterator[None]:
+    """What is made in here goes again if it ends in a refusal: nothing remains of what was refused."""
+    outer, made = state.made, list[Callable[[], None]]()
+    state.made = made
+    try:
+        yield
+    except Exception:
+        while made:
+            made.pop()()
+        raise
+    finally:
+        state.made = outer
+        if outer is not None:
+            outer += made
+
+
+def _unmake_address(state: State, address: Address) -> None:
+    if not address.queues:
+        delete_address(state, address)
+
+
+def _unmake_queue(state: State, queue: Queue) -> None:
+    if not (queue.deleted or queue.message_count or queue.consumers):
+        unbind(state, queue)
+
+
+def _unmake_types(state: State, address: Address, types: frozenset[RoutingType]) -> None:
+    address.routing_types = types
+    state.journal.define(address.id, address_record(address))
+
+
+def attach_sender(state: State, address: Address, sender: AttachedSender) -> None:
+    """Tell a sender when the address, or a queue of it, is deleted by name; it keeps an unused address."""
+    state.senders.setdefault(address, {})[sender] = None
+    address.bound_once = True  # it was used
+
+
+def detach_sender(state: State, address: Address, sender: AttachedSender) -> None:
+    """The sender is gone; harmless if it was not there."""
+    attached = state.senders.get(address)
+    if attached is not None:
+        attached.pop(sender, None)
+        if not attached:
+            del state.senders[address]
+
+
+def destination_lost(state: State, address: Address) -> None:
+    """An address, or a queue of it, was deleted by name: its senders look whether any is left."""
+    for sender in list(state.senders.get(address, ())):
+        sender.destination_lost()
+
+
+def keeps_dead(state: State, name: str) -> bool:
+    """Whether some setting says that dead or expired messages go to the address of that name."""
+    own = state.settings(name)
+    return name in (own.dead_letter_address, own.expiry_address) or any(
+        name in (fields.get("dead_letter_address"), fields.get("expiry_address"))
+        for _, fields in state.settings_table.in_order()
+    )
+
+
+def change_settings(state: State, settings: SettingsTable) -> None:
+    """New settings, effective at once on every address."""
+    state.use_settings(settings)
+    for address in state.addresses.values():
+        address.settings = state.settings(address.name)
+        address.warned = frozenset()
+        state.duplicates.limit(address)
+        for queue in address.queues:
+            queue.refresh()
+    refresh(state)
+    unblock(state)
+
+
+def refresh(state: State) -> None:
+    """Settings or diverts have changed: look anew at what else each address does with messages."""
+    state.passing.clear()
+    for address in state.addresses.values():
+        address.extras = extras_of(address.name, address.settings, state.diverts)
