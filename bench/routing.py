@@ -135,7 +135,7 @@ class Rig:
 
     def _durable(self, ticket: int) -> None:
         self.parts.journal.on_durable(ticket)
-        self.parts.engine.durable(ticket)
+        self.parts.engine.ticks.durable(ticket)
 
     @property
     def engine(self) -> Engine:
@@ -176,7 +176,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     start = getrusage(RUSAGE_SELF).ru_utime
     for number, frame in enumerate(frames):
         if number % TICK_MESSAGES == 0:
-            engine.begin_tick()
+            engine.ticks.begin()
             if wildcards is not None:
                 engine.delete_queue(
                     registry.create_queue(engine.state, wildcards, "made", RoutingType.MULTICAST, durable=False)
@@ -186,7 +186,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             sends.add(event)
         sends.publish(producer)
         if number % TICK_MESSAGES == TICK_MESSAGES - 1:
-            engine.end_tick()
+            engine.ticks.end()
     spent = getrusage(RUSAGE_SELF).ru_utime - start
     if wildcards is not None:
         registry.delete_address(engine.state, wildcards)
@@ -200,9 +200,9 @@ class Track:
         self.case = case
         rig = Rig(directory)
         self.engine = rig.engine
-        self.engine.begin_tick()
+        self.engine.ticks.begin()
         found = case.prepare(self.engine, case.count)
-        self.engine.end_tick()
+        self.engine.ticks.end()
         rig.parts.tick.end()
         Random(2).shuffle(found)
         self._names = (name for _ in iter(int, 1) for name in found)
@@ -211,7 +211,7 @@ class Track:
     def run(self, messages: int) -> float:
         """CPU microseconds of one send, in one round; the queues are empty before it."""
         for queue in list(self.engine.state.queues.values()):
-            self.engine.purge(queue)
+            self.engine.messages.purge(queue)
         gc.collect()
         gc.freeze()
         spent = seconds(self.engine, self._names, messages, binding=self.case.binding)

@@ -111,11 +111,11 @@ class Accepting:
 
     def _refused(self, peer: Peer) -> Callable[[str], None]:
         """Tells of the site whose page may not connect."""
-        report = self._tick.engine.state.report
+        report = self._tick.engine.report
         return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
 
     def _connection_id(self, number: int) -> str:
-        return f"{self._tick.engine.state.random.getrandbits(32):08x}-{number}"
+        return f"{self._tick.engine.random.getrandbits(32):08x}-{number}"
 
     def _stomp(self, acceptor: StompAcceptor) -> MakeSession:
         config, large = self._config, acceptor.stomp_min_large_message_size

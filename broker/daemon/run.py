@@ -38,7 +38,6 @@ from broker.daemon.wiring import Broker, assemble, declare, recover, settings_ta
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
 from broker.engine.queues.stored import UnknownFormat
-from broker.engine.routing import registry
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
@@ -147,8 +146,8 @@ class Daemon:
         reasons = list(self._unready)
         if not self.parts.journal.accepting:
             reasons.append("the disk is full")
-        elif self.engine.state.usage.disk.full:
-            reasons.append(f"{self.engine.state.usage.disk.percent} % of the disk is used: producers wait")
+        elif self.engine.usage.disk.full:
+            reasons.append(f"{self.engine.usage.disk.percent} % of the disk is used: producers wait")
         return reasons
 
     def acceptors(self) -> Sequence[AcceptorState]:
@@ -201,7 +200,7 @@ class Daemon:
 
     def _end_tick(self) -> None:
         self.parts.tick.end()
-        self._memory.look(self.parts.engine.state.usage.bytes)
+        self._memory.look(self.parts.engine.usage.bytes)
         journal = self.parts.journal
         if self._stop.is_set():
             return
@@ -221,7 +220,7 @@ class Daemon:
 
     def _set_timer(self) -> None:
         """Wake up when the engine has something due."""
-        due = self.parts.engine.next_due()
+        due = self.parts.engine.ticks.next_due()
         if due is None:
             return
         seconds = min(max(due - clock.wall_ms(), 1) / 1000, TIMER_SECONDS_MAX)
@@ -235,7 +234,7 @@ class Daemon:
 
     def _on_timer(self) -> None:
         self._timer = None
-        due = self.parts.engine.next_due()
+        due = self.parts.engine.ticks.next_due()
         if due is not None and due <= clock.wall_ms():
             self.parts.tick.enter()
         else:
@@ -494,7 +493,7 @@ class Daemon:
             return
         changed = self.config.changed_sections(config)
         self.tick.enter()
-        registry.change_settings(self.engine.state, settings)
+        self.engine.operators.change_settings(settings)
         self._guard.apply(security)
         self._expel()
         self._log.set_level(config.log.level)

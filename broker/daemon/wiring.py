@@ -20,9 +20,7 @@ from broker.engine.model.settings_match import SettingsTable
 from broker.engine.operators.disk import DiskWatch
 from broker.engine.queues.address import Address
 from broker.engine.recovery import clock_changes
-from broker.engine.recovery.restore import Restored, restore
-from broker.engine.routing import alter
-from broker.engine.routing.configured import declare_divert, delete_undeclared
+from broker.engine.recovery.restore import Restored
 from broker.security.policy import allot, permission_table
 from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.mqtt.format import MqttFormat
@@ -116,14 +114,12 @@ def assemble(
             compact_percentage=config.journal.compact_percentage,
         ),
     )
-    steady.follow = engine.clock_jumped
+    steady.follow = engine.ticks.clock_jumped
     engine.security.change(permission_table(config))
-    allot(config, engine.state.quotas)
+    allot(config, engine.quotas)
     engine.retained.messages_max = config.limits.retained_messages_max
     engine.retained.bytes_max = config.limits.retained_bytes_max
-    disk = DiskWatch(
-        engine.state,
-        engine.alarms,
+    disk = engine.watch_disk(
         lambda: outside.files.space(log.directory),
         usage_max=config.broker.max_disk_usage,
         free_min=config.broker.min_disk_free,
@@ -167,14 +163,11 @@ def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
     contradicts the journal).
     """
     verdict = parts.journal.recover().verdict
-    parts.engine.begin_tick()
+    parts.engine.ticks.begin()
     engine = parts.engine
-    restored = restore(engine.state, engine.sessions, parts.journal.replay())
-    engine.retained.restore()
+    restored = engine.restore(parts.journal.replay())
     parts.journal.start()
-    alter.after_restart(engine.state)
-    engine.sessions.settle_restored()
-    engine.retained.settle_restored()
+    engine.settle_restored()
     declare(parts.engine, config)
     parts.tick.end()
     return verdict, restored
@@ -185,19 +178,17 @@ def declare(engine: Engine, config: Config) -> None:
     may be deleted.  Raises EngineError.
     """
     sections = config.addresses
-    delete_undeclared(
-        engine.state,
-        engine.delete_destination,
+    engine.operators.delete_undeclared(
         addresses=sections,
         queues={name for section in sections.values() for name in section.queues},
         diverts=config.diverts,
     )
     for divert_name, divert in config.diverts.items():
-        declare_divert(engine.state, divert.divert(divert_name))
+        engine.operators.declare_divert(divert.divert(divert_name))
     for name, section in config.addresses.items():
-        address: Address = engine.declare(name, set(section.all_routing_types))
+        address: Address = engine.operators.declare(name, set(section.all_routing_types))
         for queue_name, queue in section.queues.items():
-            engine.declare_queue(
+            engine.operators.declare_queue(
                 address,
                 queue_name,
                 queue.routing_type,

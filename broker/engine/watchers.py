@@ -4,39 +4,23 @@ the watch over slow consumers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.delivery.redelivery import LOST, DeliveryOutcome
 from broker.engine.delivery.slow_consumers import SlowConsumers
 from broker.engine.moves.retroactive import Retroactive
 from broker.engine.operators.notifications import Notifications
 from broker.engine.queues.address import Address
-from broker.engine.queues.alarms import Alarms
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
 
 
 class Watchers(Watcher):
-    """All of them.  `end_consumer` and `delete_queue` are the engine's verbs."""
+    """All of them."""
 
-    def __init__(
-        self,
-        state: State,
-        alarms: Alarms,
-        sessions: StoredSessions,
-        *,
-        end_consumer: Callable[[Consumer, DeliveryOutcome, str], None],
-        delete_queue: Callable[[Queue], None],
-    ) -> None:
-        def kill(consumer: Consumer, reason: str) -> None:
-            end_consumer(consumer, LOST, reason)
-
-        self.retroactive = Retroactive(state, delete_queue)
+    def __init__(self, state: State, sessions: StoredSessions) -> None:
+        self.retroactive = Retroactive(state)
         self.notifications = Notifications(state)
-        self.slow = SlowConsumers(state, alarms, kill)
+        self.slow = SlowConsumers(state)
         self._sessions = sessions
         state.watchers += [self, self.retroactive, self.notifications]
 
@@ -46,7 +30,7 @@ class Watchers(Watcher):
         self.notifications.settle()
         self.slow.settle()
 
-    # -- what the registry tells ------------------------------------------------------------------------------------
+    # -- what the registry tells -----------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.slow_consumer_threshold >= 0:

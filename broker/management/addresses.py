@@ -19,14 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from broker.engine.engine import Engine
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import dashed
 from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.operators import by_name
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
-from broker.engine.queues.state import State
-from broker.engine.routing import alter, destinations
 from broker.management.asking import (
     Refused,
     access_of,
@@ -72,8 +70,8 @@ class AddressCalls:
         ]
 
     @property
-    def _state(self) -> State:
-        return self._broker.engine.state
+    def _engine(self) -> Engine:
+        return self._broker.engine
 
     def _about_target(self, request: Request, access: Access) -> None:
         require_target(access, self._broker.engine, name_of(request))
@@ -82,7 +80,7 @@ class AddressCalls:
         """A page of the addresses that the caller manages, by name; the broker's own only if they are asked for."""
         check_known(request, {"page", "size", "internal"})
         page, size = page_of(request)
-        addresses, internal = self._state.addresses, flag_of(request, "internal")
+        addresses, internal = self._engine.addresses, flag_of(request, "internal")
         every = self._names.addresses(internal=internal)
         names = await managed(access_of(request), every, lambda name: (name, ""))
         shown = [
@@ -93,25 +91,25 @@ class AddressCalls:
     async def show(self, request: Request) -> Response:
         """One address."""
         check_known(request, ())
-        return JSONResponse(address_view(self._state, by_name.find_address(self._state, name_of(request))))
+        return JSONResponse(address_view(self._engine, self._engine.operators.address(name_of(request))))
 
     async def make(self, request: Request) -> Response:
         """Make an address; answered when that is on disk."""
         check_known(request, {"routing-type"})
         types = {routing_type_of(text) for text in request.query_params.getlist("routing-type")}
         self._broker.tick.enter()
-        address = by_name.make_address(self._state, name_of(request), types)
+        address = self._engine.operators.make_address(name_of(request), types)
         told(request, "address.made", address=address.name)
         await durable(self._broker.engine)
-        return JSONResponse(address_view(self._state, address), 201)
+        return JSONResponse(address_view(self._engine, address), 201)
 
     async def delete(self, request: Request) -> Response:
         """Delete an address; answered when that is on disk."""
         check_known(request, {"force"})
-        address, force = by_name.find_address(self._state, name_of(request)), flag_of(request, "force")
+        address, force = self._engine.operators.address(name_of(request)), flag_of(request, "force")
         queues = len(address.queues)
         self._broker.tick.enter()
-        by_name.delete_address(self._state, address, self._broker.engine.delete_queue, with_queues=force)
+        self._engine.operators.delete_address(address, with_queues=force)
         told(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._broker.engine)
         return JSONResponse({"name": address.name, "queues": queues})
@@ -119,9 +117,9 @@ class AddressCalls:
     async def pause(self, request: Request) -> Response:
         """Stop the deliveries of all queues on an address, or let them go on; answered when that is on disk."""
         check_known(request, ())
-        address, paused = by_name.find_address(self._state, name_of(request)), request.url.path.endswith("/pause")
+        address, paused = self._engine.operators.address(name_of(request)), request.url.path.endswith("/pause")
         self._broker.tick.enter()
-        if alter.pause_address(self._state, address, paused=paused):
+        if self._engine.operators.pause_address(address, paused=paused):
             told(request, "address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._broker.engine)
         return JSONResponse({"name": address.name, "paused": address.paused, "queues": len(address.queues)})
@@ -135,10 +133,10 @@ class AddressCalls:
         named = request.query_params.get("routing-type")
         routing_type = None if named is None else routing_type_of(named)
         self._broker.tick.enter()
-        address, queue = destinations.destination(self._state, name_of(request), routing_type)
+        address, queue = engine.destination(name_of(request), routing_type)
         header = MessageHeader(
             address.name,
-            engine.state.formats[STOMP_FORMAT],
+            engine.formats[STOMP_FORMAT],
             durable=lasting,
             priority=priority,
             timestamp=engine.now,
@@ -196,14 +194,14 @@ def address_counts(address: Address) -> Json:
     }
 
 
-def address_view(state: State, address: Address) -> Json:
+def address_view(engine: Engine, address: Address) -> Json:
     """An address on its own: also its queues and diverts by name, and all settings that apply to it."""
     settings = {dashed(name): _setting(value) for name, value in asdict(address.settings).items()}
     extras = address.extras
     diverts = [] if extras is None else [*extras.exclusive, *extras.others]
     return address_counts(address) | {
         "id": address.id,
-        "internal": by_name.is_own(state, address),
+        "internal": engine.operators.is_own(address),
         "stopped_producers": len(address.blocked),
         "queue_names": [queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
         "divert_names": sorted(divert.name for divert in diverts),

@@ -35,7 +35,6 @@ from broker.engine.model.access import Access
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.diverts import Divert
-from broker.engine.routing.configured import remove_divert
 from broker.log import report
 from broker.management import replaying
 from broker.management.addresses import AddressCalls
@@ -51,7 +50,7 @@ from broker.management.callers import (
     require_whole,
 )
 from broker.management.deeds import told, who
-from broker.management.diverts import divert_view, lacking_queues, make_divert, places
+from broker.management.diverts import divert_view, new_divert, places
 from broker.management.durable import durable
 from broker.management.hosts import AllowedHosts
 from broker.management.metrics import Metrics, render
@@ -103,7 +102,7 @@ class Api:
         self._name = name
         self._callers = Callers(broker, token)
         self._metrics = Metrics(broker)
-        names = Names(broker.engine.state)
+        names = Names(broker.engine)
         divert = "/api/v1/diverts/{name}"
         self._app = Starlette(
             routes=[
@@ -170,7 +169,7 @@ class Api:
             setattr(request.state, ACCESS, access)
             if request.method not in ("GET", "HEAD"):
                 report("management.called", method=request.method, path=request.url.path, **who(request, access))
-            self._broker.engine.state.begin()
+            self._broker.engine.ticks.begin_verb()
             try:
                 return await handler(request)
             except (EngineError, Refused, HTTPException):
@@ -188,7 +187,7 @@ class Api:
     def _about_divert(self, request: Request, access: Access) -> None:
         """Who may not manage all that a divert joins, does not know of it."""
         name = name_of(request)
-        divert = self._broker.engine.state.diverts.by_name.get(name)
+        divert = self._broker.engine.diverts.get(name)
         if divert is None or not _manages(access, divert):
             require_whole(access)
             raise NotFound(f"divert {name} does not exist")
@@ -237,27 +236,28 @@ class Api:
     async def diverts(self, request: Request) -> Response:
         """The diverts that the caller manages, by name."""
         check_known(request, ())
-        diverts, access = self._broker.engine.state.diverts.by_name, access_of(request)
+        diverts, access = self._broker.engine.diverts, access_of(request)
         chosen = [name for name in sorted(diverts) if _manages(access, diverts[name])]
         return JSONResponse({"diverts": [divert_view(diverts[name]) for name in chosen]})
 
     async def make_divert(self, request: Request) -> Response:
         """Make a divert; answered when that is on disk."""
         self._broker.tick.enter()
-        divert = make_divert(self._broker.engine.state, name_of(request), request)
+        operators = self._broker.engine.operators
+        divert = new_divert(name_of(request), request, self._broker.engine.syntax)
+        operators.add_divert(divert)
         told(
             request, "divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding)
         )
         await durable(self._broker.engine)
-        state = self._broker.engine.state
-        return JSONResponse(divert_view(divert) | {"without-queue": lacking_queues(state, divert)}, 201)
+        return JSONResponse(divert_view(divert) | {"without-queue": operators.lacking_queues(divert)}, 201)
 
     async def delete_divert(self, request: Request) -> Response:
         """Delete a divert; answered when that is on disk."""
         check_known(request, ())
         self._broker.tick.enter()
         name = name_of(request)
-        remove_divert(self._broker.engine.state, name)
+        self._broker.engine.operators.remove_divert(name)
         told(request, "divert.deleted", divert=name)
         await durable(self._broker.engine)
         return JSONResponse({"divert": name})
@@ -281,7 +281,7 @@ class Api:
         position, counts = engine.balance()
         await durable(self._broker.engine)
         # Beside the event loop: of 100,000 queues this takes a third of a second.
-        broker_id = engine.state.journal.broker_id
+        broker_id = engine.journal.broker_id
         return await asyncio.to_thread(lambda: JSONResponse(balance_view(broker_id, position, counts)))
 
 

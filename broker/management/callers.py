@@ -149,7 +149,7 @@ def require_queue(access: Access, engine: Engine, name: str) -> None:
 
 def require_target(access: Access, engine: Engine, name: str) -> None:
     """For what messages are moved to: an address, or else a queue by its name or full name.  As `require_queue`."""
-    if name in engine.state.addresses:
+    if name in engine.addresses:
         require_address(access, name)
     else:
         require_queue(access, engine, name)

@@ -14,11 +14,8 @@ from starlette.requests import Request
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.model.errors import InvalidName
-from broker.engine.model.message import RoutingType
-from broker.engine.model.names import check_name, check_sendable
+from broker.engine.model.names import WildcardSyntax, check_name, check_sendable
 from broker.engine.queues.diverts import Divert, DivertRouting
-from broker.engine.queues.state import State
-from broker.engine.routing.configured import add_divert
 
 Json = dict[str, object]
 
@@ -43,8 +40,8 @@ def divert_view(divert: Divert) -> Json:
     return divert.definition() | {"id": divert.id, "taken": divert.taken}
 
 
-def make_divert(state: State, name: str, request: Request) -> Divert:
-    """The divert that a request describes, in force.  Raises AlreadyInUse, InvalidName, InvalidSelector."""
+def new_divert(name: str, request: Request, syntax: WildcardSyntax) -> Divert:
+    """The divert that a request describes.  Raises InvalidName, InvalidSelector."""
     given = request.query_params
     unknown = sorted(set(given) - _ALLOWED)
     if unknown:
@@ -54,7 +51,7 @@ def make_divert(state: State, name: str, request: Request) -> Divert:
     check_name(address)
     forwarding = _forwarding(request)
     for forward in forwarding:
-        check_sendable(forward, state.syntax)
+        check_sendable(forward, syntax)
     exclusive = given.get("exclusive", "false")
     if exclusive not in ("true", "false"):
         raise InvalidName(f"exclusive is true or false, not {exclusive!r}")
@@ -67,7 +64,7 @@ def make_divert(state: State, name: str, request: Request) -> Divert:
         if not (separator and key.strip()):
             raise InvalidName(f"add-header is name:value, not {header!r}")
         added[key.strip()] = value.strip()
-    divert = Divert(
+    return Divert(
         name,
         address,
         forwarding,
@@ -77,18 +74,3 @@ def make_divert(state: State, name: str, request: Request) -> Divert:
         add=added,
         remove=given.getlist("remove-header"),
     )
-    add_divert(state, divert)
-    return divert
-
-
-def lacking_queues(state: State, divert: Divert) -> list[str]:
-    """Those of a divert's forwarding addresses where no queue takes a copy."""
-    return [name for name in divert.forwarding if not _has_queue(state, name)]
-
-
-def _has_queue(state: State, name: str) -> bool:
-    address = state.addresses.get(name)
-    if address is None:  # made with the first copy, and its queue if it is anycast
-        settings = state.settings(name)
-        return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
-    return any(state.bindings.targets(address))

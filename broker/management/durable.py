@@ -25,6 +25,6 @@ class _Durable:
 async def durable(engine: Engine) -> None:
     """Return when everything done so far is on disk."""
     waiter = _Durable()
-    waiter.number = engine.confirmation(waiter)
+    waiter.number = engine.ticks.confirmation(waiter)
     if waiter.number:
         await waiter.done

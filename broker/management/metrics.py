@@ -19,10 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from broker.engine.model.errors import NotReadable
-from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.state import State
 from broker.management.ports import Broker
 
 #: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.
@@ -48,16 +45,6 @@ _ADDRESS_COUNTERS: Final = {
     "unroutable": "Messages that no queue took.",
     "dropped": "Messages dropped because their address was full.",
 }
-
-
-def totals(state: State) -> dict[str, int]:
-    """Sums over all queues and addresses that ever were, by metric name."""
-    counters = [state.retired, *(queue.counters for queue in state.queues.values())]
-    sums = {name: sum(map(attrgetter(name), counters)) for name in _QUEUE_COUNTERS}
-    addresses = state.addresses.values()
-    unroutable, dropped = state.unrouted, state.dropped
-    routed = state.retired_routed + sum(map(attrgetter("routed"), addresses))
-    return sums | {"received": routed + unroutable + dropped, "unroutable": unroutable, "dropped": dropped}
 
 
 class BrokerCollector(Collector):
@@ -91,19 +78,16 @@ class BrokerCollector(Collector):
         return iter((connections, opened, refused))
 
     def _messages(self) -> Iterator[Metric]:
-        state, usage = self._broker.engine.state, self._broker.engine.state.usage
-        sums = totals(state)
+        engine, statistics = self._broker.engine, self._broker.engine.statistics
+        sums, usage = statistics.totals, engine.usage
         for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
-        refused = self._broker.engine.state.duplicates.refused
+        refused = statistics.duplicates_refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
         yield GaugeMetricFamily("broker_messages", "Messages held in memory, each once.", value=usage.messages)
-        paged = self._broker.engine.state.paged
-        yield GaugeMetricFamily(
-            "broker_paged_messages", "Messages on disk only, each once a queue.", value=sum([q.paged for q in paged])
-        )
-        size = sum([queue.tail.bytes for queue in paged if queue.tail is not None])
-        yield GaugeMetricFamily("broker_paged_bytes", "Their bytes on disk.", value=size)
+        paged = statistics.paged_messages
+        yield GaugeMetricFamily("broker_paged_messages", "Messages on disk only, each once a queue.", value=paged)
+        yield GaugeMetricFamily("broker_paged_bytes", "Their bytes on disk.", value=statistics.paged_bytes)
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
         yield memory
@@ -111,8 +95,8 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(
                 "broker_memory_limit_bytes", "Memory that messages may take (global-max-size).", value=usage.bytes_max
             )
-        yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(state.addresses))
-        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(state.queues))
+        yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(engine.addresses))
+        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(engine.queues))
 
     def _queues(self) -> Iterator[Metric]:
         messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
@@ -122,21 +106,20 @@ class BrokerCollector(Collector):
             "Age of the message that is next in line; 0 when none is, absent while a consumer has a selector.",
             labels=["queue"],
         )
-        state = self._broker.engine.state
-        now = state.clock()
-        every = self._broker.engine.state.queues.values()
+        statistics = self._broker.engine.statistics
+        every = self._broker.engine.queues.values()
         told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
         named = list(islice(told, QUEUES_MAX))
         for queue in named:
             _add_queue(messages, consumers, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
-                age.add_metric([queue.name], _age(state, queue, now))
+                age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, age))
 
     def _journal(self) -> Iterator[Metric]:
-        journal, counters = self._broker.engine.state.journal, self._broker.counters
+        journal, counters = self._broker.engine.journal, self._broker.counters
         yield SummaryMetricFamily(
             "broker_journal_fsync_seconds",
             "Waiting for the disk to keep what was written.",
@@ -162,7 +145,7 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(f"broker_journal_{name}", meaning, value=value)
         free = disk_usage(self._broker.data_directory).free
         yield GaugeMetricFamily("broker_disk_free_bytes", "Room on the journal's disk.", value=free)
-        full = self._broker.engine.state.usage.disk.full
+        full = self._broker.engine.usage.disk.full
         yield GaugeMetricFamily(
             "broker_disk_full", "1 while max-disk-usage or min-disk-free stop producers.", value=full
         )
@@ -192,14 +175,6 @@ def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label:
     messages.add_metric([label, "delivering"], sum(map(attrgetter("delivering"), queues)))
     messages.add_metric([label, "landing"], sum(map(attrgetter("landing"), queues)))
     consumers.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))))
-
-
-def _age(state: State, queue: Queue, now: int) -> float:
-    try:
-        first = upkeep.first(state, queue)
-    except NotReadable:
-        return 0.0
-    return 0.0 if first is None else max(now - first.header.timestamp, 0) / 1000
 
 
 class _Snapshot(Collector):

@@ -6,38 +6,37 @@ or an address comes or goes.  What is the broker's own is so from the moment whe
 
 from __future__ import annotations
 
-from broker.engine.operators.by_name import is_own
+from broker.engine.engine import Engine
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
 
 
 class Names(Watcher):
     """The lists of names.  They are not to be changed."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._queues: dict[bool, list[str]] = {}  # by whether the broker's own are among them
         self._addresses: dict[bool, list[str]] = {}
-        state.watchers.append(self)
+        engine.watch(self)
 
     def queues(self, *, internal: bool = False) -> list[str]:
         """All queues; with `internal` also the broker's own."""
         if internal not in self._queues:
-            queues = self._state.queues
+            queues = self._engine.queues
             self._queues[internal] = sorted(name for name, queue in queues.items() if internal or not queue.internal)
         return self._queues[internal]
 
     def addresses(self, *, internal: bool = False) -> list[str]:
         """All addresses; with `internal` also the broker's own."""
         if internal not in self._addresses:
-            state = self._state
-            every = state.addresses.items()
-            self._addresses[internal] = sorted(name for name, each in every if internal or not is_own(state, each))
+            operators = self._engine.operators
+            every = self._engine.addresses.items()
+            self._addresses[internal] = sorted(name for name, each in every if internal or not operators.is_own(each))
         return self._addresses[internal]
 
-    # -- what the registry tells ------------------------------------------------------------------------------------
+    # -- what the registry tells -----------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         self._addresses.clear()

@@ -70,7 +70,7 @@ class PeerCalls:
         """A page of the consumers of the queues that the caller manages."""
         check_known(request, {"page", "size"})
         page, size = page_of(request)
-        everybody = [each for queue in self._broker.engine.state.queues.values() for each in queue.consumers]
+        everybody = [each for queue in self._broker.engine.queues.values() for each in queue.consumers]
         queues = {each.queue.name: each.queue for each in everybody}
         managing = set(await managed(access_of(request), list(queues), lambda name: (queues[name].address.name, name)))
         chosen = [each for each in everybody if each.queue.name in managing and not each.closed]
@@ -84,12 +84,12 @@ class PeerCalls:
         assert consumer is not None, "who may close it has found it"
         shown = _consumer(consumer)
         self._broker.tick.enter()
-        self._broker.engine.dismiss(consumer, _reason(request))
+        self._broker.engine.consumers.dismiss(consumer, _reason(request))
         told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return JSONResponse(shown)
 
     def _consumer(self, id: str) -> Consumer | None:
-        queues = self._broker.engine.state.queues.values()
+        queues = self._broker.engine.queues.values()
         return next((each for queue in queues for each in queue.consumers if str(each.id) == id), None)
 
     def _about_consumer(self, request: Request, access: Access) -> None:

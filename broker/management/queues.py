@@ -37,11 +37,9 @@ from broker.engine.model.attributes import FIELDS, dashed, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.moves.transfer import MessageRange, MoveResult
-from broker.engine.operators import by_name
-from broker.engine.operators.by_name import NewQueue
+from broker.engine.operators.administration import NewQueue
 from broker.engine.queues.clearing import PURGE_STEP_MAX
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import alter, registry
 from broker.management.asking import (
     Refused,
     access_of,
@@ -120,7 +118,7 @@ class QueueCalls:
         """A page of the queues that the caller manages, by name; the broker's own only if they are asked for."""
         check_known(request, {"page", "size", "internal"})
         page, size = page_of(request)
-        queues, internal = self._engine.state.queues, flag_of(request, "internal")
+        queues, internal = self._engine.queues, flag_of(request, "internal")
         every = self._names.queues(internal=internal)
         names = await managed(access_of(request), every, lambda name: (queues[name].address.name, name))
         shown = [queue_counts(queues[name]) for name in names[(page - 1) * size : page * size] if name in queues]
@@ -130,9 +128,7 @@ class QueueCalls:
         """One queue."""
         check_known(request, ())
         queue = self._named(request)
-        return JSONResponse(
-            queue_view(queue) | {"keeps_dead": registry.keeps_dead(self._engine.state, queue.address.name)}
-        )
+        return JSONResponse(queue_view(queue) | {"keeps_dead": self._engine.operators.keeps_dead(queue.address.name)})
 
     async def make(self, request: Request) -> Response:
         """Make a queue."""
@@ -152,7 +148,7 @@ class QueueCalls:
             make_address=flag_of(request, "make-address"),
         )
         self._broker.tick.enter()
-        queue = by_name.make_queue(self._engine.state, wanted)
+        queue = self._engine.operators.make_queue(wanted)
         told(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return JSONResponse(queue_view(queue), 201)
@@ -161,11 +157,11 @@ class QueueCalls:
         """Delete a queue."""
         check_known(request, {"force"})
         queue, force = self._named(request), flag_of(request, "force")
-        by_name.check_deletable(queue, with_messages=force)
+        self._engine.operators.check_deletable(queue, with_messages=force)
         messages = await self._shortened(queue)
         self._broker.tick.enter()
         messages += queue.message_count
-        by_name.delete_queue(queue, self._engine.delete_destination, with_messages=force)
+        self._engine.operators.delete_queue(queue, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)
         return JSONResponse({"queue": queue.name, "messages": messages})
@@ -176,7 +172,7 @@ class QueueCalls:
         queue, paused = self._named(request), request.url.path.endswith("/pause")
         queue.check_public()
         self._broker.tick.enter()
-        if alter.pause(self._engine.state, queue, paused=paused):
+        if self._engine.operators.pause(queue, paused=paused):
             told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._engine)
         return JSONResponse(queue_counts(queue))
@@ -191,7 +187,7 @@ class QueueCalls:
         if not asked:
             raise Refused(400, "invalid-parameter", "name attributes and their values, as ring-size=5")
         self._broker.tick.enter()
-        if alter.change(self._engine.state, queue, asked):
+        if self._engine.operators.change(queue, asked):
             shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
             told(request, "queue.changed", queue=queue.name, attributes=shown)
         await durable(self._engine)
@@ -206,7 +202,7 @@ class QueueCalls:
         page, size = page_of(request, max(queue.address.settings.management_browse_page_size, 1))
         filter = parse_selector(request.query_params.get("filter", ""))
         self._broker.tick.enter()
-        messages, complete = _browse(self._engine.browse(queue), filter, (page - 1) * size, size)
+        messages, complete = _browse(self._engine.messages.browse(queue), filter, (page - 1) * size, size)
         answer: Json = {
             "messages": [message_view(message, queue, state) for message, state in messages],
             "page": page,
@@ -223,10 +219,10 @@ class QueueCalls:
             queue.check_public()
             purged = await self._shortened(queue)
             self._broker.tick.enter()
-            purged += self._engine.purge(queue)
+            purged += self._engine.messages.purge(queue)
             answer: Json = {"queue": queue.name, "purged": purged}
         else:
-            step = await self._stepwise(selection, partial(self._engine.discard, queue))
+            step = await self._stepwise(selection, partial(self._engine.messages.discard, queue))
             purged = step.moved
             answer = {"queue": queue.name, "purged": step.moved}
             answer |= {"complete": step.complete, "last": step.last, "below": step.below}
@@ -238,7 +234,7 @@ class QueueCalls:
         """Move messages back to where they came from, one step."""
         check_known(request, _CHOOSING)
         queue, selection = self._named(request), selection_of(request)
-        step = await self._stepwise(selection, partial(self._engine.retry, queue))
+        step = await self._stepwise(selection, partial(self._engine.messages.retry, queue))
         told(request, "queue.retried", queue=queue.name, messages=step.moved, refused=sum(step.refused.values()))
         await durable(self._engine)
         return JSONResponse(step_view(step, queue))
@@ -249,7 +245,7 @@ class QueueCalls:
         queue, selection, target = self._named(request), selection_of(request), request.query_params.get("to", "")
         if not target:
             raise Refused(400, "invalid-parameter", "to is the address or queue that gets the messages")
-        step = await self._stepwise(selection, partial(self._engine.move, queue, target))
+        step = await self._stepwise(selection, partial(self._engine.messages.move, queue, target))
         refused = sum(step.refused.values())
         told(request, "queue.moved", queue=queue.name, target=target, messages=step.moved, refused=refused)
         await durable(self._engine)
@@ -278,7 +274,7 @@ class QueueCalls:
         purged = 0
         while purged < long and not queue.deleted:
             self._broker.tick.enter()
-            some = self._engine.purge_some(queue)
+            some = self._engine.messages.purge_some(queue)
             if not some:
                 break
             purged += some

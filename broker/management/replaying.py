@@ -17,7 +17,7 @@ from broker.engine.engine import Engine
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem, replay
+from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.offline.lines import PastLine, read_json, read_past
 
 PATH: Final = "/api/v1/messages:replay"
@@ -39,7 +39,7 @@ def read_replay(engine: Engine, body: bytes, name: str) -> list[ReplayItem]:
     """The messages of a request.  Raises BadReplay."""
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
-    formats = {format.name: format for format in engine.state.formats.values()}
+    formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
         messages = request.get("messages")
@@ -86,7 +86,7 @@ def perform(engine: Engine, name: str, past: list[ReplayItem]) -> Answer:
     done = Replayed()
     stopped = ""
     try:
-        replay(engine.state, name, past, done)
+        engine.messages.replay(name, past, done)
     except EngineError as refusal:
         stopped = str(refusal)
     return Answer(done.replayed, done.refused, stopped)

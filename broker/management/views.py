@@ -171,7 +171,7 @@ def body_view(body: Body, format: Format) -> Json:
 
 def status_view(broker: Broker, now: int) -> Json:
     """The broker as a whole; `now` in ms since the epoch."""
-    engine, state = broker.engine, broker.engine.state
+    engine = broker.engine
     reasons = broker.unready()
     return {
         "name": broker.name,
@@ -181,14 +181,14 @@ def status_view(broker: Broker, now: int) -> Json:
         "uptime": now - broker.started,
         "ready": not reasons,
         "reasons": reasons,
-        "addresses": len(state.addresses),
-        "queues": len(state.queues),
-        "paused_queues": sum(queue.stopped for queue in state.queues.values()),
-        "consumers": sum(len(queue.consumers) for queue in state.queues.values()),
-        "messages": engine.state.usage.messages,
-        "paged": sum([queue.paged for queue in engine.state.paged]),
-        "memory_bytes": engine.state.usage.bytes,
-        "memory_bytes_max": engine.state.usage.bytes_max,
+        "addresses": len(engine.addresses),
+        "queues": len(engine.queues),
+        "paused_queues": sum(queue.stopped for queue in engine.queues.values()),
+        "consumers": sum(len(queue.consumers) for queue in engine.queues.values()),
+        "messages": engine.usage.messages,
+        "paged": engine.statistics.paged_messages,
+        "memory_bytes": engine.usage.bytes,
+        "memory_bytes_max": engine.usage.bytes_max,
         "acceptors": _acceptors(broker.acceptors()),
         "journal": _journal(broker),
     }
@@ -226,7 +226,7 @@ def balance_view(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, 
 
 
 def _journal(broker: Broker) -> Json:
-    journal, counters = broker.engine.state.journal, broker.counters
+    journal, counters = broker.engine.journal, broker.counters
     return {
         "accepting": journal.accepting,
         "segments": len(journal.space.segments),
@@ -236,7 +236,7 @@ def _journal(broker: Broker) -> Json:
         "syncs": counters.syncs,
         "slow_syncs": counters.slow_syncs,
         "disk_free_bytes": disk_usage(broker.data_directory).free,
-        "disk_full": broker.engine.state.usage.disk.full,
+        "disk_full": broker.engine.usage.disk.full,
     }
 
 

@@ -12,17 +12,11 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.engine.filter import compile_filter
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.queues import arrival
 from broker.engine.queues.bodies import PENDING_BYTES_MAX
-from broker.engine.queues.diverts import read_divert
-from broker.engine.queues.queue import DeliveryState, Queue
-from broker.engine.routing import registry
-from broker.engine.routing.configured import add_divert
-from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
+from broker.engine.queues.queue import Queue
 from broker.offline.exporting import VERSION
 from broker.offline.lines import (
     AddressLine,
@@ -36,7 +30,6 @@ from broker.offline.lines import (
     read_line,
 )
 from broker.offline.parts import Stopped
-from store import record
 from store.bodies import Upload
 from store.body import LargeBody
 
@@ -71,7 +64,7 @@ class _Importer:
         self.broker = broker
         self.engine = broker.parts.engine
         self.made = Imported()
-        self._formats: dict[str, Format] = {f.name: f for f in self.engine.state.formats.values()}
+        self._formats: dict[str, Format] = {f.name: f for f in self.engine.formats.values()}
         self._last: tuple[object, MessageHeader] | None = None  # what the last message's header was made of, and it
         self._waiting: MessageLine | None = None  # a message whose body comes in the lines behind it
         self._upload: Upload | None = None
@@ -103,34 +96,24 @@ class _Importer:
                 self._more_body(line)
 
     def _address(self, definition: dict[str, Any]) -> None:
-        state, journal = self.engine.state, self.engine.state.journal
-        if definition["name"] in state.addresses:
+        if definition["name"] in self.engine.addresses:
             self.made.present += 1
             return
-        read = read_address(0, definition)
-        address = registry.restore_address(state, read_address(journal.allocate_ids(1), definition))
-        journal.define(address.id, address_record(address))
-        self.made.addresses += read.name in state.addresses
+        self.engine.imports.address(definition)
+        self.made.addresses += 1
 
     def _queue(self, definition: dict[str, Any]) -> None:
-        state, journal = self.engine.state, self.engine.state.journal
-        if definition["name"] in state.queues:
+        if definition["name"] in self.engine.queues:
             self.made.present += 1
             return
-        read = read_queue(0, definition)
-        if read.address not in state.addresses:
-            raise ValueError(f"queue {read.name} is on address {read.address}, which no line before defines")
-        filter = compile_filter(read.filter)
-        queue = registry.restore_queue(state, read_queue(journal.allocate_ids(1), definition), filter)
-        journal.define(queue.id, queue_record(queue))
-        registry.refresh(state)
+        self.engine.imports.queue(definition)
         self.made.queues += 1
 
     def _divert(self, definition: dict[str, Any]) -> None:
-        if definition["name"] in self.engine.state.diverts.by_name:
+        if definition["name"] in self.engine.diverts:
             self.made.present += 1
             return
-        add_divert(self.engine.state, read_divert(0, definition))
+        self.engine.imports.divert(definition)
         self.made.diverts += 1
 
     def _session(self, definition: dict[str, Any]) -> None:
@@ -194,29 +177,19 @@ class _Importer:
         self.broker.parts.tick.enter()
 
     def _message(self, line: MessageLine, body: LargeBody | None = None) -> None:
-        state = self.engine.state
         places = {self._named(place.name): place for place in line.queues}
         header = self._common(line)
         message = Message(header, line.head, line.body) if body is None else Message.of(copy(header), line.head, body)
         group, closes = group_of(PropertyView(message))
         if group:
             message.header = message.header.in_group(group, closes=closes)
-        address = state.addresses.get(message.header.address) or next(iter(places)).address
-        anycast = [queue for queue in places if queue.routing_type is RoutingType.ANYCAST]
-        multicast = [queue for queue in places if queue.routing_type is RoutingType.MULTICAST]
-        arrival.publish(state, address, [message], (anycast, multicast))
-        for queue, place in places.items():
-            count = place.delivery_count
-            if count is not None:
-                queue.states[message.id] = DeliveryState(count, state.now)
-                state.journal.ensure_defined(queue.id)
-                state.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
+        self.engine.imports.message(message, {queue: place.delivery_count for queue, place in places.items()})
         self.made.messages += 1
         if self.made.messages % SETTLE_EVERY == 0:
             self._settle()
 
     def _named(self, name: str) -> Queue:
-        queue = self.engine.state.queues.get(name)
+        queue = self.engine.queues.get(name)
         if queue is None:
             raise ValueError(f"the message is on queue {name}, which no line before defines")
         return queue

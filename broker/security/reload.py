@@ -81,7 +81,7 @@ class Guard:
             self._with_tokens(self._prepared),
             runner=runner,
             throttle=self._throttle,
-            report=noting(report, engine.state.notes),
+            report=noting(report, engine.notes),
             secret=secrets.token_bytes(32),
         )
         engine.security.roles_of = self.gate.roles_of
@@ -100,7 +100,7 @@ class Guard:
         self._prepared = prepared
         self._throttle.delay = prepared.config.security.login_failure_delay
         self.gate.change(self._with_tokens(prepared))
-        allot(prepared.config, self._engine.state.quotas)
+        allot(prepared.config, self._engine.quotas)
         ended = self._engine.secure(prepared.table)
         self._report("security.changed", ended=ended)
 

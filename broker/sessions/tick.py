@@ -26,7 +26,6 @@ from typing import Final, NoReturn, Protocol
 
 from broker.engine.engine import Engine
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.state import NO_WAY_BACK
 from broker.sessions.session import Session
 
 #: What the client of a session that failed is told.
@@ -84,16 +83,16 @@ class Tick:
         self._open = False
         self._touched: dict[Transport, None] = {}
         self._lost: dict[Transport, BaseException] = {}
-        engine.state.blame = self._blame
+        engine.ticks.on_fault(self._blame)
 
     def enter(self) -> None:
         """Begin the tick unless it has begun."""
         try:
             if not self._open:
                 self._open = True
-                self.engine.begin_tick()
+                self.engine.ticks.begin()
                 self._wake()
-            self.engine.state.begin()
+            self.engine.ticks.begin_verb()
         except BaseException as error:
             self.end_process(error)
 
@@ -105,8 +104,8 @@ class Tick:
         """The writer announced that everything up to a ticket is on disk."""
         self.enter()
         try:
-            self.engine.state.journal.on_durable(ticket)
-            self.engine.durable(ticket)
+            self.engine.journal.on_durable(ticket)
+            self.engine.ticks.durable(ticket)
         except BaseException as error:
             self.end_process(error)
 
@@ -114,8 +113,8 @@ class Tick:
         """Finish the tick; another one follows at once if there is more to do."""
         try:
             if not self._open:
-                self.engine.begin_tick()
-            more = self.engine.end_tick()
+                self.engine.ticks.begin()
+            more = self.engine.ticks.end()
         except BaseException as error:
             self.end_process(error)
         self._open = False
@@ -140,7 +139,7 @@ class Tick:
         if not isinstance(error, Exception) or self._is_interrupted(error):
             self.end_process(error)
         if transport is None:
-            self.engine.state.report("broker.error", error=described(error), traceback=told(error))
+            self.engine.report("broker.error", error=described(error), traceback=told(error))
         else:
             self._lost.setdefault(transport, error)  # the engine may be in the middle of something
         self.enter()
@@ -158,7 +157,7 @@ class Tick:
 
     def end_process(self, error: BaseException) -> NoReturn:
         """Nobody can be blamed, or memory and journal do not agree: nothing more is written."""
-        self.engine.state.journal.abandon()
+        self.engine.journal.abandon()
         self._fatal(error)
         raise error
 
@@ -168,10 +167,9 @@ class Tick:
 
     def _is_interrupted(self, error: BaseException) -> bool:
         """Whether an exception came through a verb of the engine that had begun to change something."""
-        state = self.engine.state
         if isinstance(error, EngineError):
             return False  # refused, and nothing changed: that nobody expected it is a fault of its caller's
-        if state.mark != NO_WAY_BACK and state.mark == state.journal.position:
+        if not self.engine.ticks.verb_has_changed:
             return False
         # The first call is the one that caught it.
         calls = error.__traceback__.tb_next if error.__traceback__ is not None else None
@@ -183,22 +181,21 @@ class Tick:
 
     def _lose(self, transport: Transport, error: BaseException) -> None:
         """End the connection of a session that failed, within a tick of its own."""
-        state = self.engine.state
         self.enter()
         peers = self.engine.connections.by_id.values()
         user = next((peer.access.user for peer in peers if peer.remote == transport.remote), "")
-        state.report(
+        self.engine.report(
             "connection.failed", remote=transport.remote, user=user, error=described(error), traceback=told(error)
         )
         self.give_up(transport, APOLOGY)
         try:
-            self.engine.abandon(transport)
+            self.engine.consumers.abandon(transport)
         except BaseException as second:
             self.end_process(second)
 
     def give_up(self, transport: Transport, why: str) -> None:
         """End a connection by the broker's fault, within a tick: its client is told why, if there is a way."""
-        self.engine.state.begin()
+        self.engine.ticks.begin_verb()
         try:
             if transport.session is not None:
                 transport.session.fail(why)

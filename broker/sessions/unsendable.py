@@ -45,9 +45,9 @@ class Unsendable:
             if consumer.closed or message.id not in consumer.unacked:
                 continue
             if why.passing:
-                engine.postpone(consumer, message, str(why))
+                engine.consumers.postpone(consumer, message, str(why))
             else:
-                engine.undeliverable(consumer, message, str(why), too_large=why.too_large)
+                engine.consumers.undeliverable(consumer, message, str(why), too_large=why.too_large)
         return [each[0] for each in found]
 
 
@@ -56,7 +56,7 @@ def confess(engine: Engine, message: Message, why: ConversionError) -> None:
     if isinstance(why, RenderingFailed):
         header = message.header
         trace = "".join(format_exception(why.__cause__))
-        engine.state.report(
+        engine.report(
             "message.unrendered",
             message=message.id,
             address=header.address,

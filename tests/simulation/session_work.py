@@ -114,7 +114,7 @@ class Workload:
     def drop(self, name: str) -> None:
         client = self.clients[name]
         engine = self.bench.enter()
-        engine.close_consumer(client.subscriptions[SHARED].consumer, RELEASED)
+        engine.consumers.close(client.subscriptions[SHARED].consumer, RELEASED)
         engine.delete_queue(client.subscriptions["own"].consumer.queue)
         engine.sessions.drop(client.stored)
 
@@ -123,21 +123,21 @@ class Workload:
         self.bench.send(f"t.{name}", *bodies, routing_type=MULTICAST)
 
     def grant(self, name: str, subscription: str, credit: int) -> None:
-        self.bench.enter().grant(self.clients[name].subscriptions[subscription].consumer, credit)
+        self.bench.enter().consumers.grant(self.clients[name].subscriptions[subscription].consumer, credit)
 
     def settle(self, name: str, id: int, *, released: bool = False, returned: bool = False) -> None:
         client = self.clients[name]
         subscription, message = client.sent.pop(id)
         engine = self.bench.enter()
         if returned:
-            engine.grant(subscription.consumer, 0)
+            engine.consumers.grant(subscription.consumer, 0)
             engine.sessions.returned(client.stored, [message], [id])
-            engine.give_back(subscription.consumer, message.id, RELEASED)
+            engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
             return
         if released:
             client.released.add(id)
             engine.sessions.released(client.stored, [id])
-        engine.acknowledge(subscription.consumer, message.id)
+        engine.consumers.acknowledge(subscription.consumer, message.id)
 
     def receive(self, name: str, ids: list[int]) -> None:
         self.bench.send("t.sink", *[b"%s %d" % (name.encode(), id) for id in ids], routing_type=None)
@@ -160,7 +160,7 @@ class Workload:
         """Others' messages come and go, a segment of them."""
         self.bench.send(FILL, *[b"x" * 400] * (SEGMENT // 400))
         self.bench.run()
-        self.bench.enter().purge(self.bench.queue(FILL))
+        self.bench.enter().messages.purge(self.bench.queue(FILL))
 
     def clean(self) -> None:
         """Time passes, in which old segments are copied forward."""

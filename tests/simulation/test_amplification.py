@@ -44,7 +44,7 @@ def written(order: str, *, cleans: bool) -> int:
         bench.sent("a", *(b"x" * chance.randrange(100, 1000) for _ in range(8)))
         while len(taker.taken) > BACKLOG:
             message = taker.taken.pop(ORDERS[order](chance, len(taker.taken)))
-            bench.engine.acknowledge(taker.consumer, message.id)
+            bench.engine.consumers.acknowledge(taker.consumer, message.id)
         bench.run()
         bench.broker.advance(20)
     assert bool(bench.engine.cleaner.rounds) == (cleans and order != "oldest")

@@ -201,7 +201,7 @@ class Workload:
         for body in rejected:
             self.oracle.may(body, "orders")
         self.broker.parts.tick.enter()
-        step = self.broker.engine.retry(self.broker.engine.queue("DLQ"), selection)
+        step = self.broker.engine.messages.retry(self.broker.engine.queue("DLQ"), selection)
         self.broker.run()
         self.done(rejected, "orders", step)
 
@@ -211,7 +211,7 @@ class Workload:
         for body in expired:
             self.oracle.may(body, "again")
         self.broker.parts.tick.enter()
-        step = self.broker.engine.move(self.broker.engine.queue("ExpiryQueue"), "again", MessageRange())
+        step = self.broker.engine.messages.move(self.broker.engine.queue("ExpiryQueue"), "again", MessageRange())
         self.broker.run()
         self.done(expired, "again", step)
 
@@ -229,7 +229,7 @@ class Workload:
         for body in doomed:
             self.oracle.may(body, "gone")
         self.broker.parts.tick.enter()
-        self.broker.engine.purge(self.broker.engine.queue("later"))
+        self.broker.engine.messages.purge(self.broker.engine.queue("later"))
         self.broker.run()
         if self.broker.failure is None:
             for body in doomed:
@@ -327,7 +327,7 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
         files.plan(at, Fault.CRASH)
         with suppress(Crash):
             broker.parts.tick.enter()
-            broker.engine.retry(broker.engine.queue("DLQ"), MessageRange())
+            broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange())
             broker.run()
         if not files.faults:
             break

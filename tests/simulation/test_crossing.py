@@ -149,7 +149,7 @@ def kill(broker: SimBroker, queue: str, notes: dict[Any, Any], why: str, *, fail
 def browse(broker: SimBroker) -> None:
     """What an operator and browsers see; it is not the last, so it does not stop them."""
     for queue in list(broker.engine.state.queues.values()):
-        for message, place in broker.engine.browse(queue):
+        for message, place in broker.engine.messages.browse(queue):
             json.dumps(message_view(message, queue, place), allow_nan=False).encode()
     client = broker.connect()
     for number, selector in enumerate((SELECTOR, "convert_string_expressions:" + SELECTOR)):
@@ -166,7 +166,7 @@ def browse(broker: SimBroker) -> None:
 
 def died(broker: SimBroker, name: str) -> bool:
     """Whether the message of a queue is on the dead-letter address, with a reason that can be read."""
-    for message, _ in broker.engine.browse(broker.engine.queue("DLQ")):
+    for message, _ in broker.engine.messages.browse(broker.engine.queue("DLQ")):
         notes = message.header.annotations or {}
         if name in str(notes.get("_AMQ_ORIG_QUEUE")):
             assert notes[DL_REASON] in ("decode-error", "too-large"), notes
@@ -179,7 +179,7 @@ def died(broker: SimBroker, name: str) -> bool:
 def waiting(broker: SimBroker, prefix: str, message: Sent | None) -> int:
     """How many messages are on a consumer's queue, each of which it must get or find among the dead."""
     [queue] = [queue for name, queue in broker.engine.state.queues.items() if name.startswith(prefix)]
-    count = len(list(broker.engine.browse(queue)))
+    count = len(list(broker.engine.messages.browse(queue)))
     if message is None:
         assert count == 1
     else:  # a session without a connection has no room for what is not durable
@@ -249,7 +249,7 @@ def test_all_that_is_accepted_can_be_rendered(
         kill(broker, went, notes, why, failed=failed)
     if fate == "moved" and taken:
         broker.parts.tick.enter()
-        broker.engine.move(broker.engine.queue("park"), "out", MessageRange())
+        broker.engine.messages.move(broker.engine.queue("park"), "out", MessageRange())
         broker.run()
     if fate == "expired":
         broker.advance(10_000)

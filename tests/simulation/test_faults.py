@@ -97,7 +97,7 @@ def retry(broker: SimBroker, client: SimClient) -> None:
     tick = broker.parts.tick
     tick.enter()
     try:
-        broker.engine.move(broker.engine.queue("idle"), "elsewhere", MessageRange())
+        broker.engine.messages.move(broker.engine.queue("idle"), "elsewhere", MessageRange())
     except Fault as error:
         tick.failed(None, error)  # as the HTTP acceptor does
     broker.run()

@@ -150,7 +150,9 @@ class Lagging(Sim):
                     assert there[body], f"{body!r} was confirmed and is gone"
                 reached = copy.place in (Place.HELD, Place.IN_TRANSACTION) and not 0 < copy.expires <= again.now
                 if reached and self.strict and not self.changed:
-                    found = {real.delivery_count(m.id) for m, _ in again.engine.browse(real) if body_of(m) == body}
+                    found = {
+                        real.delivery_count(m.id) for m, _ in again.engine.messages.browse(real) if body_of(m) == body
+                    }
                     assert copy.failures + 1 in found, f"{body!r} reached {copy.by}"
         check_accounts(again)
 

@@ -69,7 +69,7 @@ def found(broker: SimBroker) -> list[bytes]:
         body_of(message)
         for name in ("q", "DLQ")
         if name in broker.engine.state.queues
-        for message, _ in broker.engine.browse(broker.engine.queue(name))
+        for message, _ in broker.engine.messages.browse(broker.engine.queue(name))
     ]
 
 

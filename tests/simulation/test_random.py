@@ -139,7 +139,7 @@ class Sim:
                     real.delivery_count(message.id),
                     message.header.durable,
                 )
-                for message, place in self.broker.engine.browse(real)
+                for message, place in self.broker.engine.messages.browse(real)
             }
             expected = {
                 key: (copy.place.value, copy.failures, copy.durable)
@@ -351,12 +351,15 @@ class Sim:
     def do_purge(self) -> None:
         name = self.random.choice(_QUEUES)
         self.broker.parts.tick.enter()
-        assert self.broker.engine.purge(self.broker.engine.queue(name)) == self.model.purge(name)
+        assert self.broker.engine.messages.purge(self.broker.engine.queue(name)) == self.model.purge(name)
         self.broker.run()
 
     def waiting(self, name: str) -> list[Key]:
         """What an operator may move, in the order in which it came: that of several dead letters the model is told."""
-        found = sorted(self.broker.engine.browse(self.broker.engine.queue(name)), key=lambda place: place[0].id)
+        found = sorted(
+            self.broker.engine.messages.browse(self.broker.engine.queue(name)),
+            key=lambda place: place[0].id,
+        )
         return [self.key_of(body_of(m), m.header.annotations, name) for m, place in found if place != "delivering"]
 
     def do_retry(self) -> None:
@@ -364,7 +367,7 @@ class Sim:
         expected = self.model.retry(name, selector, self.waiting(name))
         self.broker.parts.tick.enter()
         selection = MessageRange(filter=compile_filter(selector))
-        step = self.broker.engine.retry(self.broker.engine.queue(name), selection)
+        step = self.broker.engine.messages.retry(self.broker.engine.queue(name), selection)
         assert step.complete
         assert (step.moved, step.refused) == (expected.pop("", 0), expected)
         self.broker.run()
@@ -377,7 +380,7 @@ class Sim:
         expected = self.model.move(source, target, selector, self.waiting(source))
         self.broker.parts.tick.enter()
         selection = MessageRange(filter=compile_filter(selector))
-        step = self.broker.engine.move(self.broker.engine.queue(source), target, selection)
+        step = self.broker.engine.messages.move(self.broker.engine.queue(source), target, selection)
         assert (step.moved, step.refused, step.complete) == (expected, {}, True)
         self.broker.run()
 

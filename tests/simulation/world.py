@@ -54,7 +54,7 @@ def held(broker: SimBroker, queue: str) -> list[bytes]:
     """The bodies on a queue, in no order that means anything."""
     if queue not in broker.engine.state.queues:
         return []
-    return [body_of(message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    return [body_of(message) for message, _ in broker.engine.messages.browse(broker.engine.queue(queue))]
 
 
 def everything(broker: SimBroker) -> Counter[bytes]:
@@ -65,7 +65,7 @@ def everything(broker: SimBroker) -> Counter[bytes]:
 def counts(broker: SimBroker, queue: str) -> dict[bytes, int]:
     """The failed deliveries of the messages on a queue."""
     found = broker.engine.queue(queue)
-    return {body_of(message): found.delivery_count(message.id) for message, _ in broker.engine.browse(found)}
+    return {body_of(message): found.delivery_count(message.id) for message, _ in broker.engine.messages.browse(found)}
 
 
 def lasting(message: ServerFrame) -> dict[str, str]:
@@ -147,7 +147,7 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
         if not queue.durable:
             continue
         account = found[queue.id]
-        stored = {message.id for message, _ in broker.engine.browse(queue) if message.segment}
+        stored = {message.id for message, _ in broker.engine.messages.browse(queue) if message.segment}
         assert stored == account.present, f"{queue.name}: memory and journal disagree"
         assert queue.stored == len(stored), f"{queue.name}: {queue.stored} are counted, the journal has {len(stored)}"
         assert not account.deleted

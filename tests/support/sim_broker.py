@@ -177,7 +177,7 @@ class SimBroker:
         """Let time pass; the broker wakes whenever something is due."""
         end = self.now + ms
         while True:
-            due = self.parts.engine.next_due()
+            due = self.parts.engine.ticks.next_due()
             if due is None or due > end:
                 break
             self.now = max(self.now, due)

@@ -195,7 +195,7 @@ class BrokerScene(Scene):
                 check_accounts(broker)
             broker.connect().confirmed("/queue/orders", b"after")
             again = broker.restart()
-            assert b"after" in {m.body for m, _ in again.engine.browse(again.engine.queue("orders"))}
+            assert b"after" in {m.body for m, _ in again.engine.messages.browse(again.engine.queue("orders"))}
 
 
 class PagingScene(BrokerScene):

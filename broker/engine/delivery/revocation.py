@@ -8,25 +8,21 @@ has; nobody gets it who may not consume it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from broker.engine.delivery.redelivery import INTERRUPTED, DeliveryOutcome
+from broker.engine.delivery import closing
+from broker.engine.delivery.redelivery import INTERRUPTED
 from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.state import State
 
-#: Closes a consumer, and tells its sink why.
-Close = Callable[[Consumer, DeliveryOutcome, str], None]
 
-
-def revoke(state: State, close: Close) -> int:
+def revoke(state: State) -> int:
     """Look at all consumers anew, since permissions or roles have changed; how many were closed."""
     consumers = [consumer for queue in state.queues.values() for consumer in queue.consumers]
-    return sum(not recheck(consumer, consumer.access, close) for consumer in consumers)
+    return sum(not recheck(state, consumer, consumer.access) for consumer in consumers)
 
 
-def recheck(consumer: Consumer, access: Access, close: Close) -> bool:
+def recheck(state: State, consumer: Consumer, access: Access) -> bool:
     """Whether a consumer may go on with what its peer may do now; if not it is closed."""
     if consumer.closed:
         return False
@@ -40,5 +36,5 @@ def recheck(consumer: Consumer, access: Access, close: Close) -> bool:
     if access.allows(Permission.CONSUME, address) and access.allows(Permission.CONSUME, address, queue):
         return True
     consumer.revoked = True
-    close(consumer, INTERRUPTED, f"permission denied: not allowed to consume from {address} any more")
+    closing.end(state, consumer, INTERRUPTED, f"permission denied: not allowed to consume from {address} any more")
     return False

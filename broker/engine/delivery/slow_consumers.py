@@ -12,11 +12,11 @@ Consumers are looked at only on addresses that set a threshold, by one alarm a p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
+from broker.engine.delivery import closing
+from broker.engine.delivery.redelivery import LOST
 from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, SlowConsumerUnit
-from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -41,12 +41,10 @@ class _Look:
 
 
 class SlowConsumers:
-    """Looks at the consumers of addresses with a threshold.  `close` ends one, with a reason for its client."""
+    """Looks at the consumers of addresses with a threshold."""
 
-    def __init__(self, state: State, alarms: Alarms, close: Callable[[Consumer, str], None]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._alarms = alarms
-        self._close = close
         self._looks: dict[Consumer, _Look] = {}
 
     def settle(self) -> None:
@@ -61,9 +59,9 @@ class SlowConsumers:
 
     def watch(self, period: int) -> None:
         """Look every so many ms, if that is not done already."""
-        if not self._alarms.is_set(("slow-consumers", period)):
+        if not self._state.alarms.is_set(("slow-consumers", period)):
             due = self._state.now + period
-            self._alarms.at(("slow-consumers", period), due, lambda: self._check(period))
+            self._state.alarms.at(("slow-consumers", period), due, lambda: self._check(period))
 
     def clock_jumped(self) -> None:
         """Nobody was slow between two looks of which one was at another time."""
@@ -106,8 +104,10 @@ class SlowConsumers:
         )
         if kill:
             unit_name = settings.slow_consumer_threshold_measurement_unit.value.lower().replace("_", " ")
-            self._close(
+            closing.end(
+                self._state,
                 consumer,
+                LOST,
                 f"slow consumer: {rate} {unit_name} of queue {queue.name},"
                 f" at least {settings.slow_consumer_threshold} are expected",
             )

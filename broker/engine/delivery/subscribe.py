@@ -12,13 +12,13 @@ for protocols whose clients expect it, made anew if nobody consumes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.model.access import UNRESTRICTED, Access, create_permission, delete_permission
 from broker.engine.model.attributes import Asked, differences
-from broker.engine.model.errors import AlreadyInUse, InvalidSelector
+from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.queues import clearing
@@ -154,3 +154,21 @@ def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool]
     if not no_local:
         return lambda message: accepted.matches(PropertyView(message))
     return lambda message: message.header.origin != no_local and accepted.matches(PropertyView(message))
+
+
+def known(state: State, names: Iterable[str], access: Access) -> Queue | None:
+    """The first of these subscriptions that there is, as far as the client may know of it."""
+    for name in names:
+        queue = state.queues.get(name) if name else None
+        if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
+            return queue
+    return None
+
+
+def deletable(state: State, name: str, access: Access) -> Queue:
+    """A subscription that a client may delete.  Raises Denied, and NotFound also if it may not know of it."""
+    queue = registry.find_queue(state, name)
+    if not access.sees(queue.address.name, queue.name, durable=queue.durable):
+        raise NotFound(f"queue {name} does not exist")
+    access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
+    return queue

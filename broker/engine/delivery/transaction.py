@@ -17,8 +17,8 @@ from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.removal import consume
-from broker.engine.queues.state import State
+from broker.engine.queues.removal import consume, settle_acknowledged
+from broker.engine.queues.state import NO_WAY_BACK, State
 
 
 class Settlement:
@@ -69,7 +69,8 @@ class Transaction:
             raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
 
     def send(self, sends: Sequence[Send], messages: Sequence[Message]) -> None:
-        """Add messages in their order.  Raises TooLarge when the transaction would not fit into one journal entry."""
+        """Add messages in their order.  Raises TransactionClosed, and TooLarge if it would not fit a journal entry."""
+        self.check_open()
         size = sum([m.size for m in messages])
         if self.bytes + size > self.bytes_max:
             raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
@@ -86,11 +87,61 @@ class Transaction:
             self.settlements.append(Settlement(consumer, messages, None, kept=kept))
 
 
-def commit(state: State, transaction: Transaction) -> None:
-    """Do everything the transaction holds.
+class Transactions:
+    """Those that are open.  A transaction lives for `timeout` ms, and its sends cost at most `bytes_max`."""
 
-    Raises NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
-    """
+    def __init__(self, state: State, *, timeout: int, bytes_max: int) -> None:
+        self._state = state
+        self._timeout = timeout
+        self._bytes_max = bytes_max
+        self._open: dict[Transaction, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self) -> Transaction:
+        """Open a transaction."""
+        transaction = Transaction(self._state.now + self._timeout, self._bytes_max)
+        self._open[transaction] = None
+        return transaction
+
+    def commit(self, transaction: Transaction) -> None:
+        """Do what the transaction holds, at once.
+
+        Raises TransactionClosed, NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
+        """
+        self._state.mark = NO_WAY_BACK
+        settle_acknowledged(self._state)
+        _commit(self._state, transaction)
+        self._open.pop(transaction, None)
+
+    def rollback(self, transaction: Transaction) -> None:
+        """Undo a transaction; harmless on one that is closed."""
+        if transaction not in self._open:
+            return
+        self._state.mark = NO_WAY_BACK
+        del self._open[transaction]
+        settle_acknowledged(self._state)
+        _rollback(self._state, transaction)
+
+    def time_out(self) -> None:
+        """Roll back those that took too long."""
+        for transaction in list(self._open):
+            if self._state.now >= transaction.deadline:
+                self._state.report("transaction.timed_out")
+                self.rollback(transaction)
+
+    def next_due(self) -> int | None:
+        """When `time_out` has to be called next (ms since the epoch), or None."""
+        return min([transaction.deadline for transaction in self._open], default=None)
+
+    def clock_jumped(self, jump: int) -> None:
+        """The wall clock has jumped by so many ms."""
+        for transaction in self._open:
+            transaction.deadline += jump
+
+
+def _commit(state: State, transaction: Transaction) -> None:
     transaction.check_open()
     for send in transaction.sends:
         send.find(state)
@@ -131,7 +182,7 @@ def _settle(state: State, settlement: Settlement) -> None:
         redelivery.give_back(state, queue, settlement.messages, how, settlement.consumer)
 
 
-def rollback(state: State, transaction: Transaction) -> None:
+def _rollback(state: State, transaction: Transaction) -> None:
     """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
     transaction.closed = True
     transaction.sends.clear()

@@ -25,6 +25,12 @@ class Denied(EngineError):
     code = "denied"
 
 
+class NotBrowsable(EngineError):
+    """A topic, which keeps no messages that a browser could look at."""
+
+    code = "not-browsable"
+
+
 class NotFound(EngineError):
     """The address or queue does not exist and may not be created automatically."""
 

@@ -18,7 +18,6 @@ A message that expires in a ring goes nowhere else: the address's own queues had
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from broker.engine.model.attributes import QueueAttributes
@@ -41,9 +40,8 @@ _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 class Retroactive(Watcher):
     """Keeps the resources of retroactive addresses, and fills new queues from them."""
 
-    def __init__(self, state: State, delete_queue: Callable[[Queue], None]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._delete_queue = delete_queue
         self._prefix = internal_prefix(state.syntax)
 
     def _name(self, address: str, *words: str) -> str:
@@ -85,7 +83,7 @@ class Retroactive(Watcher):
             )
             configured.add_divert(self._state, divert)
 
-    # -- what the registry tells ------------------------------------------------------------------------------------
+    # -- what the registry tells -----------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.retroactive_message_count > 0:
@@ -98,7 +96,7 @@ class Retroactive(Watcher):
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is not None:
             for queue in list(home.queues):
-                self._delete_queue(queue)
+                registry.delete_queue(self._state, queue)
             registry.delete_address(self._state, home)
 
     def queue_made(self, queue: Queue) -> None:

@@ -1,125 +1,246 @@
-"""What operators and configuration ask for: addresses and queues by name, and what lies on a queue."""
+"""What operators and the configuration do with addresses, queues and diverts, by name.
+
+A verb checks everything before it changes anything.  What is the broker's own (`names.check_public`, a queue with an
+internal owner) is nobody's to make or delete.  What the configuration declares and an operator deletes is made again
+at the next reload or start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
+from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
-from broker.engine.model.access import Access, delete_permission
+from broker.engine.model import names
 from broker.engine.model.attributes import NOTHING_ASKED, Asked
-from broker.engine.model.errors import AlreadyInUse, NotFound
-from broker.engine.model.message import Message, PropertyView, RoutingType
-from broker.engine.model.names import TEMPORARY
-from broker.engine.model.permissions import Permission
+from broker.engine.model.errors import AlreadyInUse, NotFound, RoutingTypeMismatch
+from broker.engine.model.message import RoutingType
+from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
-from broker.engine.queues.paging import upkeep
+from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter, configured, registry
 from broker.engine.routing.definitions import address_record, queue_record
 
 
-def declare(state: State, name: str, routing_types: set[RoutingType]) -> Address:
-    """An address of the configuration: made if it is missing, never deleted automatically."""
-    address = state.addresses.get(name)
-    if address is None:
-        address = registry.create_address(state, name, routing_types, configured=True)
-    for routing_type in routing_types - address.routing_types:
-        registry.add_routing_type(state, address, routing_type)
-    if not address.configured:
-        address.configured = True
-        state.journal.define(address.id, address_record(address))
-    return address
+@dataclass(frozen=True, slots=True)
+class NewQueue:
+    """A queue that somebody wants.  `address` empty: that of its name; `routing_type` None: what the address has.
 
-
-def declare_queue(
-    state: State,
-    address: Address,
-    name: str,
-    routing_type: RoutingType,
-    *,
-    durable: bool,
-    filter: Filter | None,
-    asked: Asked = NOTHING_ASKED,
-) -> Queue:
-    """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
-
-    Raises AlreadyInUse when it exists and is something else.
+    With `make_address` the address is made if it is missing, and gets the routing type if it lacks it.
     """
-    queue = state.queues.get(name)
-    attributes = state.attributes(address, name, asked)
-    if queue is None:
-        queue = registry.create_queue(
-            state, address, name, routing_type, durable=durable, filter=filter, configured=True, attributes=attributes
+
+    name: str
+    address: str = ""
+    routing_type: RoutingType | None = None
+    durable: bool = True
+    filter: Filter | None = None
+    asked: Asked = field(default_factory=lambda: NOTHING_ASKED)
+    make_address: bool = False
+
+
+class Administration:
+    """The verbs on one broker."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    # -- addresses -------------------------------------------------------------------------------------------------
+
+    def address(self, name: str) -> Address:
+        """An address by name.  Raises NotFound."""
+        address = self._state.addresses.get(name)
+        if address is None:
+            raise NotFound(f"address {name} does not exist")
+        return address
+
+    def is_own(self, address: Address) -> bool:
+        """Whether the broker has an address for itself."""
+        return self._state.is_internal(address.name) or any(queue.internal for queue in address.queues)
+
+    def make_address(self, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
+        """An address that does not exist yet; without routing types it has its settings' default one.
+
+        Raises InvalidName, AlreadyInUse, TooManyAddresses.
+        """
+        if name in self._state.addresses:
+            raise AlreadyInUse(f"address {name} exists already")
+        return registry.create_address(
+            self._state, name, routing_types or {self._state.settings(name).default_address_routing_type}
         )
-    text = queue.filter.text if queue.filter else ""
-    wanted = filter.text if filter else ""
-    if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
-        raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
-    if not queue.configured:
-        queue.configured = True
-        if queue.durable:
-            state.journal.define(queue.id, queue_record(queue))
-    if "enabled" not in asked:  # then it is an operator's business
-        attributes = replace(attributes, enabled=queue.attributes.enabled)
-    alter.become(state, queue, attributes)
-    return queue
 
+    def delete_address(self, address: Address, *, with_queues: bool) -> None:
+        """Delete an address, `with_queues` with all its queues, their messages by name.
 
-def find_queue(state: State, name: str) -> Queue:
-    """A queue by name or FQQN.  Raises NotFound."""
-    address, _, qualified = name.rpartition("::")
-    queue = state.queues.get(qualified)
-    if queue is None or (address and queue.address.name != address):
-        raise NotFound(f"queue {name} does not exist")
-    return queue
+        Raises AlreadyInUse, InvalidName.
+        """
+        names.check_public(address.name, self._state.syntax)
+        for queue in address.queues:
+            queue.check_public()
+        if address.queues and not with_queues:
+            raise AlreadyInUse(
+                f"address {address.name} has {len(address.queues)} queues, which would be deleted with it"
+            )
+        for queue in list(address.queues):
+            registry.delete_queue(self._state, queue)
+        if self._state.addresses.get(address.name) is address:  # else it went with its last queue
+            registry.delete_address(self._state, address)
 
+    def pause_address(self, address: Address, *, paused: bool) -> bool:
+        """Stop the deliveries of all queues on an address, or let them go on; whether that changed anything."""
+        return alter.pause_address(self._state, address, paused=paused)
 
-def find_subscription(state: State, name: str, access: Access) -> Queue:
-    """A subscription that somebody wants to delete.  Raises Denied, and NotFound also if it is not his to know of."""
-    queue = find_queue(state, name)
-    if not access.sees(queue.address.name, queue.name, durable=queue.durable):
-        raise NotFound(f"queue {name} does not exist")
-    access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
-    return queue
+    # -- queues ----------------------------------------------------------------------------------------------------
 
+    def make_queue(self, wanted: NewQueue) -> Queue:
+        """A queue that does not exist yet.  Raises InvalidName, AlreadyInUse, NotFound, RoutingTypeMismatch."""
+        names.check_queue_name(wanted.name)
+        names.check_public(wanted.name, self._state.syntax)
+        if wanted.name in self._state.queues:
+            raise AlreadyInUse(
+                f"queue {wanted.name} exists already, on address {self._state.queues[wanted.name].address.name}"
+            )
+        name = wanted.address or wanted.name
+        address = self._state.addresses.get(name)
+        if address is None and not wanted.make_address:
+            raise NotFound(f"address {name} does not exist: make it first, or ask for it with make-address")
+        types = frozenset[RoutingType]() if address is None else address.routing_types
+        routing_type = wanted.routing_type
+        if routing_type is None:
+            default = self._state.settings(name).default_queue_routing_type
+            routing_type = default if default in types or not types else next(iter(types))
+        if address is not None and routing_type not in types and not wanted.make_address:
+            raise RoutingTypeMismatch(f"address {name} is not {routing_type.name}")
+        with registry.undoing(self._state):
+            address = address or self.make_address(name, {routing_type})
+            return registry.create_queue(
+                self._state,
+                address,
+                wanted.name,
+                routing_type,
+                durable=wanted.durable,
+                filter=wanted.filter,
+                attributes=self._state.attributes(address, wanted.name, wanted.asked),
+            )
 
-def known_subscription(state: State, names: Iterable[str], access: Access) -> Queue | None:
-    """The first of these subscriptions that there is, as far as somebody may know of it."""
-    for name in names:
-        queue = state.queues.get(name) if name else None
-        if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
-            return queue
-    return None
+    def delete_queue(self, queue: Queue, *, with_messages: bool) -> None:
+        """Delete a queue; `with_messages` also one that has messages, which leave by name, or consumers.
 
+        Raises AlreadyInUse.
+        """
+        self.check_deletable(queue, with_messages=with_messages)
+        registry.delete_named_queue(self._state, queue)
 
-def make_node(state: State, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
-    """An address with a name of the broker's for somebody's own use, if anycast with its queue.  Raises Denied.
+    def check_deletable(self, queue: Queue, *, with_messages: bool) -> None:
+        """Raises AlreadyInUse if the queue may not be deleted so."""
+        queue.check_public()
+        if not with_messages and (queue.message_count or queue.consumers):
+            raise AlreadyInUse(
+                f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers,"
+                " which would go with it: force deletes them too"
+            )
 
-    `use` is what he wants with it, `send` or `consume`; with `private` no other connection may consume from it.
+    def pause(self, queue: Queue, *, paused: bool) -> bool:
+        """Stop a queue's deliveries, or let them go on; whether that changed anything."""
+        return alter.pause(self._state, queue, paused=paused)
 
-    What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
-    """
-    name = TEMPORARY + state.fresh_name()
-    needed = [use, Permission.CREATE_ADDRESS]
-    if routing_type is RoutingType.ANYCAST or use is Permission.CONSUME:
-        needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
-    for permission in needed:
-        access.require(permission, name, named="of a temporary destination")
-    if len(needed) > 2:
-        state.quotas.check(access.user)
-    address = registry.create_address(state, name, {routing_type}, auto_created=True)
-    address.owned = True
-    if private:
-        address.private_to = access
-    if routing_type is RoutingType.ANYCAST:
-        registry.create_queue(state, address, name, routing_type, durable=False, creator=access.user)
-    return address
+    def change(self, queue: Queue, asked: Asked) -> bool:
+        """Give a queue other attributes, and leave the rest; whether that changed anything.  Raises AlreadyInUse."""
+        return alter.change(self._state, queue, asked)
 
+    # -- diverts ---------------------------------------------------------------------------------------------------
 
-def browse(state: State, queue: Queue, filter: Filter | None) -> Iterator[tuple[Message, str]]:
-    """The messages of a queue that a filter lets through, with where each is: ready, scheduled or delivering."""
-    for message, place in upkeep.places(state, queue):
-        if filter is None or filter.matches(PropertyView(message)):
-            yield message, place
+    def add_divert(self, divert: Divert) -> None:
+        """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
+        configured.add_divert(self._state, divert)
+
+    def remove_divert(self, name: str) -> None:
+        """Messages go their usual way again.  Raises NotFound."""
+        configured.remove_divert(self._state, name)
+
+    def lacking_queues(self, divert: Divert) -> list[str]:
+        """Those of a divert's forwarding addresses where no queue takes a copy."""
+        return [name for name in divert.forwarding if not self._has_queue(name)]
+
+    def _has_queue(self, name: str) -> bool:
+        address = self._state.addresses.get(name)
+        if address is None:  # made with the first copy, and its queue if it is anycast
+            settings = self._state.settings(name)
+            return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
+        return any(self._state.bindings.targets(address))
+
+    # -- the configuration -----------------------------------------------------------------------------------------
+
+    def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
+        """An address of the configuration: made if it is missing, never deleted automatically."""
+        address = self._state.addresses.get(name)
+        if address is None:
+            address = registry.create_address(self._state, name, routing_types, configured=True)
+        for routing_type in routing_types - address.routing_types:
+            registry.add_routing_type(self._state, address, routing_type)
+        if not address.configured:
+            address.configured = True
+            self._state.journal.define(address.id, address_record(address))
+        return address
+
+    def declare_queue(
+        self,
+        address: Address,
+        name: str,
+        routing_type: RoutingType,
+        *,
+        durable: bool,
+        selector: str,
+        asked: Asked = NOTHING_ASKED,
+    ) -> Queue:
+        """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
+
+        Raises AlreadyInUse when it exists and is something else.
+        """
+        filter = parse_selector(selector)
+        queue = self._state.queues.get(name)
+        attributes = self._state.attributes(address, name, asked)
+        if queue is None:
+            queue = registry.create_queue(
+                self._state,
+                address,
+                name,
+                routing_type,
+                durable=durable,
+                filter=filter,
+                configured=True,
+                attributes=attributes,
+            )
+        text = queue.filter.text if queue.filter else ""
+        wanted = filter.text if filter else ""
+        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
+            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
+        if not queue.configured:
+            queue.configured = True
+            if queue.durable:
+                self._state.journal.define(queue.id, queue_record(queue))
+        if "enabled" not in asked:  # then it is an operator's business
+            attributes = replace(attributes, enabled=queue.attributes.enabled)
+        alter.become(self._state, queue, attributes)
+        return queue
+
+    def declare_divert(self, divert: Divert) -> None:
+        """A divert of the configuration: made if it is missing, made anew if it is another.  Raises InvalidName."""
+        configured.declare_divert(self._state, divert)
+
+    def delete_undeclared(
+        self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
+    ) -> None:
+        """Delete what was in the configuration, is not any more (the names given are), and may be deleted."""
+        configured.delete_undeclared(self._state, addresses=addresses, queues=queues, diverts=diverts)
+
+    def change_settings(self, settings: SettingsTable) -> None:
+        """New settings, effective at once on every address."""
+        registry.change_settings(self._state, settings)
+
+    def keeps_dead(self, name: str) -> bool:
+        """Whether some setting says that dead or expired messages go to the address of that name."""
+        return registry.keeps_dead(self._state, name)

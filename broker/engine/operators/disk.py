@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.removal import release, unblock
 from broker.engine.queues.state import State
 from broker.engine.queues.usage import Disk
@@ -34,7 +33,6 @@ class DiskWatch:
     def __init__(
         self,
         state: State,
-        alarms: Alarms,
         space: Callable[[], tuple[int, int]],
         *,
         usage_max: int,
@@ -42,7 +40,6 @@ class DiskWatch:
         period: int,
     ) -> None:
         self._state = state
-        self._alarms = alarms
         self._space = space
         self._usage_max = usage_max
         self._free_min = free_min
@@ -54,7 +51,7 @@ class DiskWatch:
             return
         self.look()
         if self._period > 0:
-            self._alarms.at(_ALARM, self._state.now + self._period, self.start)
+            self._state.alarms.at(_ALARM, self._state.now + self._period, self.start)
 
     def look(self) -> None:
         """Stop producers, or let them go on."""

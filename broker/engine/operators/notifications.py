@@ -59,7 +59,7 @@ class Notifications(Watcher):
         address = self._state.addresses.get(NOTIFICATIONS)
         self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
 
-    # -- what the registry tells ------------------------------------------------------------------------------------
+    # -- what the registry tells -----------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         self._state.notes.add(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import TooManyConsumers
 from broker.engine.queues import clearing
-from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -18,7 +17,7 @@ def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
         raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): nobody else may consume from it now")
 
 
-def on_attach(state: State, alarms: Alarms, consumer: Consumer) -> None:
+def on_attach(state: State, consumer: Consumer) -> None:
     """A consumer comes to its queue."""
     queue = consumer.queue
     queue.attach(consumer)
@@ -28,7 +27,7 @@ def on_attach(state: State, alarms: Alarms, consumer: Consumer) -> None:
         return
     opens = queue.kind.attached(state.now)
     if opens is not None:
-        alarms.at(("delay-before-dispatch", queue.id), opens, lambda: state.dirty.update({queue: None}))
+        state.alarms.at(("delay-before-dispatch", queue.id), opens, lambda: state.dirty.update({queue: None}))
 
 
 def on_detach(state: State, queue: Queue) -> None:

@@ -73,6 +73,13 @@ def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -
     _define(state, queue)
 
 
+def change_no_local(state: State, queue: Queue, origin: str) -> None:
+    """The origin whose messages a queue does not take from now on; "": it takes all."""
+    if queue.no_local != origin:
+        queue.no_local = origin
+        _define(state, queue)
+
+
 def pause(state: State, queue: Queue, *, paused: bool) -> bool:
     """Stop a queue's deliveries, or let them go on; whether that changed anything.  Messages enter it and expire."""
     if queue.paused == paused:

@@ -6,11 +6,10 @@ Resources of the configuration are marked as such in the journal.  One that a la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from broker.engine.model.settings import ConfigDelete
 from broker.engine.queues.diverts import Divert, divert_record
-from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store import record
@@ -46,7 +45,6 @@ def declare_divert(state: State, divert: Divert) -> None:
 
 def delete_undeclared(
     state: State,
-    delete_queue: Callable[[Queue], None],
     *,
     addresses: Collection[str],
     queues: Collection[str],
@@ -61,10 +59,10 @@ def delete_undeclared(
     for queue in [queue for queue in state.queues.values() if queue.configured and queue.name not in queues]:
         if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
             state.report("config.deleted", queue=queue.name, messages=queue.message_count)
-            delete_queue(queue)
+            registry.delete_named_queue(state, queue)
     for address in [each for each in state.addresses.values() if each.configured and each.name not in addresses]:
         if address.settings.config_delete_addresses is ConfigDelete.FORCE:
             state.report("config.deleted", address=address.name)
             for queue in list(address.queues):
-                delete_queue(queue)
+                registry.delete_named_queue(state, queue)
             registry.delete_address(state, address)

@@ -290,3 +290,29 @@ def _auto_create_queue(
     return registry.create_queue(
         state, address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
     )
+
+
+def make_temporary(
+    state: State, routing_type: RoutingType, access: Access, use: Permission, *, private: bool
+) -> Address:
+    """An address with a name of the broker's for one client's own use, if anycast with its queue.  Raises Denied.
+
+    `use` is what it wants with it, `send` or `consume`; with `private` no other connection may consume from it.
+
+    What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
+    """
+    name = names.TEMPORARY + state.fresh_name()
+    needed = [use, Permission.CREATE_ADDRESS]
+    if routing_type is RoutingType.ANYCAST or use is Permission.CONSUME:
+        needed.append(Permission.CREATE_NON_DURABLE_QUEUE)
+    for permission in needed:
+        access.require(permission, name, named="of a temporary destination")
+    if len(needed) > 2:
+        state.quotas.check(access.user)
+    address = registry.create_address(state, name, {routing_type}, auto_created=True)
+    address.owned = True
+    if private:
+        address.private_to = access
+    if routing_type is RoutingType.ANYCAST:
+        registry.create_queue(state, address, name, routing_type, durable=False, creator=access.user)
+    return address

@@ -11,7 +11,7 @@ of the others goes whatever the settings say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from broker.engine.model.names import is_temporary
@@ -24,7 +24,7 @@ from broker.engine.routing import registry
 LOOKED_AT_MAX: Final = 256
 
 
-def scan(state: State, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
+def scan(state: State) -> Iterator[None]:
     """One scan over all queues, then all addresses without; each step is for one tick."""
     for number, queue in enumerate(list(state.queues.values()), 1):
         if queue.deleted:
@@ -33,7 +33,7 @@ def scan(state: State, delete_queue: Callable[[Queue], None]) -> Iterator[None]:
             queue.swept = False
         elif queue.swept:
             state.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
-            delete_queue(queue)
+            registry.delete_queue(state, queue)
         else:
             queue.swept = True
         if not number % LOOKED_AT_MAX:

@@ -14,14 +14,15 @@ from functools import partial
 from broker.engine.filter import Filter
 from broker.engine.model import names
 from broker.engine.model.attributes import QueueAttributes
-from broker.engine.model.errors import AlreadyInUse, TooManyAddresses
+from broker.engine.model.errors import AlreadyInUse, NotFound, TooManyAddresses
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.queues import clearing
 from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.address_extras import extras_of
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import unblock
-from broker.engine.queues.state import State
+from broker.engine.queues.removal import settle_acknowledged, unblock
+from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.factory import equip
 from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
 from store import record
@@ -75,6 +76,15 @@ def ensure_address(state: State, name: str) -> Address:
         default = state.settings(name).default_address_routing_type
         address = create_address(state, name, {default}, auto_created=True, needed=True)
     return address
+
+
+def find_queue(state: State, name: str) -> Queue:
+    """A queue by name or FQQN.  Raises NotFound."""
+    address, _, qualified = name.rpartition("::")
+    queue = state.queues.get(qualified)
+    if queue is None or (address and queue.address.name != address):
+        raise NotFound(f"queue {name} does not exist")
+    return queue
 
 
 def add_routing_type(state: State, address: Address, routing_type: RoutingType) -> None:
@@ -201,6 +211,25 @@ def unbind(state: State, queue: Queue) -> None:
     state.quotas.remove(queue.creator)
     if queue.durable:
         state.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))
+
+
+def delete_queue(state: State, queue: Queue) -> None:
+    """Delete a queue, its messages by name (deleted) and its consumers with it.
+
+    Raises AlreadyInUse when it is the broker's own.
+    """
+    state.mark = NO_WAY_BACK
+    settle_acknowledged(state)
+    consumers = clearing.disband(state, queue)
+    unbind(state, queue)
+    for consumer in consumers:
+        state.tell_closed(consumer, f"queue {queue.name} was deleted")
+
+
+def delete_named_queue(state: State, queue: Queue) -> None:
+    """Delete a queue by name, as an operator does: also what is attached to send to it is told."""
+    delete_queue(state, queue)
+    destination_lost(state, queue.address)
 
 
 def restore_address(state: State, definition: AddressDefinition) -> Address:

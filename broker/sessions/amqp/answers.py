@@ -41,7 +41,7 @@ class Answers:
         if not self._wanted:
             return False
         wanted, self._wanted = self._wanted, []
-        ticket = self._engine.confirmation(waiter)
+        ticket = self._engine.ticks.confirmation(waiter)
         if ticket or self._waiting:
             self._waiting.append((ticket or self._waiting[-1][0], wanted))
             return False

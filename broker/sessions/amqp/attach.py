@@ -19,14 +19,12 @@ from typing import Final, Protocol
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
 from broker.engine.model.access import delete_permission
-from broker.engine.model.errors import AlreadyInUse, NotFound
+from broker.engine.model.errors import AlreadyInUse, NotBrowsable, NotFound
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
-from broker.engine.operators import administration
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations, registry
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
 from broker.sessions.amqp.incoming import Owner as IncomingOwner
@@ -66,7 +64,7 @@ class Attacher:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._nodes = Nodes(owner.engine.delete_node)
+        self._nodes = Nodes(owner.engine.delete_temporary)
         self._subscriptions: dict[Link, tuple[str, bool]] = {}  # and whether the link only looks it up, to delete it
 
     def attach(self, link: Link, attach: Attach) -> IncomingLink | Outgoing | None:
@@ -99,9 +97,7 @@ class Attacher:
             name, query = split_query(name)
             check_temporary(engine, name, stated=temporary)
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
-            found, queue = destinations.destination(
-                engine.state, name, wanted, access=self._owner.access, asked=query.asked, attached=True
-            )
+            found, queue = engine.destination(name, wanted, access=self._owner.access, asked=query.asked, attached=True)
             place = Place(found, queue, wanted)
             self._nodes.take_up(link, found.name)
         link.order = None if place is None else place.address.name
@@ -154,7 +150,7 @@ class Attacher:
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
         wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote)
-        made.consumer = owner.engine.subscribe(made, wanted)
+        made.consumer = owner.engine.consumers.subscribe(made, wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False
         queue = made.attached.queue
@@ -166,16 +162,14 @@ class Attacher:
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
         """What is on a queue; None if it is a topic that is wanted."""
         engine = self._owner.engine
-        with registry.undoing(engine.state):
-            target = destinations.queue_to_consume(
-                engine.state,
-                wanted.destination,
-                wanted.routing_type,
-                access=self._owner.access,
-                permission=Permission.BROWSE,
-                asked=wanted.asked,
+        access = self._owner.access
+        try:
+            _, messages = engine.browse(
+                wanted.destination, wanted.routing_type, selector, access=access, asked=wanted.asked
             )
-            return engine.browse(target, selector, access=self._owner.access) if isinstance(target, Queue) else None
+        except NotBrowsable:
+            return None
+        return messages
 
     def _answer(self, link: Sender, attach: Attach, source: Source, *, settled: bool) -> None:
         link.send_attach(
@@ -198,7 +192,7 @@ class Attacher:
             subscription_name(attach, asked, self._owner.container),
             subscription_name(attach, replace(asked, durable=0), self._owner.container),
         )
-        queue = administration.known_subscription(engine.state, names, self._owner.access)
+        queue = engine.known_subscription(names, self._owner.access)
         if queue is None:
             raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
         if queue.consumers:
@@ -216,9 +210,7 @@ class Attacher:
         if address is None:
             routing_type = RoutingType.MULTICAST if topic else RoutingType.ANYCAST
             private = not _TEMPORARY.isdisjoint(terminus.capabilities)
-            address = administration.make_node(
-                self._owner.engine.state, routing_type, self._owner.access, use, private=private
-            )
+            address = self._owner.engine.make_temporary(routing_type, self._owner.access, use, private=private)
             self._nodes.made(link, address, lasting(terminus))
         return address
 
@@ -232,7 +224,7 @@ class Attacher:
         engine = self._owner.engine
         self._nodes.detached(link, closed=not detached)
         name, looked_up = self._subscriptions.pop(link, ("", False))
-        queue = engine.state.queues.get(name)
+        queue = engine.queues.get(name)
         if not closed or queue is None:
             return
         if queue.consumers:

@@ -25,7 +25,6 @@ from broker.engine.model.query import split_query
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations, registry
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp.terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
@@ -119,7 +118,7 @@ class Place(NamedTuple):
     def lost(self, engine: Engine) -> str:
         """What of it was deleted; empty if there is still somewhere to send.  A topic needs no queue for that."""
         address, queue = self.address, self.queue
-        if engine.state.addresses.get(address.name) is not address:
+        if engine.addresses.get(address.name) is not address:
             return f"address {address.name} was deleted"
         if queue is not None:
             return f"queue {queue.name} was deleted" if queue.deleted else ""
@@ -166,7 +165,7 @@ class IncomingLink:
         self._blocked = False
         self._wait_for_room()
         if place is not None:
-            registry.attach_sender(owner.engine.state, place.address, self)
+            owner.engine.attach_sender(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, owner.go_on)
 
     # -- gathering -------------------------------------------------------------------------------------------------
@@ -257,9 +256,7 @@ class IncomingLink:
         check_temporary(owner.engine, plain, stated=goal.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
         header = make_facts(section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin)
-        address, queue = destinations.destination(
-            owner.engine.state, plain, asked, access=owner.access, asked=query.asked
-        )
+        address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
         run = _Run(goal, header, address, queue, asked)
@@ -355,7 +352,7 @@ class IncomingLink:
         """Add the messages of a run to its transaction.  Raises AmqpError as `_reject` does."""
         engine = self._owner.engine
         try:
-            engine.send_in(tx.transaction, [run], run.messages)
+            tx.transaction.send([run], run.messages)
         except EngineError as refusal:
             self._reject(run.ids, refused(refusal), run, tx)
         else:
@@ -391,7 +388,7 @@ class IncomingLink:
         if self._place is not None:
             self._blocked = engine.block_if_full(self._place.address, self)
         else:
-            disk = engine.state.usage.disk
+            disk = engine.usage.disk
             self._blocked = disk.full
             if disk.full:
                 disk.waiting[self] = None
@@ -400,7 +397,7 @@ class IncomingLink:
         """The link is detached: it waits for nothing."""
         self._owner.engine.stop_waiting(self)
         if self._place is not None:
-            registry.detach_sender(self._owner.engine.state, self._place.address, self)
+            self._owner.engine.detach_sender(self._place.address, self)
         self.uploading.abandon()
 
     def destination_lost(self) -> None:
@@ -486,7 +483,7 @@ def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
 
     `stated`: whether a client calls it that, whatever its name.
     """
-    address = engine.state.addresses.get(name)
+    address = engine.addresses.get(name)
     if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):
         raise NotFound(f"the temporary destination {name} is gone")
 

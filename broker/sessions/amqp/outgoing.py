@@ -150,18 +150,18 @@ class OutgoingLink:
         consumer = self.attached
         if not consumer.closed:
             room = self.link.room - len(self._pending) - consumer.held
-            self._owner.engine.grant(consumer, max(room, 0))
+            self._owner.engine.consumers.grant(consumer, max(room, 0))
 
     def finish_drain(self, tick: int) -> bool:
         """Use up the credit if there is nothing more to send now."""
         consumer = self.attached
         if self._pending or self.large is not None:
             return False
-        if not (consumer.closed or self._owner.engine.served(consumer, tick)):
+        if not (consumer.closed or self._owner.engine.consumers.served(consumer, tick)):
             return False
         if self.link.drain:
             self.link.send_drained()
-            self._owner.engine.grant(consumer, 0)
+            self._owner.engine.consumers.grant(consumer, 0)
         return True
 
     # -- deliveries ------------------------------------------------------------------------------------------------
@@ -205,9 +205,9 @@ class OutgoingLink:
         """See Puller."""
         consumer = self.attached
         if error is not None and error.passing and message.id in consumer.unacked:
-            self._owner.engine.postpone(consumer, message, str(error))
+            self._owner.engine.consumers.postpone(consumer, message, str(error))
         elif error is not None and message.id in consumer.unacked:
-            self._owner.engine.give_back(consumer, message.id, redelivery.rejected(str(error)))
+            self._owner.engine.consumers.give_back(consumer, message.id, redelivery.rejected(str(error)))
         self._owner.sent(self, 0)
         self.more_room()
 
@@ -252,7 +252,7 @@ class OutgoingLink:
             state = self._default
         if isinstance(state, Accepted):
             try:
-                self._owner.engine.acknowledge_run(consumer, ids)
+                self._owner.engine.consumers.acknowledge_run(consumer, ids)
             except UnknownDelivery:  # some are in a transaction: the others count
                 self._apply(state, [id for id in ids if id in consumer.unacked], None)
         else:
@@ -282,11 +282,11 @@ class OutgoingLink:
         inner = None if tx is None else tx.transaction
         for id in ids:
             if isinstance(outcome, Accepted):
-                engine.acknowledge(consumer, id, inner, kept=kept)
+                engine.consumers.acknowledge(consumer, id, inner, kept=kept)
             elif isinstance(outcome, Rejected):
-                engine.reject(consumer, id, text=_text(outcome.error), tx=inner)
+                engine.consumers.reject(consumer, id, text=_text(outcome.error), tx=inner)
             elif isinstance(outcome, Released):
-                engine.give_back(consumer, id, redelivery.RELEASED, inner)
+                engine.consumers.give_back(consumer, id, redelivery.RELEASED, inner)
             else:
                 self._modify(outcome, id, inner)
 
@@ -295,9 +295,9 @@ class OutgoingLink:
         if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
             merge_annotations(consumer.unacked[id], outcome.message_annotations)
         if outcome.undeliverable_here:
-            engine.exclude(consumer, id)
+            engine.consumers.exclude(consumer, id)
         how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
-        engine.give_back(consumer, id, how, inner)  # type: ignore[arg-type]
+        engine.consumers.give_back(consumer, id, how, inner)  # type: ignore[arg-type]
 
     # -- the connection --------------------------------------------------------------------------------------------
 
@@ -305,21 +305,21 @@ class OutgoingLink:
         """Settled deliveries count as consumed now."""
         if self._unflushed and not (self.attached.closed or self._pending or self.large is not None):
             self._unflushed = False
-            self._owner.engine.acknowledge_all(self.attached)
+            self._owner.engine.consumers.acknowledge_all(self.attached)
 
     def pause(self, paused: bool) -> None:
         """See Outgoing."""
         self.attached.paused = paused
         if not paused:
-            self._owner.engine.resume(self.attached)
+            self._owner.engine.consumers.resume(self.attached)
 
     def close(self, how: DeliveryOutcome) -> None:
         """See Outgoing."""
         pending, self._pending = self._pending, deque()
         self.large = None
         if self.consumer is not None:
-            self._owner.engine.withdraw(self.consumer, pending)
-            self._owner.engine.close_consumer(self.consumer, how)
+            self._owner.engine.consumers.withdraw(self.consumer, pending)
+            self._owner.engine.consumers.close(self.consumer, how)
 
 
 #: Messages that a browser is sent at a time: those of a long queue do not all come to memory.

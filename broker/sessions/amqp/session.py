@@ -96,7 +96,7 @@ class AmqpSession:
         self.established = False
         self.engine: Engine = tick.engine
         self.options = options
-        self.format = tick.engine.state.formats[AMQP_FORMAT]
+        self.format = tick.engine.formats[AMQP_FORMAT]
         self.access = tick.engine.security.access(NOBODY, "")
         self.origin = connection_id
         self.container = ""
@@ -230,7 +230,7 @@ class AmqpSession:
 
     def timed_out(self) -> None:
         """The peer fell silent for longer than its idle-time-out allows."""
-        self.engine.state.report("connection.silent", connection=self._id, remote=self.remote)
+        self.engine.report("connection.silent", connection=self._id, remote=self.remote)
         self._codec.send_close(
             connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
         )
@@ -390,7 +390,7 @@ class AmqpSession:
 
     def _report(self, error: AmqpError) -> None:
         first = not self.established
-        report_error(self.engine.state.report, error, connection=self._id, remote=self.remote, first=first)
+        report_error(self.engine.report, error, connection=self._id, remote=self.remote, first=first)
 
     def _drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
@@ -491,7 +491,7 @@ class AmqpSession:
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
-        self._draining[link] = self.engine.tick
+        self._draining[link] = self.engine.ticks.number
 
     def _finish_drains(self) -> None:
         self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
@@ -507,7 +507,7 @@ class AmqpSession:
     def dropped(self, target: str, messages: int, why: Error) -> None:
         """See amqp_incoming.Owner."""
         of = {"connection": self._id, "remote": self.remote, "client": self.container, "target": target}
-        self.engine.state.report("amqp.transfer_dropped", **of, messages=messages, error=why.description or "")
+        self.engine.report("amqp.transfer_dropped", **of, messages=messages, error=why.description or "")
 
     def speak(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""

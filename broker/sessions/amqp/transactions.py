@@ -83,7 +83,7 @@ class Transactions:
             return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions."))
         self._next += 1
         id = self._next.to_bytes(8)
-        self._open[id] = OpenTransaction(id, self._engine.begin(), coordinator)
+        self._open[id] = OpenTransaction(id, self._engine.transactions.begin(), coordinator)
         return Declared(id)
 
     def discharge(
@@ -93,16 +93,16 @@ class Transactions:
         found = self.find(txn_id)
         del self._open[txn_id]
         if fail:
-            self._engine.rollback(found.transaction)
+            self._engine.transactions.rollback(found.transaction)
             return None, []
         if found.refused is None:
             try:
-                self._engine.commit(found.transaction)
+                self._engine.transactions.commit(found.transaction)
             except EngineError as refusal:
                 found.refused = Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}")
             else:
                 return None, found.unsettled
-        self._engine.rollback(found.transaction)
+        self._engine.transactions.rollback(found.transaction)
         return found.refused, []
 
     def abandon(self, coordinator: Receiver | None = None) -> None:
@@ -110,7 +110,7 @@ class Transactions:
         for found in list(self._open.values()):
             if coordinator is None or found.coordinator is coordinator:
                 del self._open[found.id]
-                self._engine.rollback(found.transaction)
+                self._engine.transactions.rollback(found.transaction)
 
 
 def read_request(payload: bytes) -> Declare | Discharge:

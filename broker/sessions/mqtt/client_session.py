@@ -140,7 +140,7 @@ class MqttSessions:
     def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
         self.engine = engine
         self.retained = RetainedFeed(engine)
-        characters = engine.state.syntax
+        characters = engine.syntax
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
         self.shares: dict[str, set[str]] = {}  # who takes part in a shared subscription, by the name of its queue
@@ -173,7 +173,7 @@ class MqttSessions:
             try:
                 former.taken_over()
             except BaseException as error:  # both connections end: the session must not have two of them
-                self.engine.state.blame(former.transport, error)
+                self.engine.ticks.blame(former.transport, error)
                 raise
             session = self._sessions.get(client_id)  # it may have ended with its connection
         if session is not None and arrival.clean:
@@ -290,7 +290,7 @@ class MqttSessions:
         try:
             will.publish(publisher)
         except EngineError as error:
-            self.engine.state.report("mqtt.will_refused", client=session.client_id, topic=will.topic, error=str(error))
+            self.engine.report("mqtt.will_refused", client=session.client_id, topic=will.topic, error=str(error))
 
     def end(self, session: ClientSession) -> None:
         """A session is over: its will is published if it has one, its subscriptions and messages are gone."""
@@ -346,7 +346,7 @@ class MqttSessions:
 
     def _drop_abandoned(self) -> None:
         """Shared subscriptions whose last session was not stored, or has left them."""
-        for queue in list(self.engine.state.queues.values()):
+        for queue in list(self.engine.queues.values()):
             if queue.name.startswith("$share.") and queue.name not in self.shares:
                 self.engine.delete_queue(queue)
 

@@ -124,7 +124,7 @@ class Deliveries:
         """What was never sent goes back to the queue."""
         for subscription, messages in self._parked:
             if subscription.consumer is consumer:
-                self._engine.withdraw(consumer, messages)
+                self._engine.consumers.withdraw(consumer, messages)
         self._unpark(consumer)
 
     def give_back_at_least_once(self, consumer: Consumer) -> None:
@@ -132,7 +132,7 @@ class Deliveries:
         self.give_back_parked(consumer)
         for message in self._recall(consumer, Sent.AT_LEAST_ONCE):
             if message.id in consumer.unacked:
-                self._engine.give_back(consumer, message.id, redelivery.INTERRUPTED)
+                self._engine.consumers.give_back(consumer, message.id, redelivery.INTERRUPTED)
 
     def forget(self, consumer: Consumer) -> None:
         """Nothing of this consumer is in flight any more: its messages go back when it is closed."""
@@ -157,7 +157,7 @@ class Deliveries:
         self._landed(found.values())
         if self.stored is not None:
             self._engine.sessions.returned(self.stored, list(found.values()), list(found))
-        self._engine.withdraw(consumer, [found.pop(packet_id) for packet_id in self._unsent & found.keys()])
+        self._engine.consumers.withdraw(consumer, [found.pop(packet_id) for packet_id in self._unsent & found.keys()])
         self._unsent -= found.keys()
         return list(found.values())
 
@@ -167,9 +167,9 @@ class Deliveries:
             if state is not Sent.EXACTLY_ONCE or flying is None or flying[0].consumer is not consumer:
                 continue
             if packet_id in self._unsent:
-                self._engine.withdraw(consumer, [flying[1]])
+                self._engine.consumers.withdraw(consumer, [flying[1]])
             elif flying[1].id in consumer.unacked:
-                self._engine.acknowledge(consumer, flying[1].id)
+                self._engine.consumers.acknowledge(consumer, flying[1].id)
 
     def restore(self, stored: StoredSession) -> None:
         """Take over what was in flight before a restart, in its order; what is no longer there is done."""
@@ -181,7 +181,9 @@ class Deliveries:
         for queue, messages in by_queue.items():
             subscription = subscriptions.get(queue)
             if subscription is not None and subscription.consumer is not None:
-                taken |= {(queue.id, message.id) for message in self._engine.take(subscription.consumer, messages)}
+                taken |= {
+                    (queue.id, message.id) for message in self._engine.consumers.take(subscription.consumer, messages)
+                }
         for packet_id in stored.released:
             self.outgoing.restore(packet_id, Sent.RELEASED, None)
         for packet_id, (queue, message) in stored.inflight.items():
@@ -199,9 +201,9 @@ class Deliveries:
             consumer.paused = True
             return
         if consumer.counted:
-            self._engine.grant(consumer, max(self._room - consumer.held, 0))
+            self._engine.consumers.grant(consumer, max(self._room - consumer.held, 0))
         if consumer.paused:
-            self._engine.resume(consumer)
+            self._engine.consumers.resume(consumer)
 
     @property
     def _room(self) -> int:
@@ -284,7 +286,7 @@ class Deliveries:
             handed = list(consumer.unacked)[: len(consumer.unacked) - consumer.held]
             for id in handed:
                 if (consumer, id) not in booked and id in consumer.unacked:
-                    self._engine.give_back(consumer, id, redelivery.LOST)
+                    self._engine.consumers.give_back(consumer, id, redelivery.LOST)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -406,7 +408,7 @@ class Deliveries:
             self._answered = ()
         if ack.type is PacketType.PUBREC:
             if outcome.release:
-                ticket = 0 if stored is None else self._engine.confirmation(port)
+                ticket = 0 if stored is None else self._engine.ticks.confirmation(port)
                 port.emit(ticket, Ack(PacketType.PUBREL, outcome.release))
             if outcome.unknown and not failed:
                 port.emit(0, Ack(PacketType.PUBREL, outcome.unknown, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
@@ -423,11 +425,11 @@ class Deliveries:
                 continue  # its queue is gone, and the messages with it
             ids = [message.id for _, message in group]
             try:
-                engine.acknowledge_run(consumer, ids)
+                engine.consumers.acknowledge_run(consumer, ids)
             except UnknownDelivery:
                 for id in ids:
                     if id in consumer.unacked:
-                        engine.acknowledge(consumer, id)
+                        engine.consumers.acknowledge(consumer, id)
 
     def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
         """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
@@ -437,7 +439,7 @@ class Deliveries:
         for subscription, message in settled:
             consumer = subscription.consumer
             if consumer is not None and not consumer.closed and message.id in consumer.unacked:
-                self._engine.reject(consumer, message.id, text=text)
+                self._engine.consumers.reject(consumer, message.id, text=text)
 
     # -- going on --------------------------------------------------------------------------------------------------
 
@@ -459,7 +461,7 @@ class Deliveries:
         for consumer in [c for c in self._hungry if c.credit <= room // 2]:
             del self._hungry[consumer]
             if not consumer.closed:
-                self._engine.grant(consumer, max(room - consumer.held, 0))
+                self._engine.consumers.grant(consumer, max(room - consumer.held, 0))
 
     def _still_due(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """The parked messages whose time is not over; the others expire on their queue [MQTT-3.3.2-5]."""
@@ -467,7 +469,7 @@ class Deliveries:
         over = [m for m in messages if 0 < m.header.expiration <= now]
         if not over:
             return messages
-        self._engine.withdraw(consumer, over)
+        self._engine.consumers.withdraw(consumer, over)
         return [m for m in messages if not 0 < m.header.expiration <= now]
 
     def _resend(self) -> None:
@@ -476,7 +478,7 @@ class Deliveries:
         port = self.port
         if not again or port is None:
             return
-        ticket = 0 if self.stored is None else self._engine.confirmation(port)
+        ticket = 0 if self.stored is None else self._engine.ticks.confirmation(port)
         released: list[int] = []
         for packet_id, state, flying in again:
             if state is Sent.RELEASED:
@@ -538,11 +540,11 @@ class Deliveries:
             if consumer.closed:
                 continue
             if consumer.ack_mode is AckMode.AUTO:
-                self._engine.acknowledge_all(consumer)
+                self._engine.consumers.acknowledge_all(consumer)
             else:
                 for id in ids:
                     if id in consumer.unacked:
-                        self._engine.acknowledge(consumer, id)
+                        self._engine.consumers.acknowledge(consumer, id)
         if self.port is not None and self._hungry:
             self.proceed()
 

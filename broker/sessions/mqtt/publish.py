@@ -20,11 +20,9 @@ from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR
 from broker.engine.publish.send import Send
-from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.bodies import LargeBody
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -96,7 +94,7 @@ class Publisher:
     def __init__(self, engine: Engine, syntax: AddressSyntax, producer: Producer, access: Access) -> None:
         self.blocked = False  # an address is full: nothing more should be read
         self._engine = engine
-        self._format = engine.state.formats[MQTT_FORMAT]
+        self._format = engine.formats[MQTT_FORMAT]
         self._producer = producer
         self._syntax = syntax
         self._addresses: dict[str, Address] = {}
@@ -195,7 +193,7 @@ class Publisher:
 
     def check(self, topic: str) -> None:
         """Whether a message on a topic would be taken: its payload is still to come.  Raises EngineError."""
-        arrival.check_admitted(self._engine.state, self._target(topic)[0])
+        self._engine.check_admitted(self._target(topic)[0])
 
     def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
         """Publish the one message of a run, whose payload has come in parts."""
@@ -282,19 +280,17 @@ class Publisher:
             self._version = self._access.version
             self._addresses.clear()
         address = self._addresses.get(topic)
-        if address is not None and destinations.is_current(engine.state, address):
+        if address is not None and engine.is_current(address):
             return address, None
         if topic.startswith(RESERVED_TOPICS):
             raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
         if FQQN_SEPARATOR in topic:
-            named = full_queue_name(engine.state, self._syntax, topic)
+            named = full_queue_name(engine, self._syntax, topic)
             if named:
-                return destinations.destination(engine.state, named, None, access=self._access)
+                return engine.destination(named, None, access=self._access)
         name = self._syntax.to_address(topic)
-        known = name in engine.state.addresses
-        address, _ = destinations.destination(
-            engine.state, name, None if known else RoutingType.MULTICAST, access=self._access
-        )
+        known = name in engine.addresses
+        address, _ = engine.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
         if address.routing_types == _MULTICAST_ONLY:  # the queue of another may have to be made again
             if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
                 self._addresses.clear()

@@ -15,7 +15,6 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import Consumer
-from broker.engine.routing import destinations
 from broker.sessions.mqtt.format import qos_of, retained_head
 
 #: Retained messages that go to queues in a tick, of all sessions: some 5 ms.
@@ -52,9 +51,7 @@ class RetainedFeed:
                     part -= 1
                     self._publish(consumer, messages.popleft())
             except EngineError as error:
-                self._engine.state.report(
-                    "mqtt.retained_unsent", client=consumer.client_id, filter=filter, error=str(error)
-                )
+                self._engine.report("mqtt.retained_unsent", client=consumer.client_id, filter=filter, error=str(error))
                 continue
             if messages and not consumer.closed:
                 self._line.append((consumer, filter, messages))
@@ -65,12 +62,10 @@ class RetainedFeed:
         engine, header = self._engine, message.header
         if engine.retained.get(header.address) is not message:
             return
-        address = engine.state.addresses.get(header.address)
+        address = engine.addresses.get(header.address)
         if address is None:
             # The broker's own wish: whoever retained the message had the address made.
-            address, _ = destinations.destination(
-                engine.state, header.address, RoutingType.MULTICAST, access=UNRESTRICTED
-            )
+            address, _ = engine.destination(header.address, RoutingType.MULTICAST, access=UNRESTRICTED)
         copy = MessageHeader(
             header.address,
             header.format,

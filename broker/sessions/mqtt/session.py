@@ -169,7 +169,7 @@ class MqttSession:
         """A payload cannot be read, in the middle of its packet: there is no way to say so."""
         why = str(error)
         self._common.tick.enter()
-        self._engine.state.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
+        self._engine.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
         payload, session = self.codec.streaming, self._session
         if session is not None and isinstance(payload, LargePayload) and not error.passing:
             session.deliveries.unreadable(payload, why)
@@ -205,7 +205,7 @@ class MqttSession:
 
     def timed_out(self) -> None:
         """Silence for one and a half times the keep alive [MQTT-3.1.2-22]."""
-        self._engine.state.report("connection.silent", connection=self._id, remote=self._remote)
+        self._engine.report("connection.silent", connection=self._id, remote=self._remote)
         self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
         self._turn_out()
         self._end(publish_will=True)
@@ -276,7 +276,7 @@ class MqttSession:
     def _fail(self, failure: MqttError) -> None:
         """Say what was wrong, where there is a packet for it, and close."""
         first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
-        self._engine.state.report(
+        self._engine.report(
             "login.too_large" if first else "mqtt.error",
             connection=self._id,
             remote=self._remote,
@@ -298,7 +298,7 @@ class MqttSession:
         owed, self._owed = self._owed, []
         if self._session is not None:
             self._common.sessions.note_changed(self._session)
-        ticket = self._engine.confirmation(self)
+        ticket = self._engine.ticks.confirmation(self)
         if not ticket and self._waiting:
             ticket = self._waiting[-1][0]
         if ticket:
@@ -390,7 +390,7 @@ class MqttSession:
         """The client may come in: it gets its session.  Raises MqttError."""
         options, sessions = self._options, self._common.sessions
         mqtt_connect.check(connect, options)
-        assigned = "" if connect.client_id else f"{self._engine.state.random.getrandbits(128):032x}"
+        assigned = "" if connect.client_id else f"{self._engine.random.getrandbits(128):032x}"
         client_id, will, mount = connect.client_id or assigned, connect.will, self._common.mount
         if mount is not None:
             client_id, will = mount.client_id(client_id), will and mount.will(will)
@@ -417,7 +417,7 @@ class MqttSession:
         self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
         session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
         connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
-        ticket = self._engine.confirmation(self) if session.stored is not None else 0
+        ticket = self._engine.ticks.confirmation(self) if session.stored is not None else 0
         if ticket:
             self._reading.stop(_GREETING)
             self._waiting.append((ticket, connack))
@@ -485,7 +485,7 @@ class MqttSession:
         """See mqtt_receive.Link."""
         self._traffic.dropped += messages
         of = {"connection": self._id, "remote": self._remote}
-        self._engine.state.report("mqtt.publish_dropped", **of, messages=messages, message=sentence)
+        self._engine.report("mqtt.publish_dropped", **of, messages=messages, message=sentence)
 
     def _on_pubrel(self, ack: Ack) -> None:
         assert self._receiver is not None

@@ -24,8 +24,6 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import alter
-from broker.engine.routing.definitions import queue_record
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.retained import RetainedFeed
 from broker.sessions.mqtt.subscription import Subscription
@@ -153,13 +151,14 @@ class Subscriptions:
         here = consumer is not None and not consumer.closed
         if consumer is not None and here and (consumer.counted or not asked.qos):
             if not subscription.borrowed and not subscription.shared:
-                self._adapt(consumer.queue, self._session.client_id if asked.no_local else "")
+                origin = self._session.client_id if asked.no_local else ""
+                self._engine.change_no_local(consumer.queue, origin)
             subscription.ask(asked, identifier)
             return
         # from QoS 0 to more: another consumer, and in a session that lasts another queue; or it had none any more
         before = (subscription.qos, subscription.no_local, subscription.retain_as_published, subscription.identifier)
         if consumer is not None and here:
-            self._engine.close_consumer(consumer, redelivery.CLOSED)
+            self._engine.consumers.close(consumer, redelivery.CLOSED)
             self._session.deliveries.remove(consumer)
         subscription.ask(asked, identifier)
         try:
@@ -175,8 +174,8 @@ class Subscriptions:
         session, engine = self._session, self._engine
         pattern = self._syntax.to_pattern(subscription.filter.pattern)
         origin = session.client_id if subscription.no_local else ""
-        address = engine.state.addresses.get(pattern)
-        named = full_queue_name(engine.state, self._syntax, subscription.filter.pattern)
+        address = engine.addresses.get(pattern)
+        named = full_queue_name(engine, self._syntax, subscription.filter.pattern)
         subscription.borrowed = named != "" or (
             address is not None and address.routing_types == _ANYCAST_ONLY and not subscription.filter.wildcard
         )
@@ -192,12 +191,12 @@ class Subscriptions:
             filtered=session.filtered and subscription.filter.wildcard and not subscription.shared,
         )
         if subscription.borrowed:
-            session.deliveries.add(subscription, engine.subscribe(session.deliveries, request))
+            session.deliveries.add(subscription, engine.consumers.subscribe(session.deliveries, request))
             return
-        existing = engine.state.queues.get(subscription.queue_name)
+        existing = engine.queues.get(subscription.queue_name)
         durable = subscription.shared or (session.lasting and subscription.qos > 0)
         if existing is not None and not subscription.shared:
-            self._adapt(existing, origin)
+            engine.change_no_local(existing, origin)
         request = replace(
             request,
             routing_type=RoutingType.MULTICAST,
@@ -205,18 +204,11 @@ class Subscriptions:
             durable=durable or (existing is not None and existing.durable),
             shared=subscription.shared,
         )
-        consumer = engine.subscribe(session.deliveries, request)
+        consumer = engine.consumers.subscribe(session.deliveries, request)
         if existing is None:
-            alter.limit(engine.state, consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
+            engine.limit_queue(consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
         consumer.queue.durable_only = False
         session.deliveries.add(subscription, consumer)
-
-    def _adapt(self, queue: Queue, origin: str) -> None:
-        """A queue that takes its own client's messages from now on, or no longer."""
-        if queue.no_local != origin:
-            queue.no_local = origin
-            if queue.durable:
-                self._engine.state.journal.define(queue.id, queue_record(queue))
 
     def queue_of(self, text: str) -> Queue:
         """The queue of a subscription that was just made."""
@@ -265,7 +257,7 @@ class Subscriptions:
 
     def _drop_orphan(self, subscription: Subscription) -> None:
         """The queue of a subscription whose client must not read it any more."""
-        queue = self._engine.state.queues.get(subscription.queue_name)
+        queue = self._engine.queues.get(subscription.queue_name)
         if queue is not None and queue.durable and not queue.consumers and not subscription.borrowed:
             self._engine.delete_queue(queue)
 
@@ -274,7 +266,7 @@ class Subscriptions:
         deliveries = self._session.deliveries
         deliveries.forget(consumer)
         deliveries.remove(consumer)
-        self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
+        self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
 
     def _leave_share(self, subscription: Subscription, consumer: Consumer | None, *, ended: bool) -> None:
         """Others go on, with what is not in flight to this client; a QoS 2 that is, is nobody else's [MQTT-4.8.2-5]."""
@@ -286,13 +278,13 @@ class Subscriptions:
             if consumer.unacked and not ended:
                 self._retire(consumer, subscription)
             else:
-                self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
+                self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
                 deliveries.remove(consumer)
         sharers = self._shares.get(name, set())
         sharers.discard(self._session.client_id)
         if not sharers:
             self._shares.pop(name, None)
-            queue = self._engine.state.queues.get(name)
+            queue = self._engine.queues.get(name)
             if queue is not None:
                 self._engine.delete_queue(queue)
 
@@ -306,7 +298,7 @@ class Subscriptions:
         if self._leaving:
             for consumer in [c for c in self._leaving if not c.unacked or c.closed]:
                 del self._leaving[consumer]
-                self._engine.close_consumer(consumer, redelivery.CLOSED)
+                self._engine.consumers.close(consumer, redelivery.CLOSED)
 
     # -- the client comes and goes ---------------------------------------------------------------------------------
 
@@ -345,7 +337,7 @@ class Subscriptions:
         deliveries.remove(consumer)
         subscription.consumer = None
         queue = consumer.queue
-        self._engine.close_consumer(consumer, redelivery.CLOSED)
+        self._engine.consumers.close(consumer, redelivery.CLOSED)
         if not subscription.shared and not queue.deleted:
             self._engine.delete_queue(queue)
 
@@ -369,7 +361,7 @@ class Subscriptions:
         """What the client may do has changed."""
         for subscription in list(self):
             if subscription.consumer is not None:
-                self._engine.recheck(subscription.consumer, self._session.access)
+                self._engine.consumers.recheck(subscription.consumer, self._session.access)
 
     def _try_to_attach(self, subscription: Subscription, remote: str) -> bool:
         """Attach a consumer to a subscription that was made before; whether that was possible."""
@@ -377,7 +369,7 @@ class Subscriptions:
             self._attach(subscription, remote)
         except EngineError as error:
             subscription.consumer = None
-            self._engine.state.report(
+            self._engine.report(
                 "mqtt.subscription_idle",
                 client=self._session.client_id,
                 filter=subscription.filter.text,
@@ -390,7 +382,7 @@ class Subscriptions:
         """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
         for consumer in self._leaving:
             self._session.deliveries.consume_exactly_once(consumer)
-            self._engine.close_consumer(consumer, redelivery.INTERRUPTED)
+            self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
         self._leaving.clear()
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
@@ -428,7 +420,7 @@ class Subscriptions:
             subscription = Subscription(filter, self._queue_name(filter))
             subscription.ask(asked, int(str(each["identifier"])))
             if each.get("leaving"):
-                if subscription.queue_name in self._engine.state.queues and self._try_to_attach(subscription, ""):
+                if subscription.queue_name in self._engine.queues and self._try_to_attach(subscription, ""):
                     assert subscription.consumer is not None, "it was attached"
                     self._leaving[subscription.consumer] = subscription
                 continue

@@ -15,11 +15,10 @@ from math import exp
 from typing import Final
 
 from broker.engine.engine import Engine
-from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import registry
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head, retained_head
 from protocols.mqtt.packets import Ack, Packet, Publish
 from protocols.mqtt.properties import NO_PROPERTIES
@@ -153,7 +152,7 @@ class SystemTopics:
             self._loads = {name: _Load(counter) for name, counter in self._traffic.counted().items()}
         for topic, value in self._values().items():
             address = self._address(topic)
-            if queue in self._engine.state.candidates(address, None, None)[1]:
+            if self._engine.reaches(address, queue):
                 self._publish(address, queue, value, retained_head(make_head(0, True, NO_PROPERTIES)))
         if not self._watchers:
             self._told = self._values()
@@ -177,22 +176,17 @@ class SystemTopics:
 
     def _address(self, topic: str) -> Address:
         name = self._syntax.to_address(topic)
-        address = self._engine.state.addresses.get(name)
-        if address is None:
-            address = registry.create_address(
-                self._engine.state, name, {RoutingType.MULTICAST}, auto_created=True, needed=True
-            )
-        return address
+        return self._engine.topic(name)
 
     def _publish(self, address: Address, queue: Queue | None, value: bytes, head: bytes) -> None:
         engine = self._engine
-        header = MessageHeader(address.name, engine.state.formats[MQTT_FORMAT], timestamp=engine.now)
+        header = MessageHeader(address.name, engine.formats[MQTT_FORMAT], timestamp=engine.now)
         engine.publish([Send(address, queue, None, [Message(header, head, value)])]).check()
 
     def _values(self) -> dict[str, bytes]:
         """All topics with what they say now."""
         engine, traffic = self._engine, self._traffic
-        sessions, stored = self._sessions(), engine.state.usage
+        sessions, stored = self._sessions(), engine.usage
         numbers = {
             "clients/total": sessions,
             "clients/connected": traffic.connections,

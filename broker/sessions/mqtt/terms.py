@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from broker.engine.engine import Engine
 from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
@@ -23,7 +24,6 @@ from broker.engine.model.errors import (
 )
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR, NAME_BYTES_MAX
-from broker.engine.queues.state import State
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.topics import AddressSyntax
@@ -112,7 +112,7 @@ def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
     return reasons.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
 
 
-def full_queue_name(state: State, syntax: AddressSyntax, text: str) -> str:
+def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
     """`address::queue` if a topic or filter means a queue by its full name; empty: it is a topic like any other.
 
     It does if there is such a queue, or such an address that is no mere topic: it is anycast too, or was not made by
@@ -121,9 +121,9 @@ def full_queue_name(state: State, syntax: AddressSyntax, text: str) -> str:
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
         return ""
-    queue = state.queues.get(queue_name)
+    queue = engine.queues.get(queue_name)
     for name in (syntax.to_address(written), written):
-        address = state.addresses.get(name)
+        address = engine.addresses.get(name)
         if address is None:
             continue
         topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}

@@ -76,7 +76,7 @@ class Acknowledging:
                 self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
             try:
-                self._engine.acknowledge_run(subscription.consumer, run)
+                self._engine.consumers.acknowledge_run(subscription.consumer, run)
             except EngineError as refusal:
                 raise refused("ACK", refusal, {}) from None
 
@@ -89,7 +89,7 @@ class Acknowledging:
         subscription, id = self._find(headers, "ACK")
         tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
         if isinstance(subscription, Subscription):
-            self._engine.acknowledge(subscription.consumer, id, tx)
+            self._engine.consumers.acknowledge(subscription.consumer, id, tx)
 
     def nack(self, frame: Frame) -> None:
         """NACK.  Raises StompError, EngineError."""
@@ -101,6 +101,6 @@ class Acknowledging:
         if isinstance(subscription, Browser):
             return
         if requeue:
-            self._engine.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
+            self._engine.consumers.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
         else:
-            self._engine.reject(subscription.consumer, id, text=text, tx=tx)
+            self._engine.consumers.reject(subscription.consumer, id, text=text, tx=tx)

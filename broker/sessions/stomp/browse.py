@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
+from broker.engine.model.errors import NotBrowsable
 from broker.engine.model.message import Message
-from broker.engine.model.permissions import Permission
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations, registry
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.stomp.headers import Headers, error
@@ -86,18 +85,12 @@ class Browsers:
 
     def make(self, request: SubscribeRequest, headers: Headers, *, id: bytes, prefix: str) -> Browser:
         """A browser of the queue that is wished for.  Raises StompError, EngineError."""
-        with registry.undoing(self._engine.state):
-            queue = destinations.queue_to_consume(
-                self._engine.state,
-                request.destination,
-                request.routing_type,
-                access=request.access,
-                permission=Permission.BROWSE,
-                asked=request.asked,
+        try:
+            queue, found = self._engine.browse(
+                request.destination, request.routing_type, request.selector, access=request.access, asked=request.asked
             )
-            if not isinstance(queue, Queue):
-                raise error("SUBSCRIBE", "invalid browser", "a topic keeps no messages: browse a queue", headers)
-            found = self._engine.browse(queue, request.selector, access=request.access)
+        except NotBrowsable as topic:
+            raise error("SUBSCRIBE", "invalid browser", str(topic), headers) from topic
         messages = (message for message, place in found if place != "scheduled")
         self._made += 1
         number = b"b%d" % self._made  # no consumer's

@@ -143,4 +143,4 @@ class Subscription(Rendering):
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """The end of the subscription."""
-        engine.close_consumer(self.consumer, how)
+        engine.consumers.close(self.consumer, how)

@@ -42,7 +42,7 @@ class Receipts:
         if not self._wanted:
             return
         wanted, self._wanted = self._wanted, []
-        ticket = self._engine.confirmation(waiter)
+        ticket = self._engine.ticks.confirmation(waiter)
         if not ticket and self._waiting:
             ticket = self._waiting[-1][0]
         if ticket:

@@ -18,7 +18,6 @@ from broker.engine.model.query import split_query
 from broker.engine.publish.send import Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations
 from broker.sessions.stomp.headers import (
     CONSUMED,
     GROUPING,
@@ -220,7 +219,7 @@ class Sends:
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
         header = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
-        address, queue = destinations.destination(self._engine.state, name, wanted, access=access, asked=query.asked)
+        address, queue = self._engine.destination(name, wanted, access=access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
         return _Run(key, address, queue, wanted, header, tx, headers)
@@ -265,7 +264,7 @@ class Sends:
     def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
         """Give a transaction its messages, all or none; what is refused."""
         try:
-            self._engine.send_in(tx, own, messages)
+            tx.send(own, messages)
         except EngineError as error:
             return [Refusal(run, run.messages, error) for run in own]
         return []

@@ -87,7 +87,7 @@ class StompSession:
         self._sends = Sends(
             tick.engine,
             self._destinations,
-            tick.engine.state.formats[STOMP_FORMAT],
+            tick.engine.formats[STOMP_FORMAT],
             self._transactions,
             self._expect_reply,
         )
@@ -201,7 +201,7 @@ class StompSession:
     def _cut(self, error: Unreadable) -> None:
         """A body cannot be read, in the middle of its frame: there is no way to say so."""
         self._tick.enter()
-        self._engine.state.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
+        self._engine.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
         self._codec.abandon()
         self._receipts.forget()
         self._leaving = True
@@ -217,10 +217,10 @@ class StompSession:
             self._write_blocked = False
             for subscription in self._subscriptions.values():
                 if isinstance(subscription, Subscription):
-                    self._engine.resume(subscription.consumer)
+                    self._engine.consumers.resume(subscription.consumer)
         for consumer in self._automatic:
             if not consumer.closed:
-                self._engine.acknowledge_all(consumer)
+                self._engine.consumers.acknowledge_all(consumer)
         self._automatic.clear()
         self._unflushed_bytes = 0
         if self._browsers.showing:
@@ -243,7 +243,7 @@ class StompSession:
 
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
-        self._engine.state.report("connection.silent", connection=self._id, remote=self._remote)
+        self._engine.report("connection.silent", connection=self._id, remote=self._remote)
         self._receipts.forget()
         self._end(redelivery.SILENT)
 
@@ -279,7 +279,7 @@ class StompSession:
     def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
         """Everything that the peer holds is given back, and what was its own is deleted."""
         for tx in self._transactions.values():
-            self._engine.rollback(tx)
+            self._engine.transactions.rollback(tx)
         self._transactions.clear()
         for subscription in self._subscriptions.values():
             subscription.close(self._engine, how)
@@ -294,7 +294,7 @@ class StompSession:
         """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
         if self._lost:
             return
-        report_error(self._engine.state.report, failure, connection=self._id, remote=self._remote)
+        report_error(self._engine.report, failure, connection=self._id, remote=self._remote)
         self._receipts.end(failure)
         self._tick.touch(self._transport)
         self._end(redelivery.DISCONNECTED)
@@ -403,7 +403,7 @@ class StompSession:
             self._subscribed(self._browsers.make(request, headers, id=id, prefix=prefix))
             self._browse()
             return
-        consumer = self._engine.subscribe(self, request)
+        consumer = self._engine.consumers.subscribe(self, request)
         consumer.paused = self._write_blocked
         durable = request.name if consumer.queue.name == request.name else ""
         replies = self._options.prefixes.of_replies
@@ -477,12 +477,12 @@ class StompSession:
         if len(self._transactions) >= self._options.transactions_max:
             most = self._options.transactions_max
             raise error("BEGIN", "too many transactions", f"a connection may have {most} open", headers)
-        self._transactions[name] = self._engine.begin()
+        self._transactions[name] = self._engine.transactions.begin()
 
     def _on_commit(self, frame: Frame) -> None:
         tx = find_transaction(self._transactions, frame.headers, "COMMIT")
         self._publish_first()
-        self._engine.commit(tx)
+        self._engine.transactions.commit(tx)
         del self._transactions[frame.headers[b"transaction"]]
         if any([self._engine.block_if_full(send.address, self) for send in tx.sends]):
             self._block()
@@ -491,4 +491,4 @@ class StompSession:
         tx = find_transaction(self._transactions, frame.headers, "ABORT")
         self._publish_first()
         del self._transactions[frame.headers[b"transaction"]]
-        self._engine.rollback(tx)
+        self._engine.transactions.rollback(tx)

@@ -17,7 +17,6 @@ from broker.engine.engine import Engine
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
-from broker.engine.operators import administration
 from broker.engine.queues.address import Address
 from broker.sessions.stomp.headers import Prefixes
 from protocols.stomp.errors import StompError
@@ -61,16 +60,16 @@ class Destinations:
 
     def _node(self, destination: str, kind: RoutingType) -> Address:
         node = self._made.get(destination)
-        if node is None or self._engine.state.addresses.get(node.name) is not node:
+        if node is None or self._engine.addresses.get(node.name) is not node:
             if len(self._made) >= TEMPORARY_MAX:
                 detail = f"a connection may have {TEMPORARY_MAX} destinations of its own (/temp-queue/, /temp-topic/)"
                 raise StompError("too many temporary destinations", detail)
-            node = administration.make_node(self._engine.state, kind, self.access, Permission.CONSUME, private=True)
+            node = self._engine.make_temporary(kind, self.access, Permission.CONSUME, private=True)
             self._made[destination] = node
         return node
 
     def close(self) -> None:
         """The connection has ended, and its consumers are closed."""
         for node in self._made.values():
-            self._engine.delete_node(node)
+            self._engine.delete_temporary(node)
         self._made.clear()

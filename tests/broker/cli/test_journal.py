@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
         broker.send("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
         await broker.settled()
         broker.tick.enter()
-        broker.engine.purge(broker.queue("orders"))
+        broker.engine.messages.purge(broker.queue("orders"))
 
     operate(tmp_path, fill)
     return tmp_path

@@ -69,7 +69,7 @@ def test_retry_of_one_by_the_id_that_browse_shows(tmp_path: Path) -> None:
         shown = await operator.json("queue", "browse", "DLQ")
         id = str(shown["messages"][1]["id"])
         assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
-        assert [message.body for message, _ in broker.engine.browse(broker.engine.queue("a"))] == [b"2"]
+        assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
         again = await operator.run("queue", "retry", "DLQ", "--id", id)
         assert again.exit_code == 1
         assert again.stderr == f"bartleby: queue DLQ has no message {id}\n"
@@ -138,7 +138,7 @@ def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
         broker.tick.enter()
         inbox = Inbox()
         request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
-        consumer = broker.engine.subscribe(inbox, request)
+        consumer = broker.engine.consumers.subscribe(inbox, request)
         await broker.settled()
         result = await operator.run("queue", "move", "DLQ", "repair")
         assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")

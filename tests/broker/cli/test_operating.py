@@ -132,7 +132,9 @@ def test_connections_and_consumers(tmp_path: Path) -> None:
         inbox = Told()
         broker.queue("a")
         broker.engine.connections.opened("1-a", "AMQP", "10.0.0.7:4711", UNRESTRICTED, said.append)
-        broker.engine.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.consumers.subscribe(
+            inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+        )
         await broker.settled()
         assert "10.0.0.7:4711" in (await says(operator, "connection", "list")).splitlines()[1]
         assert (await operator.json("connection", "list"))[0]["protocol"] == "AMQP"

@@ -24,21 +24,23 @@ REPLAY = ("journal", "replay")
 
 def away(broker: TestBroker, consumer: Consumer) -> None:
     broker.tick.enter()
-    broker.engine.close_consumer(consumer, CLOSED)
+    broker.engine.consumers.close(consumer, CLOSED)
 
 
 async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> list[bytes]:
     """Take everything from a queue, and acknowledge or reject it."""
     inbox = Inbox()
     broker.tick.enter()
-    consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.engine.consumers.subscribe(
+        inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+    )
     await broker.settled()
     broker.tick.enter()
     for message in inbox.messages:
         if reject:
-            broker.engine.reject(consumer, message.id)
+            broker.engine.consumers.reject(consumer, message.id)
         else:
-            broker.engine.acknowledge(consumer, message.id)
+            broker.engine.consumers.acknowledge(consumer, message.id)
     await broker.settled()
     away(broker, consumer)
     await broker.settled()
@@ -46,7 +48,7 @@ async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> lis
 
 
 def held(broker: TestBroker, name: str) -> list[bytes]:
-    return [body_of(message) for message, _ in broker.engine.browse(broker.engine.queue(name))]
+    return [body_of(message) for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
 
 
 def with_consumed(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
@@ -79,7 +81,7 @@ def test_what_was_consumed_comes_back_and_says_where_it_comes_from(tmp_path: Pat
         assert result.exit_code == 0, result.output
         assert "3 messages came back" in result.stdout
         assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
-        _, red, *_ = [message for message, _ in broker.engine.browse(broker.engine.queue("a"))]
+        _, red, *_ = [message for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))]
         notes = red.header.annotations
         assert notes is not None
         assert (notes["_AMQ_ORIG_ADDRESS"], notes["_AMQ_ORIG_QUEUE"]) == ("a", "a")

@@ -104,7 +104,7 @@ def test_queue_show_lists_consumers(tmp_path: Path) -> None:
         broker.queue("orders")
         assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
         broker.tick.enter()
-        broker.engine.subscribe(
+        broker.engine.consumers.subscribe(
             Inbox(), SubscribeRequest("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
         )
         text = (await operator.run("queue", "show", "orders")).stdout
@@ -176,7 +176,7 @@ def test_queue_purge_asks(tmp_path: Path) -> None:
 def test_queue_purge_that_leaves_messages_with_consumers_is_5(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.send("orders", [b"1", b"2"])
-        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
         assert result.exit_code == 5

@@ -139,7 +139,7 @@ class Bench:
         if tx is None:
             engine.publish([send]).check()
         else:
-            engine.send_in(tx, [send], messages)
+            tx.send([send], messages)
         return messages
 
     def sent(self, destination: str, *bodies: bytes, **more: Any) -> list[Message]:
@@ -161,14 +161,14 @@ class Bench:
         more.setdefault("ack_mode", AckMode.INDIVIDUAL)
         if "durable_name" in more:
             more |= {"name": more.pop("durable_name"), "durable": True}
-        taker.consumer = self.enter().subscribe(taker, SubscribeRequest(destination, routing_type, **more))
+        taker.consumer = self.enter().consumers.subscribe(taker, SubscribeRequest(destination, routing_type, **more))
         return taker
 
     def ack(self, taker: Taker, *messages: Message, tx: Transaction | None = None) -> None:
         """Acknowledge, and everything that follows."""
         engine = self.enter()
         for message in messages:
-            engine.acknowledge(taker.consumer, message.id, tx)
+            engine.consumers.acknowledge(taker.consumer, message.id, tx)
         self.run()
 
     def nack(self, taker: Taker, *messages: Message, requeue: bool = True, tx: Transaction | None = None) -> None:
@@ -176,14 +176,14 @@ class Bench:
         engine = self.enter()
         for message in messages:
             if requeue:
-                engine.give_back(taker.consumer, message.id, rejected(""), tx)
+                engine.consumers.give_back(taker.consumer, message.id, rejected(""), tx)
             else:
-                engine.reject(taker.consumer, message.id, tx=tx)
+                engine.consumers.reject(taker.consumer, message.id, tx=tx)
         self.run()
 
     def close(self, taker: Taker, how: DeliveryOutcome) -> None:
         """Detach a consumer, and everything that follows."""
-        self.enter().close_consumer(taker.consumer, how)
+        self.enter().consumers.close(taker.consumer, how)
         self.run()
 
     def queue(self, name: str) -> Queue:
@@ -192,8 +192,8 @@ class Bench:
 
     def bodies(self, name: str) -> list[bytes]:
         """What lies on a queue, wherever on it."""
-        return [body_of(message) for message, _ in self.engine.browse(self.queue(name))]
+        return [body_of(message) for message, _ in self.engine.messages.browse(self.queue(name))]
 
     def places(self, name: str) -> dict[bytes, str]:
         """Where each message of a queue is."""
-        return {body_of(message): place for message, place in self.engine.browse(self.queue(name))}
+        return {body_of(message): place for message, place in self.engine.messages.browse(self.queue(name))}

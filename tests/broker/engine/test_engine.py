@@ -30,16 +30,16 @@ def test_the_time_stands_still_within_a_tick() -> None:
 def test_when_it_must_run_next() -> None:
     bench = Bench()
     now = bench.broker.now
-    reap = bench.engine.next_due()
+    reap = bench.engine.ticks.next_due()
     assert reap is not None
     assert reap <= now + 30_000
     bench.sent("a", b"1", expiration=now + 20_000)
-    assert bench.engine.next_due() == min(reap, now + 20_000)
+    assert bench.engine.ticks.next_due() == min(reap, now + 20_000)
     bench.sent("a", b"1", scheduled=now + 9000)
-    assert bench.engine.next_due() == now + 9000
+    assert bench.engine.ticks.next_due() == now + 9000
     taker = bench.take("a")
     bench.ack(taker, *taker.taken)
-    assert bench.engine.next_due() == now + 9000
+    assert bench.engine.ticks.next_due() == now + 9000
 
 
 def test_nothing_ever_happens_by_itself_if_everything_is_off() -> None:
@@ -47,27 +47,27 @@ def test_nothing_ever_happens_by_itself_if_everything_is_off() -> None:
     off = section.model_copy(update={"message_expiry_scan_period": -1, "address_queue_scan_period": -1})
     bench = Bench(broker=off)
     bench.sent("a", b"1", expiration=bench.broker.now + 5)
-    assert bench.engine.next_due() is None
-    tx = bench.enter().begin()
-    assert bench.engine.next_due() == tx.deadline
+    assert bench.engine.ticks.next_due() is None
+    tx = bench.enter().transactions.begin()
+    assert bench.engine.ticks.next_due() == tx.deadline
 
 
 def test_a_confirmation_waits_for_all_that_was_done() -> None:
     bench = Bench(lazy_disk=True)
     bench.broker.step()
     waiting = Waiting()
-    assert bench.enter().confirmation(waiting) == 0, "there is nothing to wait for"
+    assert bench.enter().ticks.confirmation(waiting) == 0, "there is nothing to wait for"
     bench.send("a", b"1")
-    first = bench.engine.confirmation(waiting)
-    assert first == bench.engine.confirmation(waiting)
+    first = bench.engine.ticks.confirmation(waiting)
+    assert first == bench.engine.ticks.confirmation(waiting)
     bench.run()
-    second = bench.enter().confirmation(waiting)
+    second = bench.enter().ticks.confirmation(waiting)
     assert second == first, "the latest that is on its way"
     bench.run()
     assert waiting.told == []
     bench.broker.step()
     assert waiting.told == [first]
-    assert bench.enter().confirmation(waiting) == 0
+    assert bench.enter().ticks.confirmation(waiting) == 0
 
 
 def test_a_start_that_becomes_durable_before_the_first_tick_ends() -> None:
@@ -76,7 +76,7 @@ def test_a_start_that_becomes_durable_before_the_first_tick_ends() -> None:
     bench.broker.step()
     again = Bench(running=bench.broker.restart(lazy_disk=True))
     waiting = Waiting()
-    number = again.enter().confirmation(waiting)
+    number = again.enter().ticks.confirmation(waiting)
     assert number > 0
     again.broker.write()
     again.run()
@@ -91,7 +91,7 @@ def test_messages_that_are_durable_before_the_tick_ends_are_delivered() -> None:
     bench.send("a", b"1")
     bench.engine.state.journal.reserve(1)
     waiting = Waiting()
-    number = bench.engine.confirmation(waiting)
+    number = bench.engine.ticks.confirmation(waiting)
     bench.broker.write()
     bench.run()
     assert taker.take() == [b"1"]
@@ -103,7 +103,7 @@ def test_what_is_not_durable_waits_for_nothing() -> None:
     bench.sent("a", b"1")
     bench.broker.step()
     bench.send("a", b"2", durable=False)
-    assert bench.engine.confirmation(Waiting()) == 0
+    assert bench.engine.ticks.confirmation(Waiting()) == 0
 
 
 def test_an_acknowledgement_is_confirmed_once_it_is_on_disk() -> None:
@@ -113,8 +113,8 @@ def test_an_acknowledgement_is_confirmed_once_it_is_on_disk() -> None:
     taker = bench.take("a")
     waiting = Waiting()
     engine = bench.enter()
-    engine.acknowledge(taker.consumer, taker.taken[0].id)
-    assert engine.confirmation(waiting)
+    engine.consumers.acknowledge(taker.consumer, taker.taken[0].id)
+    assert engine.ticks.confirmation(waiting)
     bench.run()
     assert waiting.told == []
     bench.broker.step()
@@ -165,19 +165,19 @@ def test_what_is_not_there_cannot_be_settled(mode: AckMode) -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a", ack_mode=mode)
     engine = bench.enter()
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     for id in (message.id + 1, 0, -1):
         with pytest.raises(UnknownDelivery):
-            engine.acknowledge(taker.consumer, id)
+            engine.consumers.acknowledge(taker.consumer, id)
         with pytest.raises(UnknownDelivery):
-            engine.acknowledge(taker.consumer, id, tx)
+            engine.consumers.acknowledge(taker.consumer, id, tx)
         with pytest.raises(UnknownDelivery):
-            engine.reject(taker.consumer, id)
+            engine.consumers.reject(taker.consumer, id)
         with pytest.raises(UnknownDelivery):
-            engine.give_back(taker.consumer, id, redelivery.RELEASED)
-    engine.acknowledge(taker.consumer, message.id)
+            engine.consumers.give_back(taker.consumer, id, redelivery.RELEASED)
+    engine.consumers.acknowledge(taker.consumer, message.id)
     with pytest.raises(UnknownDelivery):
-        engine.acknowledge(taker.consumer, message.id)
+        engine.consumers.acknowledge(taker.consumer, message.id)
     bench.run()
     assert bench.bodies("a") == []
     check_accounts(bench.broker)
@@ -206,7 +206,7 @@ def test_a_run_of_acknowledgements_is_as_good_as_one_by_one(mode: AckMode, order
         engine = bench.enter()
         try:
             for run in [ids] if together else [[id] for id in ids]:
-                engine.acknowledge_run(taker.consumer, run)
+                engine.consumers.acknowledge_run(taker.consumer, run)
             refused = False
         except UnknownDelivery:  # cumulative, and an earlier one has covered it
             refused = True
@@ -221,10 +221,10 @@ def test_everything_that_was_handed_over_at_once() -> None:
     bench = Bench()
     bench.sent("a", b"1", b"2")
     taker = bench.take("a", ack_mode=AckMode.AUTO)
-    bench.enter().acknowledge_all(taker.consumer)
+    bench.enter().consumers.acknowledge_all(taker.consumer)
     bench.run()
     assert bench.bodies("a") == []
-    bench.enter().acknowledge_all(taker.consumer)
+    bench.enter().consumers.acknowledge_all(taker.consumer)
     bench.run()
     assert bench.queue("a").counters.acknowledged == 2
 
@@ -235,20 +235,22 @@ def test_everything_that_was_handed_over_at_once() -> None:
 def test_declared_twice_is_the_same_and_otherwise_a_contradiction() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.declare("a", {ANYCAST})
-    assert engine.declare("a", {MULTICAST}) is address
+    address = engine.operators.declare("a", {ANYCAST})
+    assert engine.operators.declare("a", {MULTICAST}) is address
     assert address.routing_types == {ANYCAST, MULTICAST}
-    queue = engine.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
-    assert engine.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
+    queue = engine.operators.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
+    assert engine.operators.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
     for routing_type, durable, selector in (
         (MULTICAST, True, "x = 'y'"),
         (ANYCAST, False, "x = 'y'"),
         (ANYCAST, True, ""),
     ):
         with pytest.raises(AlreadyInUse):
-            engine.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
+            engine.operators.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
     with pytest.raises(AlreadyInUse):
-        engine.declare_queue(engine.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'")
+        engine.operators.declare_queue(
+            engine.operators.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'"
+        )
 
 
 def test_queues_by_name() -> None:
@@ -272,7 +274,7 @@ def test_browse_shows_every_place_and_changes_nothing() -> None:
     for _ in range(2):
         assert bench.places("a") == {b"held": "delivering", b"ready": "ready", b"later": "scheduled"}
     queue = bench.queue("a")
-    assert [m.body for m, _ in bench.engine.browse(queue, "colour = 'red'")] == [b"ready"]
+    assert [m.body for m, _ in bench.engine.messages.browse(queue, "colour = 'red'")] == [b"ready"]
     assert queue.counters.delivered == 1
     with pytest.raises(InvalidSelector):
-        list(bench.engine.browse(queue, "colour ="))
+        list(bench.engine.messages.browse(queue, "colour ="))

@@ -116,7 +116,7 @@ class TestBroker:
         if hasattr(self, "tick"):
             self.tick.enter()
             self.journal.on_durable(ticket)
-            self.engine.durable(ticket)
+            self.engine.ticks.durable(ticket)
 
     def _failed(self, error: Exception) -> None:
         raise AssertionError("the disk failed") from error

@@ -97,7 +97,7 @@ def test_a_message_is_sent_to_a_group(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
         await client.call("POST", f"{ADDRESSES}/a/messages?property=JMSXGroupID:g")
-        [(message, _)] = broker.engine.browse(broker.engine.queue("a"))
+        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
         assert message.header.group == "g"
 
     serve(tmp_path, check)

@@ -148,7 +148,7 @@ def test_a_queue_shows_its_consumers_and_settings(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(
+        broker.engine.consumers.subscribe(
             Inbox(),
             SubscribeRequest(
                 "orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"
@@ -238,7 +238,7 @@ def test_browsing_shows_where_each_message_is_and_takes_none_away(tmp_path: Path
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         for _ in range(2):
             messages = (await client.get(MESSAGES.format("orders")))["messages"]
@@ -295,10 +295,10 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"poison"])
         inbox = Inbox()
-        consumer = broker.engine.subscribe(inbox, SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
+        consumer = broker.engine.consumers.subscribe(inbox, SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.tick.enter()
-        broker.engine.reject(consumer, inbox.messages[0].id, text="cannot read it")
+        broker.engine.consumers.reject(consumer, inbox.messages[0].id, text="cannot read it")
         await broker.settled()
         (message,) = (await client.get(MESSAGES.format("DLQ")))["messages"]
         noted = message["annotations"]
@@ -311,10 +311,10 @@ def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:
 def test_failed_deliveries_are_counted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"x"])
-        consumer = broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
+        consumer = broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
         await broker.settled()
         broker.tick.enter()
-        broker.engine.close_consumer(consumer, redelivery.DISCONNECTED)
+        broker.engine.consumers.close(consumer, redelivery.DISCONNECTED)
         await broker.settled()
         (message,) = (await client.get(MESSAGES.format("orders")))["messages"]
         assert message["failed_deliveries"] == 1
@@ -346,7 +346,7 @@ def test_a_purge_leaves_what_consumers_hold(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
         broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         done = await client.call("DELETE", MESSAGES.format("orders"))
         assert done.json == {"queue": "orders", "purged": 3, "delivering": 1}

@@ -90,7 +90,9 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection."""
     broker.send("orders", [b"secret"])
     broker.queue("other")
-    broker.engine.subscribe(Told(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.engine.consumers.subscribe(
+        Told(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+    )
     broker.engine.connections.opened("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
     made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
     assert made.status == 201

@@ -94,12 +94,12 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
 def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1", b"2", b"3"])
-        consumer = broker.engine.subscribe(
+        consumer = broker.engine.consumers.subscribe(
             inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
         )
         await broker.settled()
         broker.tick.enter()
-        broker.engine.acknowledge(consumer, inbox.messages[0].id)
+        broker.engine.consumers.acknowledge(consumer, inbox.messages[0].id)
         await broker.settled()
         broker.now += 2_500
         samples = await scrape(client)
@@ -139,9 +139,9 @@ def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
         broker.send("first", [b"3"])
         await broker.settled()
         queue = broker.queue("first")
-        (last,) = [message.id for message, _ in broker.engine.browse(queue) if message.body == b"3"]
-        assert broker.engine.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
-        broker.engine.purge(queue)
+        (last,) = [message.id for message, _ in broker.engine.messages.browse(queue) if message.body == b"3"]
+        assert broker.engine.messages.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
+        broker.engine.messages.purge(queue)
         broker.engine.delete_queue(queue)
         registry.delete_address(broker.engine.state, queue.address)
         broker.send("second", [b"4"])
@@ -164,7 +164,7 @@ def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("named", [b"1"])
         broker.send("beyond", [b"1", b"2"])
-        broker.engine.subscribe(Inbox(), SubscribeRequest("news"))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("news"))
         await broker.settled()
         samples = await scrape(client)
         assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
@@ -181,7 +181,7 @@ def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
 def test_a_queue_with_a_selector_has_no_age(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"1"])
-        broker.engine.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
         await broker.settled()
         samples = await scrape(client)
         assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1

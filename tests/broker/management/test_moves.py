@@ -23,11 +23,13 @@ async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
     """Messages that are sent and rejected for good."""
     broker.send(name, list(bodies))
     inbox = Inbox()
-    consumer = broker.engine.subscribe(inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.engine.consumers.subscribe(
+        inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+    )
     await broker.settled()
     broker.tick.enter()
     for message in inbox.messages:
-        broker.engine.reject(consumer, message.id)
+        broker.engine.consumers.reject(consumer, message.id)
     await broker.settled()
 
 
@@ -137,7 +139,7 @@ def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.
 def test_what_cannot_be_done_is_explained(tmp_path: Path, path: str, status: int, error: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
-        broker.engine.declare("news", {RoutingType.MULTICAST})
+        broker.engine.operators.declare("news", {RoutingType.MULTICAST})
         await broker.settled()
         answer = await client.call("POST", path)
         assert (answer.status, answer.json["error"]) == (status, error)
@@ -151,7 +153,7 @@ def test_a_message_that_a_consumer_holds_is_told(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1", b"2"])
         inbox = Inbox()
-        broker.engine.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
+        broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
         await broker.settled()
         held = await client.call("POST", MOVE.format("a", "b") + f"&id={inbox.messages[0].id}")
         assert (held.status, held.json["error"]) == (409, "in-use")
@@ -181,7 +183,7 @@ def test_the_balance_is_answered_when_all_of_it_is_durable(tmp_path: Path) -> No
         broker.send("a", [b"1", b"2"])
         broker.send("a", [b"later"], scheduled=NOW + 60_000)
         broker.send("a", [b"passing"], durable=False)
-        broker.engine.subscribe(Inbox(), SubscribeRequest("t", RoutingType.MULTICAST))
+        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("t", RoutingType.MULTICAST))
         await broker.settled()
         broker.disk_works = False
         broker.send("a", [b"3"])

@@ -8,12 +8,12 @@ from tests.broker.engine.bench import Bench
 
 def test_they_are_in_order_whatever_comes_and_goes() -> None:
     bench = Bench()
-    names = Names(bench.engine.state)
+    names = Names(bench.engine)
     bench.sent("b", b"1")
     assert (names.queues(), names.addresses()) == (["DLQ", "ExpiryQueue", "b"], ["DLQ", "ExpiryQueue", "b"])
     bench.sent("a", b"1")
     assert names.queues() == names.addresses() == ["DLQ", "ExpiryQueue", "a", "b"]
     assert names.queues() is names.queues(), "sorted once"
-    bench.enter().delete_node(bench.engine.state.addresses["b"])
+    bench.enter().delete_temporary(bench.engine.state.addresses["b"])
     bench.run()
     assert names.queues() == names.addresses() == ["DLQ", "ExpiryQueue", "a"]

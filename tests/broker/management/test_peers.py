@@ -41,7 +41,7 @@ def test_consumers_are_listed_and_closed(tmp_path: Path) -> None:
         inbox = Told()
         broker.tick.enter()
         request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
-        consumer = broker.engine.subscribe(inbox, request)
+        consumer = broker.engine.consumers.subscribe(inbox, request)
         await broker.settled()
         (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
         assert (shown["id"], shown["queue"], shown["address"]) == (consumer.id, "a", "a")

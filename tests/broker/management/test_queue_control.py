@@ -23,7 +23,9 @@ def test_pausing_a_queue(tmp_path: Path) -> None:
         assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
         inbox = Inbox()
         broker.tick.enter()
-        broker.engine.subscribe(inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.consumers.subscribe(
+            inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+        )
         await broker.settled()
         assert inbox.messages == []
         shown = await client.get(path)
@@ -81,7 +83,9 @@ def test_changing_attributes(tmp_path: Path) -> None:
 def test_what_cannot_be_changed(tmp_path: Path, query: str, status: int, error: str, detail: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
-        broker.engine.subscribe(Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.consumers.subscribe(
+            Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+        )
         await broker.settled()
         done = await client.call("POST", f"{QUEUES}a/attributes{query}")
         assert (done.status, done.json["error"]) == (status, error)

@@ -8,7 +8,6 @@ from urllib.parse import quote
 import pytest
 
 from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.engine import Engine
 from broker.engine.model.message import RoutingType
 from broker.engine.moves import transfer
 from broker.engine.queues import clearing
@@ -90,7 +89,9 @@ def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(tmp_path:
         broker.send("a", [b"1"])
         inbox = Told()
         broker.tick.enter()
-        broker.engine.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+        broker.engine.consumers.subscribe(
+            inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+        )
         await broker.settled()
         refused = await client.call("DELETE", f"{QUEUES}/a")
         assert (refused.status, refused.json["error"]) == (409, "in-use")
@@ -139,13 +140,13 @@ def test_a_long_queue_is_emptied_over_many_ticks(tmp_path: Path, monkeypatch: py
         broker.send("a", [b"%d" % n for n in range(9)])
         await broker.settled()
         ticks: list[int] = []
-        purge_some = broker.engine.purge_some
+        purge_some = broker.engine.messages.purge_some
 
-        def step(engine: Engine, queue: Queue) -> int:
-            ticks.append(engine.tick)
+        def step(queue: Queue) -> int:
+            ticks.append(broker.engine.ticks.number)
             return purge_some(queue)
 
-        monkeypatch.setattr(Engine, "purge_some", step)
+        monkeypatch.setattr(broker.engine.messages, "purge_some", step)
         answer = (await client.call("DELETE", path)).json
         assert answer.get("purged", answer.get("messages")) == 9
         assert len(set(ticks)) == 4

@@ -49,7 +49,7 @@ def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8, "to": "other"}))
         assert (answer.status, answer.json) == (200, {"replayed": 2, "refused": {}, "stopped": ""})
-        [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
+        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
         header = message.header
         assert (message.head, message.body) == (b"colour:red\n", b"one")
         assert (header.priority, header.user, header.origin, header.timestamp) == (9, "alice", "c1", NOW - 1_000)
@@ -67,7 +67,7 @@ def test_an_annotation_keeps_its_type(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         line = {**LINE, "annotations": {"x": {"ulong": 2**64 - 1}}}
         assert (await client.call("POST", PATH, body=body(line))).json["replayed"] == 1
-        [(message, _)] = broker.engine.browse(broker.engine.queue("orders"))
+        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
         assert message.header.annotations is not None
         number = message.header.annotations["x"]
         assert isinstance(number, TypedInt)

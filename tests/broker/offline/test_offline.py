@@ -60,7 +60,7 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
 def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **request: Any) -> Taker:
     taker = Taker()
     broker.parts.tick.enter()
-    taker.consumer = broker.parts.engine.subscribe(taker, SubscribeRequest(destination, kind, **request))
+    taker.consumer = broker.parts.engine.consumers.subscribe(taker, SubscribeRequest(destination, kind, **request))
     broker.settle()
     return taker
 
@@ -70,23 +70,23 @@ def filled(broker: Stopped) -> None:
     engine = broker.parts.engine
     reader = take(broker, "news", MULTICAST, name="me.news", durable=True)
     broker.parts.tick.enter()
-    engine.close_consumer(reader.consumer, rejected(""))
+    engine.consumers.close(reader.consumer, rejected(""))
     send(broker, "news", [b"for everybody"], MULTICAST, user="editor", priority=7)
     send(broker, "orders", [b"1", b"2", b"3"])
     send(broker, "orders", [b"later"], scheduled=engine.now + 3_600_000)
     send(broker, "orders", [b"brief"], expiration=engine.now + 7_200_000)
     taker = take(broker, "orders")
     broker.parts.tick.enter()
-    engine.give_back(taker.consumer, taker.taken[0].id, rejected("no"))
-    engine.close_consumer(taker.consumer, rejected("no"))
+    engine.consumers.give_back(taker.consumer, taker.taken[0].id, rejected("no"))
+    engine.consumers.close(taker.consumer, rejected("no"))
     send(broker, "shipped", [b"left"])
     taker = take(broker, "shipped")
     broker.parts.tick.enter()
-    engine.close_consumer(taker.consumer, INTERRUPTED)
+    engine.consumers.close(taker.consumer, INTERRUPTED)
     for _ in range(30):
         send(broker, "passing", [b"x" * 8000])
         broker.parts.tick.enter()
-        engine.purge(engine.queue("passing"))
+        engine.messages.purge(engine.queue("passing"))
         broker.settle()
 
 

@@ -27,7 +27,7 @@ def by_amqp(broker: SimBroker) -> list[bytes]:
 
 def by_operator(broker: SimBroker) -> list[bytes]:
     queue = broker.engine.queue("a")
-    return [bytes(m.body) for m, place in broker.engine.browse(queue) if place != "scheduled"]  # type: ignore[arg-type]
+    return [bytes(m.body) for m, place in broker.engine.messages.browse(queue) if place != "scheduled"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("look", [by_stomp, by_amqp, by_operator])

@@ -121,7 +121,7 @@ def test_what_a_consumer_may_note_is_bounded() -> None:
         amqp.receiver("queue://a", credit=1)
         [delivery] = amqp.take()
         amqp.settle(delivery, state=Modified(message_annotations={f"x-opt-{number:02}": "x" * 4_000}))
-    [(held_message, _)] = broker.engine.browse(broker.engine.queue("a"))
+    [(held_message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
     notes = held_message.header.annotations or {}
     chars = sum(len(name) + len(str(value)) for name, value in notes.items())
     assert 60_000 < chars <= amqp_message.ANNOTATIONS_CHARS_MAX
@@ -178,7 +178,7 @@ BODIES = [b"1", b"poison", b"2", b"3"]
 
 def check_dead(broker: SimBroker, queue: str = "dead") -> None:
     """The one message is dead, for a reason that can be read, and the bug is told."""
-    [(dead, _)] = broker.engine.browse(broker.engine.queue(queue))
+    [(dead, _)] = broker.engine.messages.browse(broker.engine.queue(queue))
     notes = dead.header.annotations or {}
     assert notes[DL_REASON] == "decode-error"
     assert "an error of the broker, RuntimeError: a bug" in str(notes[DL_TEXT])
@@ -292,6 +292,6 @@ def test_an_operator_sees_what_is_in_an_amqp_body(body: bytes, encoding: str, da
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), message(None)[: -len(b"\0Sw@")] + body)
     queue = broker.engine.queue("a")
-    [(found, place)] = broker.engine.browse(queue)
+    [(found, place)] = broker.engine.messages.browse(queue)
     shown = message_view(found, queue, place)["body"]
     assert shown == {"encoding": encoding, "data": data, "bytes": len(body), "truncated": len(body) > 1_024}

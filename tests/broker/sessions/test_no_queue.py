@@ -97,8 +97,8 @@ def test_amqp_has_them_rejected(relay: bool) -> None:
 def test_amqp_has_only_those_of_a_run_rejected_that_no_filter_lets_in() -> None:
     broker, client = started()
     broker.parts.tick.enter()
-    home = broker.engine.declare("f", set())
-    broker.engine.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
+    home = broker.engine.operators.declare("f", set())
+    broker.engine.operators.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
     broker.run()
     sent = [message(n, application={"k": "v" if n % 3 else "w"}) for n in range(9)]
     states = {outcome.context: outcome.state for outcome in client.send(client.sender("f", "queue"), *sent)}
@@ -184,7 +184,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     assert mqtt.replies(PacketType.PUBACK)[0][0] == large
     mqtt.drop()
     broker = world.broker.restart()
-    dead = [letter for letter, _ in broker.engine.browse(broker.engine.queue("DLQ"))]
+    dead = [letter for letter, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
     assert len(dead) == 8
     assert [letter.body.whole() for letter in dead if isinstance(letter.body, LargeBody)] == [body(), body(4000)]
     deaths = [record for record in journal_records(broker) if isinstance(record, decode.DeadLettered)]
@@ -197,7 +197,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     check_accounts(broker)
     broker.parts.tick.enter()
     change(broker.engine.state, broker.engine.queue("off"), {"enabled": True})
-    assert broker.engine.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
+    assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
     broker.run()
     assert (len(held(broker, "off")), held(broker, "DLQ")) == (9, [])
     check_accounts(broker)

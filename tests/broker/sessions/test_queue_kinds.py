@@ -100,7 +100,7 @@ def test_a_subscription_is_made_as_the_topic_asks() -> None:
     for n in range(3):
         stomp.send("/topic/prices?ring-size=1", b"%d" % n)
     (queue,) = broker.engine.state.addresses["prices"].queues
-    assert [m.body for m, _ in broker.engine.browse(queue)] == [b"2"]
+    assert [m.body for m, _ in broker.engine.messages.browse(queue)] == [b"2"]
     amqp = AmqpSim(broker)
     amqp.receiver("topic://other?last-value=true")
     (queue,) = broker.engine.state.addresses["other"].queues
@@ -184,10 +184,10 @@ def test_grouped_and_other_sends_of_one_read() -> None:
     grouped = b"SEND\ndestination:/queue/orders\npersistent:true\nJMSXGroupID:%b\n\n%d\0"
     sender.raw(plain % 0 + grouped % (b"a", 1) + grouped % (b"b", 2) + plain % 3 + plain % 4 + grouped % (b"", 5))
     queue = broker.engine.queue("orders")
-    found = [(m.body, m.header.group) for m, _ in broker.engine.browse(queue)]
+    found = [(m.body, m.header.group) for m, _ in broker.engine.messages.browse(queue)]
     assert found == [(b"0", ""), (b"1", "a"), (b"2", "b"), (b"3", ""), (b"4", ""), (b"5", "")]
     broker = broker.restart()
-    assert [(m.body, m.header.group) for m, _ in broker.engine.browse(broker.engine.queue("orders"))] == found
+    assert [(m.body, m.header.group) for m, _ in broker.engine.messages.browse(broker.engine.queue("orders"))] == found
 
 
 def test_groups_over_amqp_and_the_end_of_one() -> None:

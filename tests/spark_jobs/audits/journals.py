@@ -127,7 +127,7 @@ def _bring_back(broker: SimBroker) -> None:
     dead = {body: message.id for body, message in _on(broker, "DLQ")}
     for body in (b"poison", b"order 0", b"order 1"):
         broker.parts.tick.enter()
-        step = broker.engine.retry(broker.engine.queue("DLQ"), MessageRange(id=dead[body]))
+        step = broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange(id=dead[body]))
         assert step.moved == 1
         broker.run()
     worker = broker.connect(**{"client-id": "worker-2"})
@@ -141,6 +141,6 @@ def _bring_back(broker: SimBroker) -> None:
 
 
 def _on(broker: SimBroker, queue: str) -> list[tuple[bytes, Message]]:
-    found = [(body_of(message), message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
-    found = [(body_of(message), message) for message, _ in broker.engine.browse(broker.engine.queue(queue))]
+    found = [(body_of(message), message) for message, _ in broker.engine.messages.browse(broker.engine.queue(queue))]
+    found = [(body_of(message), message) for message, _ in broker.engine.messages.browse(broker.engine.queue(queue))]
     return sorted(found, key=lambda each: -each[1].id)

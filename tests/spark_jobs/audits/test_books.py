@@ -83,5 +83,5 @@ def test_a_living_broker(tmp_path: Path) -> None:
     assert by_name["brief"].ways == {"expired": 3}
     assert by_name["DLQ"].ways == {"moved": 3}
     for queue in broker.engine.state.queues.values():
-        held = {message.id for message, _ in broker.engine.browse(queue)}
+        held = {message.id for message, _ in broker.engine.messages.browse(queue)}
         assert found.present.get(queue.id, set()) == held, queue.name

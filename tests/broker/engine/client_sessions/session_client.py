@@ -66,7 +66,7 @@ class Client:
         for id, (queue, message) in self.stored.inflight.items():
             subscription = self.subscriptions[SHARED if queue.name == SHARED else "own"]
             assert subscription.consumer.queue is queue
-            assert self.bench.engine.take(subscription.consumer, [message]) == [message]
+            assert self.bench.engine.consumers.take(subscription.consumer, [message]) == [message]
             self.sent[id] = (subscription, message)
 
     def known(self) -> tuple[object, ...]:

@@ -119,7 +119,7 @@ def test_parts_outlive_the_segments_that_they_were_in() -> None:
             bench.engine.sessions.change(session, {"round": round})
         for _ in range(30):
             bench.sent("t.x::fill", b"x" * 400)
-        bench.enter().purge(bench.queue("fill"))
+        bench.enter().messages.purge(bench.queue("fill"))
         bench.run()
     assert min(bench.broker.parts.journal.space.segments) > 1, "the first segment is gone"
     bench = bench.restart()
@@ -165,7 +165,7 @@ def test_what_was_in_flight_is_under_its_packet_ids_again() -> None:
     session = found(bench)
     sink = bench.attach(Taker(), "t.a", MULTICAST, durable_name="q")
     messages = [message for _, message in session.inflight.values()]
-    assert bench.engine.take(sink.consumer, messages) == messages
+    assert bench.engine.consumers.take(sink.consumer, messages) == messages
     bench.run()
     assert sink.taken == []
     assert bench.places("q") == {b"1": "delivering", b"3": "delivering"}
@@ -182,7 +182,7 @@ def test_take_leaves_what_is_not_ready() -> None:
     other = subscribed(bench, session)
     sent = bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
     sink = bench.attach(Taker(), "t.a", MULTICAST, durable_name="q", shared=True)
-    assert bench.engine.take(sink.consumer, sent) == []
+    assert bench.engine.consumers.take(sink.consumer, sent) == []
     bench.close(other, RELEASED)
     assert bench.bodies("q") == [b"1", b"2"]
 
@@ -234,7 +234,7 @@ def test_what_went_back_to_its_queue_is_not_in_flight() -> None:
     engine = bench.enter()
     taker.consumer.paused = True
     engine.sessions.returned(session, [first], [1])
-    engine.give_back(taker.consumer, first.id, rejected("no"))
+    engine.consumers.give_back(taker.consumer, first.id, rejected("no"))
     bench.run()
     bench = bench.restart()
     assert inflight(found(bench)) == {2: b"2"}
@@ -311,7 +311,7 @@ def test_an_id_recorded_again_is_held_once() -> None:
 def _fill(bench: Bench, nbytes: int) -> None:
     """Let messages come and go that need so many bytes of the journal."""
     bench.sent("fill", *[b"x" * 200] * (nbytes // 200))
-    bench.enter().purge(bench.queue("fill"))
+    bench.enter().messages.purge(bench.queue("fill"))
     bench.run()
 
 
@@ -485,7 +485,7 @@ def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session() -> None:
     bench = Bench()
     bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
-    (message,) = [message for message, _ in bench.engine.browse(queue)]
+    (message,) = [message for message, _ in bench.engine.messages.browse(queue)]
     for n in range(5 * ENDED_MAX):
         session = opened(bench, f"c{n}")
         bench.enter().sessions.sending(session, queue, [message], [1], Waiting())

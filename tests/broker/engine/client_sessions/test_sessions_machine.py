@@ -63,7 +63,7 @@ class Sessions(RuleBasedStateMachine):
         """A session ends, and its queue with it; of the shared one it gives back what it has."""
         client = self._client(data)
         engine = self.bench.enter()
-        engine.close_consumer(client.subscriptions[SHARED].consumer, RELEASED)
+        engine.consumers.close(client.subscriptions[SHARED].consumer, RELEASED)
         engine.delete_queue(client.subscriptions["own"].consumer.queue)
         engine.sessions.drop(client.stored)
         del self.clients[client.stored.name]
@@ -82,7 +82,7 @@ class Sessions(RuleBasedStateMachine):
     def grant(self, data: st.DataObject, queue: str, credit: int) -> None:
         """A client takes so many."""
         subscription = self._client(data).subscriptions[queue]
-        self.bench.enter().grant(subscription.consumer, credit)
+        self.bench.enter().consumers.grant(subscription.consumer, credit)
         self.bench.run()
 
     @precondition(lambda self: any(client.sent for client in self.clients.values()))
@@ -95,12 +95,12 @@ class Sessions(RuleBasedStateMachine):
         engine = self.bench.enter()
         if how == "returned":
             engine.sessions.returned(client.stored, [message], [id])
-            engine.give_back(subscription.consumer, message.id, RELEASED)
+            engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
         else:
             if how == "released":
                 client.released.add(id)
                 engine.sessions.released(client.stored, [id])
-            engine.acknowledge(subscription.consumer, message.id)
+            engine.consumers.acknowledge(subscription.consumer, message.id)
         self.bench.run()
 
     @precondition(lambda self: any(client.released for client in self.clients.values()))
@@ -143,7 +143,7 @@ class Sessions(RuleBasedStateMachine):
         """Other messages come and go: segments are trimmed, and with some time in between copied forward."""
         for _ in range(segments):
             self.bench.sent("fill", *[b"x" * (SEGMENT // FILL)] * FILL)
-            self.bench.enter().purge(self.bench.queue("fill"))
+            self.bench.enter().messages.purge(self.bench.queue("fill"))
             self.bench.run()
             self.bench.broker.advance(period)
 

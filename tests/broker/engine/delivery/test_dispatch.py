@@ -40,7 +40,7 @@ def test_a_paused_consumer_gets_nothing_until_it_is_resumed() -> None:
     taker.consumer.paused = True
     bench.sent("a", b"1")
     assert taker.take() == []
-    bench.enter().resume(taker.consumer)
+    bench.enter().consumers.resume(taker.consumer)
     bench.run()
     assert taker.take() == [b"1"]
 
@@ -111,12 +111,12 @@ def test_counted_credit_is_in_messages_and_does_not_come_back() -> None:
     bench.sent("a", *[b"%d" % n * 2000 for n in range(5)])
     assert taker.take() == [], "nothing before it is given"
     for credit, got in ((2, 2), (0, 0), (1, 1)):
-        bench.enter().grant(taker.consumer, credit)
+        bench.enter().consumers.grant(taker.consumer, credit)
         bench.run()
         assert len(taker.taken) == got
         bench.ack(taker, *taker.taken)
         assert len(taker.take()) == got, "settling gives none"
-    bench.enter().grant(taker.consumer, 9)
+    bench.enter().consumers.grant(taker.consumer, 9)
     bench.run()
     assert len(taker.take()) == 2
     assert taker.consumer.credit == 7
@@ -126,7 +126,7 @@ def test_counted_credit_is_in_messages_and_does_not_come_back() -> None:
 def test_counted_and_other_credit_take_turns(selector: str) -> None:
     bench = Bench()
     counted = bench.take("a", counted=True, selector=selector)
-    bench.enter().grant(counted.consumer, 1)
+    bench.enter().consumers.grant(counted.consumer, 1)
     narrow, wide = bench.take("a", window=0), bench.take("a")
     bench.sent("a", *[b"%d" % n for n in range(5)])
     assert (counted.take(), narrow.take(), wide.take()) == ([b"0"], [b"1"], [b"2", b"3", b"4"])
@@ -138,8 +138,8 @@ def test_higher_priority_goes_first_and_others_get_the_rest(selector: str) -> No
     low = bench.take("a", priority=-1)
     high = bench.take("a", priority=5, counted=True, selector=selector)
     middle = bench.take("a", counted=True)
-    bench.enter().grant(high.consumer, 2)
-    bench.enter().grant(middle.consumer, 1)
+    bench.enter().consumers.grant(high.consumer, 2)
+    bench.enter().consumers.grant(middle.consumer, 1)
     bench.sent("a", *[b"%d" % n for n in range(5)])
     bench.run()
     assert (high.take(), middle.take(), low.take()) == ([b"0", b"1"], [b"2"], [b"3", b"4"])

@@ -19,7 +19,7 @@ DELAY = {"match": "a", "redelivery-delay": 5000}
 
 def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
     queue = bench.queue(name)
-    return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.browse(queue)}
+    return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.messages.browse(queue)}
 
 
 def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
@@ -38,7 +38,7 @@ def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
 def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
     """What says to its next consumer that it has been delivered before."""
     queue = bench.queue(name)
-    return {body_of(message) for message, _ in bench.engine.browse(queue) if message.id in queue.states}
+    return {body_of(message) for message, _ in bench.engine.messages.browse(queue) if message.id in queue.states}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -103,7 +103,7 @@ def test_what_never_left_is_withdrawn() -> None:
     bench = Bench()
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
-    bench.enter().withdraw(taker.consumer, messages[1:])
+    bench.enter().consumers.withdraw(taker.consumer, messages[1:])
     bench.close(taker, redelivery.LOST)
     assert (counted(bench), redelivered(bench)) == ({b"1": 1, b"2": 0, b"3": 0}, {b"1"})
     assert bench.take("a").take() == [b"1", b"2", b"3"]
@@ -241,8 +241,8 @@ def test_strict_counts_what_left_and_takes_back_what_was_not_meant() -> None:
 def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "nowhere"})
     engine = bench.enter()
-    address = engine.declare("nowhere", set())
-    engine.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
+    address = engine.operators.declare("nowhere", set())
+    engine.operators.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     bench.nack(taker, message)
@@ -257,10 +257,10 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         bench = Bench()
         (message,) = bench.sent("a", b"1")
         taker = bench.take("a")
-        tx = bench.enter().begin()
+        tx = bench.enter().transactions.begin()
         bench.nack(taker, message, requeue=requeue, tx=tx)
         bench.enter().delete_queue(bench.queue("a"))
-        bench.enter().commit(tx)
+        bench.enter().transactions.commit(tx)
         bench.run()
         assert bench.engine.state.usage.messages == 0
         assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
@@ -272,7 +272,7 @@ def test_released_ones_wait_and_do_not_count() -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     assert taker.take() == [b"1"]
-    bench.enter().give_back(taker.consumer, message.id, redelivery.RELEASED)
+    bench.enter().consumers.give_back(taker.consumer, message.id, redelivery.RELEASED)
     bench.run()
     assert (taker.take(), bench.queue("a").delivery_count(message.id)) == ([], 0)
     assert bench.places("a") == {b"1": "scheduled"}
@@ -285,8 +285,8 @@ def test_an_excluded_message_goes_to_others_only(selector: str) -> None:
     taker = bench.take("a", selector=selector)
     engine = bench.enter()
     for message in (first, second):
-        engine.exclude(taker.consumer, message.id)
-        engine.give_back(taker.consumer, message.id, redelivery.CLOSED)
+        engine.consumers.exclude(taker.consumer, message.id)
+        engine.consumers.give_back(taker.consumer, message.id, redelivery.CLOSED)
     bench.run()
     bench.sent("a", b"3")
     assert taker.take() == [b"1", b"2", b"3"], "each came once"

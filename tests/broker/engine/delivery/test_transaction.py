@@ -21,15 +21,15 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     messages = bench.sent("new", b"1", b"2", b"3")
     taker = bench.take("new")
     engine = bench.enter()
-    tx = engine.begin()
-    engine.acknowledge(taker.consumer, messages[0].id, tx)
-    engine.reject(taker.consumer, messages[1].id, tx=tx)
-    engine.give_back(taker.consumer, messages[2].id, rejected(""), tx)
+    tx = engine.transactions.begin()
+    engine.consumers.acknowledge(taker.consumer, messages[0].id, tx)
+    engine.consumers.reject(taker.consumer, messages[1].id, tx=tx)
+    engine.consumers.give_back(taker.consumer, messages[2].id, rejected(""), tx)
     bench.send("b", b"x" * 50_000, tx=tx)
     bench.send("c", b"y" * 50_000, tx=tx)
     bench.run()
     assert bench.engine.queue("new").message_count == 3
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     (entry,) = entries_with(bench, "DEAD_LETTERED")
     assert entry.count("MESSAGE") == 3
@@ -45,11 +45,11 @@ def test_acknowledgements_take_no_room_of_their_own() -> None:
     bench = Bench()
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     taker = bench.take("a")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     for message in messages:
-        bench.engine.acknowledge(taker.consumer, message.id, tx, kept=message is messages[3])
+        bench.engine.consumers.acknowledge(taker.consumer, message.id, tx, kept=message is messages[3])
     assert [settlement.messages for settlement in tx.settlements] == [messages[:3], messages[3:]]
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     assert list(taker.consumer.unacked) == [messages[3].id, *[message.id for message in messages[:3]]]
 
@@ -57,7 +57,7 @@ def test_acknowledgements_take_no_room_of_their_own() -> None:
 def test_nothing_is_visible_before() -> None:
     bench = Bench()
     taker = bench.take("b")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.sent("b", b"1", tx=tx)
     assert taker.take() == []
     assert bench.restart().bodies("b") == []
@@ -67,19 +67,19 @@ def test_rollback_counts_and_gives_back_in_order() -> None:
     bench = Bench()
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, messages[2], messages[0], tx=tx)
     bench.sent("b", b"x", tx=tx)
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     assert taker.take() == [b"1", b"2", b"3", b"1", b"3"]
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     with pytest.raises(TransactionClosed):
-        bench.engine.commit(tx)
+        bench.engine.transactions.commit(tx)
     with pytest.raises(TransactionClosed):
         bench.send("b", b"y", tx=tx)
     with pytest.raises(TransactionClosed):
-        bench.engine.acknowledge(taker.consumer, messages[0].id, tx)
+        bench.engine.consumers.acknowledge(taker.consumer, messages[0].id, tx)
     assert messages[0].id in taker.consumer.unacked
     check_counters(bench.broker)
 
@@ -89,15 +89,15 @@ def test_a_consumer_may_leave_before_the_end() -> None:
         bench = Bench()
         messages = bench.sent("a", b"1", b"2")
         taker = bench.take("a")
-        tx = bench.enter().begin()
+        tx = bench.enter().transactions.begin()
         bench.ack(taker, messages[0], tx=tx)
         bench.close(taker, redelivery.CLOSED)
         assert bench.places("a") == {b"2": "ready"}
         engine = bench.enter()
         if commit:
-            engine.commit(tx)
+            engine.transactions.commit(tx)
         else:
-            engine.rollback(tx)
+            engine.transactions.rollback(tx)
         bench.run()
         assert bench.bodies("a") == ([b"2"] if commit else [b"1", b"2"])
         check_counters(bench.broker)
@@ -107,7 +107,7 @@ def test_a_consumer_may_leave_before_the_end() -> None:
 def test_the_limit_in_bytes() -> None:
     limits = small().limits.model_copy(update={"transaction_bytes_max": 2000})
     bench = Bench(limits=limits)
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     (message,) = bench.send("a", bytes(1000), tx=tx)
     assert tx.bytes == message.size
     with pytest.raises(TooLarge, match="2000 bytes"):
@@ -118,7 +118,7 @@ def test_the_limit_in_bytes() -> None:
     assert tx.bytes == 2000, "the limit itself is allowed"
     with pytest.raises(TooLarge):
         bench.send("a", b"", tx=tx)
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     assert len(bench.bodies("a")) == 2
 
@@ -128,13 +128,13 @@ def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
     bench.sent("full", b"0")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, message, tx=tx)
     bench.send("b", b"2", tx=tx)
     bench.send("full", b"3", tx=tx)
     with pytest.raises(AddressFull):
-        bench.engine.commit(tx)
-    bench.engine.rollback(tx)
+        bench.engine.transactions.commit(tx)
+    bench.engine.transactions.rollback(tx)
     bench.run()
     assert (bench.bodies("full"), bench.bodies("b")) == ([b"0"], [])
     assert taker.take() == [b"1", b"1"]
@@ -147,21 +147,21 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     taker = bench.take("a")
     bench.ack(taker, taker.taken[0])
     bench.broker.advance(10_000)
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, taker.taken[1], tx=tx)
     for n in range(20):
         bench.send("b", b"%d" % n * 700, tx=tx)
     with pytest.raises(DiskFull):
-        bench.engine.commit(tx)
+        bench.engine.transactions.commit(tx)
     assert not tx.closed
-    bench.engine.rollback(tx)
+    bench.engine.transactions.rollback(tx)
     bench.run()
     assert bench.bodies("b") == []
     assert len(bench.bodies("a")) == sent - 1
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     for n in range(20):
         bench.send("b", b"%d" % n * 700, durable=False, tx=tx)
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     assert len(bench.bodies("b")) == 20, "what is not durable needs no room"
 
@@ -169,14 +169,14 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
 def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
     engine = bench.enter()
-    address = engine.declare("a", {RoutingType.ANYCAST})
-    engine.declare_queue(address, "a", RoutingType.ANYCAST, durable=True, selector="")
-    tx = engine.begin()
+    address = engine.operators.declare("a", {RoutingType.ANYCAST})
+    engine.operators.declare_queue(address, "a", RoutingType.ANYCAST, durable=True, selector="")
+    tx = engine.transactions.begin()
     bench.send("a", b"1", tx=tx)
     bench.send("b", b"2", tx=tx)
     engine.delete_queue(bench.queue("a"))
     with pytest.raises(NoQueue):
-        engine.commit(tx)
+        engine.transactions.commit(tx)
     bench.run()
     assert bench.bodies("b") == []
 
@@ -185,7 +185,7 @@ def test_one_that_takes_too_long_is_rolled_back() -> None:
     bench = Bench()
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, message, tx=tx)
     bench.broker.advance(299_999)
     assert taker.take() == [b"1"]
@@ -199,20 +199,20 @@ def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone() -
     messages = bench.sent("a", b"1", b"2")
     taker = bench.take("a", counted=True)
     engine = bench.enter()
-    engine.grant(taker.consumer, 5)
+    engine.consumers.grant(taker.consumer, 5)
     bench.run()
     assert taker.take() == [b"1", b"2"]
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     for message in messages:
-        engine.acknowledge(taker.consumer, message.id, tx, kept=True)
-    engine.rollback(tx)
+        engine.consumers.acknowledge(taker.consumer, message.id, tx, kept=True)
+    engine.transactions.rollback(tx)
     bench.run()
     assert (taker.take(), list(taker.consumer.unacked)) == ([], [m.id for m in messages])
     check_accounts(bench.broker)
-    second = bench.enter().begin()
-    engine.acknowledge(taker.consumer, messages[0].id, second, kept=True)
+    second = bench.enter().transactions.begin()
+    engine.consumers.acknowledge(taker.consumer, messages[0].id, second, kept=True)
     bench.close(taker, redelivery.CLOSED)
-    bench.enter().rollback(second)
+    bench.enter().transactions.rollback(second)
     bench.run()
     assert bench.places("a") == {b"1": "ready", b"2": "ready"}
     assert bench.queue("a").delivery_count(messages[0].id) == 1, "nobody is there to keep it: a failed delivery"

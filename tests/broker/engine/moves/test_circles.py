@@ -26,7 +26,7 @@ def start(*settings: dict[str, object]) -> Bench:
 
 def test_expiry_addresses_that_lead_to_each_other() -> None:
     bench = start(A, B)
-    found = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    found = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     assert {message.body for message in found} == {b"", b"x"}
     for message in found:
         notes = message.header.annotations or {}
@@ -56,14 +56,14 @@ def test_the_count_survives_a_restart_and_ends_with_an_operator() -> None:
         bench.broker.advance(200_000)
         bench = bench.restart()
     (name,) = [name for name in "ab" if name in bench.engine.state.queues and bench.bodies(name)]
-    ((message, _),) = bench.engine.browse(bench.queue(name))
+    ((message, _),) = bench.engine.messages.browse(bench.queue(name))
     hops = (message.header.annotations or {})["_AMQ_DL_HOPS"]
     assert isinstance(hops, int)
     assert hops >= 20
     assert hops + 1 == (message.header.annotations or {})["_AMQ_DL_COUNT"]
-    bench.enter().move(bench.queue(name), "elsewhere", MessageRange())
+    bench.enter().messages.move(bench.queue(name), "elsewhere", MessageRange())
     bench.run()
-    ((moved, _),) = bench.engine.browse(bench.queue("elsewhere"))
+    ((moved, _),) = bench.engine.messages.browse(bench.queue("elsewhere"))
     assert "_AMQ_DL_HOPS" not in (moved.header.annotations or {})
 
 

@@ -15,7 +15,7 @@ ONCE = {"match": "a", "max-delivery-attempts": 1}
 
 
 def letter_annotations(bench: Bench, queue: str) -> dict[str, str | int]:
-    (found,) = [message for message, _ in bench.engine.browse(bench.queue(queue))]
+    (found,) = [message for message, _ in bench.engine.messages.browse(bench.queue(queue))]
     return found.header.annotations or {}
 
 
@@ -43,7 +43,7 @@ def test_what_a_dead_letter_carries() -> None:
     bench = Bench(ONCE)
     expiration = bench.broker.now + 10_000
     die(bench, user="u", priority=7, expiration=expiration, head=b"colour:red\n")
-    (letter,) = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    (letter,) = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     found = letter_annotations(bench, "DLQ")
     text = found.pop("_AMQ_DL_TEXT")
     assert text == "delivered 1 times without success, last by clerk at 10.0.0.1:5: rejected by the consumer"
@@ -81,7 +81,7 @@ def test_what_the_journal_knows_of_a_death() -> None:
     bench.broker.advance(50)
     bench.nack(taker, message)
     (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
-    (letter,) = [m for m, _ in bench.engine.browse(bench.queue("DLQ"))]
+    (letter,) = [m for m, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     assert (death.queue_id, death.old_id, death.new_id) == (bench.queue("a").id, message.id, letter.id)
     assert (death.enqueued, death.first_failure, death.attempts) == (message.header.timestamp, first, 2)
     assert (death.reason, death.address, death.user) == (DeadLetterReason.MAX_DELIVERIES, "a", "u")
@@ -94,7 +94,7 @@ def test_what_the_journal_knows_of_an_expiry() -> None:
     (message,) = bench.sent("a", b"1", expiration=expiration, expiry_source=1)
     bench.broker.advance(1000)
     (expiry,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Expired)]
-    (copy,) = [m for m, _ in bench.engine.browse(bench.queue("ExpiryQueue"))]
+    (copy,) = [m for m, _ in bench.engine.messages.browse(bench.queue("ExpiryQueue"))]
     assert (expiry.old_id, expiry.new_id, expiry.expiration, expiry.source) == (message.id, copy.id, expiration, 1)
     assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
 
@@ -147,7 +147,9 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
     """A queue on `#` gets the dead letters too; what fails there again stays, instead of dying once more."""
     bench = Bench(ONCE, {"match": "DLQ", "max-delivery-attempts": 1})
     engine = bench.enter()
-    engine.declare_queue(engine.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    engine.operators.declare_queue(
+        engine.operators.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    )
     taker = bench.take("*::all", None)
     bench.sent("b", b"1", routing_type=None)
     for _ in range(6):
@@ -163,7 +165,9 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
 def test_an_expired_copy_does_not_go_round_in_circles(expiry_delay: int | None) -> None:
     bench = Bench({"match": "ExpiryQueue", "expiry-delay": -1 if expiry_delay is None else expiry_delay})
     engine = bench.enter()
-    engine.declare_queue(engine.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    engine.operators.declare_queue(
+        engine.operators.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    )
     bench.sent("b", b"1", routing_type=None, expiration=bench.broker.now + 10)
     bench.broker.advance(1000)
     assert bench.engine.state.usage.messages == 1
@@ -178,7 +182,9 @@ def test_the_dead_letter_address_is_the_queue_s_the_expiry_address_the_message_s
         {"match": "news.eu", "dead-letter-address": "D2", "expiry-address": "E2"},
     )
     engine = bench.enter()
-    engine.declare_queue(engine.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    engine.operators.declare_queue(
+        engine.operators.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    )
     (message,) = bench.sent("news.eu", b"dead", routing_type=None)
     taker = bench.take("news.*::all", None)
     bench.nack(taker, message)

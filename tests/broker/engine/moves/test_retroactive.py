@@ -95,7 +95,7 @@ def test_names_are_those_of_artemis_and_the_broker_s_own() -> None:
 def test_operators_may_empty_a_ring() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
-    assert bench.enter().purge(bench.queue(RING)) == 1
+    assert bench.enter().messages.purge(bench.queue(RING)) == 1
     bench.run()
     assert bench.take("orders", MULTICAST).take() == []
 
@@ -142,7 +142,7 @@ def test_the_resources_go_with_the_address() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
     engine = bench.enter()
-    engine.delete_node(engine.state.addresses["orders"])
+    engine.delete_temporary(engine.state.addresses["orders"])
     bench.run()
     state = bench.restart().engine.state
     assert not [name for name in (*state.addresses, *state.queues, *state.diverts.by_name) if "retro" in name]

@@ -34,14 +34,14 @@ EVERYTHING = MessageRange()
 
 def retry(bench: Bench, name: str = "DLQ", selection: MessageRange = EVERYTHING) -> MoveResult:
     """One step, and everything that follows from it."""
-    step = bench.enter().retry(bench.queue(name), selection)
+    step = bench.enter().messages.retry(bench.queue(name), selection)
     bench.run()
     return step
 
 
 def moved(bench: Bench, name: str, target: str, selection: MessageRange = EVERYTHING) -> MoveResult:
     """One step, and everything that follows from it."""
-    step = bench.enter().move(bench.queue(name), target, selection)
+    step = bench.enter().messages.move(bench.queue(name), target, selection)
     bench.run()
     return step
 
@@ -52,12 +52,12 @@ def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> list[Message]:
     taker = bench.take(name)
     bench.nack(taker, *messages, requeue=False)
     bench.close(taker, redelivery.CLOSED)
-    return [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    return [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
 
 
 def only(bench: Bench, name: str) -> Message:
     """The one message of a queue."""
-    ((message, _),) = bench.engine.browse(bench.queue(name))
+    ((message, _),) = bench.engine.messages.browse(bench.queue(name))
     return message
 
 
@@ -159,8 +159,8 @@ def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     bench = Bench({"match": "fixed", "auto-create-queues": False})
     die(bench, "a", b"1")
     bench.enter()
-    address = bench.engine.declare("fixed", {ANYCAST})
-    bench.engine.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
+    address = bench.engine.operators.declare("fixed", {ANYCAST})
+    bench.engine.operators.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
     bench.run()
     die(bench, "fixed", b"2")
     for name in ("a", "fixed"):
@@ -200,7 +200,9 @@ def test_another_queue_that_took_the_name_does_not_get_it() -> None:
     bench = Bench()
     die(bench, "a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
-    bench.engine.declare_queue(bench.engine.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector="")
+    bench.engine.operators.declare_queue(
+        bench.engine.operators.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector=""
+    )
     bench.run()
     assert retry(bench).refused == {"no-queue": 1}
     assert bench.bodies("a") == []
@@ -253,7 +255,7 @@ def test_move_to_an_address_that_is_made() -> None:
     step = moved(bench, "a", "b")
     assert (step.moved, step.refused, step.complete) == (2, {}, True)
     assert (bench.bodies("a"), bench.bodies("b")) == ([], [b"1", b"2"])
-    first = next(bench.engine.browse(bench.queue("b")))[0]
+    first = next(bench.engine.messages.browse(bench.queue("b")))[0]
     assert notes(first) == {
         "_AMQ_ORIG_ADDRESS": "a",
         "_AMQ_ORIG_QUEUE": "a",
@@ -296,14 +298,16 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
     fixed: list[dict[str, object]] = [{"match": name, "auto-create-addresses": False} for name in ("closed.#", "topic")]
     bench = Bench(*fixed)
     engine = bench.enter()
-    engine.declare("topic", {MULTICAST})
-    engine.declare_queue(engine.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector="")
+    engine.operators.declare("topic", {MULTICAST})
+    engine.operators.declare_queue(
+        engine.operators.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector=""
+    )
     bench.sent("w.y", b"1", routing_type=MULTICAST)
     bench.sent("a", b"1")
     source = "wild" if target == "w.x" else "a"
     before = set(bench.engine.state.queues), set(bench.engine.state.addresses)
     with pytest.raises(error):
-        bench.enter().move(bench.queue(source), target, EVERYTHING)
+        bench.enter().messages.move(bench.queue(source), target, EVERYTHING)
     bench.run()
     assert bench.bodies(source) == [b"1"]
     assert (set(bench.engine.state.queues), set(bench.engine.state.addresses)) == before
@@ -312,7 +316,9 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
 def test_a_message_that_no_queue_takes_stays() -> None:
     bench = Bench()
     engine = bench.enter()
-    engine.declare_queue(engine.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'")
+    engine.operators.declare_queue(
+        engine.operators.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'"
+    )
     for colour in (b"red", b"blue"):
         bench.sent("a", colour, head=encode_head([(b"colour", colour)]))
     step = moved(bench, "a", "b")
@@ -361,7 +367,7 @@ def test_a_filter_chooses_by_what_the_broker_noted() -> None:
 def test_one_id() -> None:
     bench = Bench()
     die(bench, "a", b"1", b"2")
-    dead = [message for message, _ in bench.engine.browse(bench.queue("DLQ"))]
+    dead = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     assert retry(bench, selection=MessageRange(id=dead[1].id)).moved == 1
     assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
     with pytest.raises(NotFound):
@@ -463,7 +469,7 @@ def test_what_is_removed_leaves_by_name_and_stays_away() -> None:
     first, *_ = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a", window=1)
     bench.sent("a", b"4", scheduled=bench.broker.now + 60_000)
-    step = bench.enter().discard(bench.queue("a"), EVERYTHING)
+    step = bench.enter().messages.discard(bench.queue("a"), EVERYTHING)
     bench.run()
     assert (step.moved, step.complete) == (3, True)
     assert taker.taken == [first], "what a consumer holds is not looked at"

@@ -65,7 +65,7 @@ def test_addresses_and_queues() -> None:
     (bound,) = told(taker, "BINDING_ADDED")
     assert (bound["_AMQ_Address"], bound["_AMQ_RoutingName"]) == ("a", "a")
     engine = bench.enter()
-    engine.delete_node(engine.state.addresses["a"])
+    engine.delete_temporary(engine.state.addresses["a"])
     bench.run()
     assert [note["_AMQ_Address"] for note in told(taker, "ADDRESS_REMOVED")] == ["a"]
 

@@ -27,8 +27,8 @@ def disable(bench: Bench, *names: str) -> None:
 
 def filtered(bench: Bench, address: str, selector: str) -> None:
     """An anycast queue on an address of its own name, with a filter."""
-    home = bench.enter().declare(address, {ANYCAST})
-    bench.engine.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
+    home = bench.enter().operators.declare(address, {ANYCAST})
+    bench.engine.operators.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
     bench.run()
 
 
@@ -44,7 +44,7 @@ def dead(bench: Bench, name: str = "DLQ") -> list[tuple[bytes, object]]:
     """What is on a dead-letter queue: the bodies, and why."""
     return [
         (body_of(message), (message.header.annotations or {})["_AMQ_DL_REASON"])
-        for message, _ in bench.engine.browse(bench.queue(name))
+        for message, _ in bench.engine.messages.browse(bench.queue(name))
     ]
 
 
@@ -166,12 +166,12 @@ def test_without_a_dead_letter_address_they_are_refused() -> None:
 def test_a_commit_is_refused_as_a_whole() -> None:
     bench = closed()
     bench.sent("b", b"0")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.send("b", b"1", tx=tx)
     bench.send("a", b"2", tx=tx)
     with pytest.raises(NoQueue):
-        bench.engine.commit(tx)
-    bench.engine.rollback(tx)
+        bench.engine.transactions.commit(tx)
+    bench.engine.transactions.rollback(tx)
     bench.run()
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"0"], [b"0"])
 
@@ -180,8 +180,8 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     bench = closed()
     for name in ("b", "c"):
         filtered(bench, name, "")
-    address = bench.enter().declare("#", {MULTICAST})
-    bench.engine.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
+    address = bench.enter().operators.declare("#", {MULTICAST})
+    bench.engine.operators.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
     bench.run()
     engine = bench.enter()
     sends = []

@@ -31,12 +31,12 @@ def deaths(bench: Bench) -> list[decode.DeadLettered]:
 
 def letters(bench: Bench, name: str = "DLQ") -> list[Message]:
     """What is on a dead-letter queue, oldest first."""
-    return [message for message, _ in bench.engine.browse(bench.queue(name))]
+    return [message for message, _ in bench.engine.messages.browse(bench.queue(name))]
 
 
 def retry(bench: Bench, name: str = "DLQ") -> MoveResult:
     """Bring back all of a queue."""
-    step = bench.enter().retry(bench.queue(name), MessageRange())
+    step = bench.enter().messages.retry(bench.queue(name), MessageRange())
     bench.run()
     return step
 
@@ -97,10 +97,10 @@ def test_without_a_dead_letter_address_it_is_unroutable_and_no_death() -> None:
 
 def test_in_a_transaction_and_by_a_divert() -> None:
     bench = Bench(KEPT, diverts={"d": section("a", "t.y", routing_type="MULTICAST")})
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.send("t.x", b"1", routing_type=MULTICAST, tx=tx)
     bench.send("a", b"2", tx=tx)
-    bench.engine.commit(tx)
+    bench.engine.transactions.commit(tx)
     bench.run()
     assert bench.bodies("a") == [b"2"]
     assert [(death.address, death.queue_id) for death in deaths(bench)] == [("t.x", 0), ("t.y", 0)]
@@ -186,7 +186,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
     for n in range(200):
         bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
         if n % 40:
-            bench.enter().discard(bench.queue("DLQ"), MessageRange(id=letters(bench)[-1].id))
+            bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(id=letters(bench)[-1].id))
         bench.broker.advance(PERIOD_MS)
     assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
     bench.run()

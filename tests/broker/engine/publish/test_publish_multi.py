@@ -85,12 +85,12 @@ def test_identities_rise_with_arrival_and_records_with_identities() -> None:
     bench = Bench()
     subscription(bench, "all", "#")
     publish(bench, TOPICS)
-    ids = [message.id for message, _ in bench.engine.browse(bench.queue("all"))]
+    ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))]
     assert ids == list(range(ids[0], ids[0] + len(TOPICS)))
     taker = bench.take("t", MULTICAST, durable_name="all2", client_id="c")
     assert taker.take() == []
     bench = bench.restart()
-    assert [message.id for message, _ in bench.engine.browse(bench.queue("all"))] == ids
+    assert [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))] == ids
 
 
 def test_what_finds_no_queue_is_gone_by_name() -> None:

@@ -43,10 +43,10 @@ def check(bench: Bench) -> None:
     retained = bench.engine.retained
     queue = retained.queue
     assert queue is not None
-    messages = [message for message, _ in bench.engine.browse(queue)]
+    messages = [message for message, _ in bench.engine.messages.browse(queue)]
     assert (len(messages), sum(m.size for m in messages)) == (retained.messages, retained.bytes)
     assert (queue.address.size_messages, queue.address.size_bytes) == (retained.messages, retained.bytes)
-    everywhere = {m.id: m for each in bench.engine.state.queues.values() for m, _ in bench.engine.browse(each)}
+    everywhere = {m.id: m for each in bench.engine.state.queues.values() for m, _ in bench.engine.messages.browse(each)}
     usage = bench.engine.state.usage
     assert (usage.messages, usage.bytes) == (len(everywhere), sum(m.size for m in everywhere.values()))
     for address in bench.engine.state.addresses.values():
@@ -186,10 +186,10 @@ def test_the_queue_is_the_brokers_own() -> None:
     with pytest.raises((InvalidName, NotFound)):
         destinations.destination(state, f"a::{RETAINED}", None)
     for refused in (
-        lambda: bench.engine.purge(queue),
+        lambda: bench.engine.messages.purge(queue),
         lambda: bench.engine.delete_queue(queue),
-        lambda: bench.engine.retry(queue, MessageRange()),
-        lambda: bench.engine.move(queue, "b", MessageRange()),
+        lambda: bench.engine.messages.retry(queue, MessageRange()),
+        lambda: bench.engine.messages.move(queue, "b", MessageRange()),
     ):
         with pytest.raises(AlreadyInUse, match="own"):
             refused()

@@ -21,7 +21,7 @@ def test_a_plain_address_is_not_handled() -> None:
 def test_what_no_queue_takes_goes_to_the_dead_letter_address() -> None:
     bench = Bench({"match": "t", "send-to-dla-on-no-route": True})
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
-    ((copy, _),) = bench.engine.browse(bench.queue("DLQ"))
+    ((copy, _),) = bench.engine.messages.browse(bench.queue("DLQ"))
     assert copy.body == b"1"
     notes = copy.header.annotations or {}
     assert notes["_AMQ_ORIG_ADDRESS"] == "t"
@@ -64,9 +64,11 @@ def test_the_time_of_arrival_is_noted() -> None:
     bench = Bench({"match": "a", "enable-ingress-timestamp": True})
     bench.sent("a", b"1", b"2")
     bench.sent("b", b"3")
-    noted = [(m.header.annotations or {}).get(INGRESS_TIMESTAMP) for m, _ in bench.engine.browse(bench.queue("a"))]
+    noted = [
+        (m.header.annotations or {}).get(INGRESS_TIMESTAMP) for m, _ in bench.engine.messages.browse(bench.queue("a"))
+    ]
     assert noted == [bench.broker.now] * 2
-    assert [m.header.annotations for m, _ in bench.engine.browse(bench.queue("b"))] == [None]
+    assert [m.header.annotations for m, _ in bench.engine.messages.browse(bench.queue("b"))] == [None]
 
 
 def test_the_time_of_arrival_survives_restart_and_death() -> None:
@@ -77,7 +79,7 @@ def test_the_time_of_arrival_survives_restart_and_death() -> None:
     bench.broker.advance(1_000)
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
-    ((copy, _),) = bench.engine.browse(bench.queue("DLQ"))
+    ((copy, _),) = bench.engine.messages.browse(bench.queue("DLQ"))
     assert (copy.header.annotations or {})[INGRESS_TIMESTAMP] == then
 
 
@@ -104,5 +106,5 @@ def test_a_change_of_settings_takes_effect_at_once() -> None:
         bench.enter().state, settings_table(small({"match": "a", "enable-ingress-timestamp": True}))
     )
     bench.sent("a", b"2")
-    noted = [m.header.annotations for m, _ in bench.engine.browse(bench.queue("a"))]
+    noted = [m.header.annotations for m, _ in bench.engine.messages.browse(bench.queue("a"))]
     assert noted == [None, {INGRESS_TIMESTAMP: bench.broker.now}]

@@ -81,7 +81,7 @@ def test_the_engine_wakes_for_them() -> None:
     now = bench.broker.now
     bench.enter().alarms.at("k", now + 1234, lambda: called.append(bench.broker.now))
     bench.run()
-    due = bench.engine.next_due()
+    due = bench.engine.ticks.next_due()
     assert due is not None
     assert due <= now + 1234
     bench.broker.advance(60_000)

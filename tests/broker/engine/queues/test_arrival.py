@@ -23,9 +23,9 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 def declare(bench: Bench, address: str, **queues: tuple[RoutingType, str]) -> None:
     engine = bench.enter()
-    made = engine.declare(address, {routing_type for routing_type, _ in queues.values()})
+    made = engine.operators.declare(address, {routing_type for routing_type, _ in queues.values()})
     for name, (routing_type, selector) in queues.items():
-        engine.declare_queue(made, name, routing_type, durable=True, selector=selector)
+        engine.operators.declare_queue(made, name, routing_type, durable=True, selector=selector)
     bench.run()
 
 
@@ -90,7 +90,10 @@ def test_wildcard_addresses_get_copies_that_keep_their_address() -> None:
     bench.sent("news.eu.sport", b"2", routing_type=MULTICAST)
     bench.sent("other", b"3", routing_type=MULTICAST)
     assert (bench.bodies("all"), bench.bodies("sport"), bench.bodies("eu")) == ([b"1", b"2"], [b"2"], [b"1"])
-    assert [m.header.address for m, _ in bench.engine.browse(bench.queue("all"))] == ["news.eu", "news.eu.sport"]
+    assert [m.header.address for m, _ in bench.engine.messages.browse(bench.queue("all"))] == [
+        "news.eu",
+        "news.eu.sport",
+    ]
 
 
 def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> None:
@@ -150,7 +153,7 @@ def test_only_durable_messages_on_durable_queues_are_in_the_journal() -> None:
     bench = Bench()
     declare(bench, "a", kept=(MULTICAST, ""))
     engine = bench.enter()
-    engine.declare_queue(engine.state.addresses["a"], "passing", MULTICAST, durable=False, selector="")
+    engine.operators.declare_queue(engine.state.addresses["a"], "passing", MULTICAST, durable=False, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None, durable=False)
     assert bench.bodies("kept") == bench.bodies("passing") == [b"1", b"2"]
@@ -252,7 +255,7 @@ def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_ma
     bench = Bench(blocking, broker=shipped.model_copy(update={"global_max_size": 1000}))
     (message, *_) = bench.sent("crowded", bytes(900))
     bench.sent("empty", b"")
-    bench.ack(bench.take("empty"), *[m for m, _ in bench.engine.browse(bench.queue("empty"))])
+    bench.ack(bench.take("empty"), *[m for m, _ in bench.engine.messages.browse(bench.queue("empty"))])
     producer = Producing()
     producer.blocked = bench.enter().block_if_full(bench.engine.state.addresses["empty"], producer)
     assert stopped(producer)

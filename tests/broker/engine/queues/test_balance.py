@@ -84,14 +84,14 @@ class Work:
     def transfer(self) -> None:
         engine = self.bench.enter()
         if "DLQ" in engine.state.queues:
-            engine.retry(engine.queue("DLQ"), MessageRange())
+            engine.messages.retry(engine.queue("DLQ"), MessageRange())
         if "a" in engine.state.queues:
-            engine.move(engine.queue("a"), "b", MessageRange())
+            engine.messages.move(engine.queue("a"), "b", MessageRange())
 
     def purge(self) -> None:
         engine = self.bench.enter()
         if "c" in engine.state.queues and self.random.random() < 0.3:
-            engine.purge(engine.queue("c"))
+            engine.messages.purge(engine.queue("c"))
 
     def wait(self) -> None:
         self.bench.broker.advance(self.random.randrange(40))

@@ -32,7 +32,7 @@ def scene() -> Bench:
 
 def test_purge_takes_what_waits() -> None:
     bench = scene()
-    assert bench.enter().purge(bench.queue("a")) == 3
+    assert bench.enter().messages.purge(bench.queue("a")) == 3
     bench.run()
     assert bench.places("a") == {b"failed": "delivering"}
     check_counters(bench.broker)
@@ -47,7 +47,7 @@ def test_purge_of_more_than_one_record() -> None:
     bench = Bench(segment_bytes=4 << 20)
     count = 2 * clearing.REMOVE_RUN_MAX + 1
     bench.sent("a", *[b"x"] * count)
-    assert bench.enter().purge(bench.queue("a")) == count
+    assert bench.enter().messages.purge(bench.queue("a")) == count
     bench.run()
     assert bench.restart().bodies("a") == []
 
@@ -103,7 +103,7 @@ def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = scene()
     steps: list[int] = []
     while not steps or steps[-1]:
-        steps.append(bench.enter().purge_some(bench.queue("a")))
+        steps.append(bench.enter().messages.purge_some(bench.queue("a")))
         bench.run()
         check_counters(bench.broker)
     assert steps == [2, 1, 0]
@@ -119,7 +119,7 @@ def test_a_paged_queue_is_purged_step_by_step(monkeypatch: pytest.MonkeyPatch) -
         bench.sent("q", b"%d" % n, priority=n % 3)
     assert bench.queue("q").paged == 7
     left = []
-    while bench.enter().purge_some(bench.queue("q")):
+    while bench.enter().messages.purge_some(bench.queue("q")):
         bench.run()
         left.append(bench.queue("q").message_count)
     bench.run()

@@ -29,7 +29,7 @@ def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:
     """A broker with diverts, and anycast queues of the names a, b and c."""
     bench = Bench(*settings, diverts=diverts)
     for name in ("a", "b", "c"):
-        bench.enter().declare(name, {RoutingType.ANYCAST})
+        bench.enter().operators.declare(name, {RoutingType.ANYCAST})
         destinations.destination(bench.engine.state, name, RoutingType.ANYCAST)
         bench.run()
     return bench
@@ -39,7 +39,7 @@ def test_a_divert_copies() -> None:
     bench = bench_with(d=section("a", "b"))
     (message,) = bench.sent("a", b"1", head=b"k:v\n", priority=7)
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
-    ((copy, _),) = bench.engine.browse(bench.queue("b"))
+    ((copy, _),) = bench.engine.messages.browse(bench.queue("b"))
     assert copy.id != message.id
     assert (copy.header.address, copy.header.priority, copy.head) == ("b", 7, b"k:v\n")
     assert copy.header.annotations == {
@@ -106,7 +106,7 @@ def test_chains_end_where_they_began() -> None:
 def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]) -> None:
     bench = Bench(diverts={"d": section("a", "both", routing_type=routing)})
     engine = bench.enter()
-    both = engine.declare("both", set(RoutingType))
+    both = engine.operators.declare("both", set(RoutingType))
     for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
         registry.create_queue(engine.state, both, name, kind, durable=True)
     bench.run()
@@ -117,7 +117,7 @@ def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]
 def test_a_transformer_changes_the_copy_only() -> None:
     bench = bench_with(d=section("a", "b", add_headers=["source: divert", "k: new"], remove_headers=["gone"]))
     bench.sent("a", b"1", head=b"k:old\ngone:1\nstays:2\n")
-    heads = [message.head for name in "ab" for message, _ in bench.engine.browse(bench.queue(name))]
+    heads = [message.head for name in "ab" for message, _ in bench.engine.messages.browse(bench.queue(name))]
     assert heads == [b"k:old\ngone:1\nstays:2\n", b"stays:2\nsource:divert\nk:new\n"]
 
 
@@ -125,7 +125,7 @@ def test_expiration_and_schedule_are_kept() -> None:
     bench = bench_with(d=section("a", "b"))
     now = bench.broker.now
     bench.sent("a", b"1", expiration=now + 9_000, scheduled=now + 5_000)
-    ((copy, place),) = bench.engine.browse(bench.queue("b"))
+    ((copy, place),) = bench.engine.messages.browse(bench.queue("b"))
     assert (copy.header.expiration, copy.header.scheduled, place) == (now + 9_000, now + 5_000, "scheduled")
 
 
@@ -150,11 +150,11 @@ def test_a_full_forwarding_address_refuses_the_send() -> None:
 def test_transactions_divert_at_their_commit() -> None:
     bench = bench_with(d=section("a", "b"))
     engine = bench.enter()
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     bench.send("a", b"1", tx=tx)
     bench.run()
     assert bench.bodies("b") == []
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
 

@@ -101,12 +101,12 @@ def test_a_transaction_with_a_duplicate_fails_as_a_whole() -> None:
     bench = Bench()
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     bench.send("a", b"2", head=head("y"), tx=tx)
     bench.send("a", b"3", head=head("x"), tx=tx)
     with pytest.raises(DuplicateMessage, match="accepted on address a before"):
-        engine.commit(tx)
-    engine.rollback(tx)
+        engine.transactions.commit(tx)
+    engine.transactions.rollback(tx)
     bench.run()
     assert bench.bodies("a") == [b"1"]
     bench.sent("a", b"4", head=head("y"))
@@ -116,19 +116,19 @@ def test_a_transaction_with_a_duplicate_fails_as_a_whole() -> None:
 def test_a_transaction_with_the_same_id_twice_fails() -> None:
     bench = Bench()
     engine = bench.enter()
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     bench.send("a", b"1", head=head("x"), tx=tx)
     bench.send("a", b"2", head=head("x"), tx=tx)
     with pytest.raises(DuplicateMessage):
-        engine.commit(tx)
+        engine.transactions.commit(tx)
 
 
 def test_a_committed_transaction_is_remembered() -> None:
     bench = Bench()
     engine = bench.enter()
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     bench.send("a", b"1", head=head("x"), tx=tx)
-    engine.commit(tx)
+    engine.transactions.commit(tx)
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"2", head=head("x"))
@@ -148,7 +148,7 @@ def test_the_ids_go_with_the_address() -> None:
     bench = Bench()
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
-    engine.delete_node(engine.state.addresses["a"])
+    engine.delete_temporary(engine.state.addresses["a"])
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"2", head=head("x"))

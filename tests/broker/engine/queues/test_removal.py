@@ -16,9 +16,10 @@ from tests.simulation.world import check_accounts, reasons
 def test_everything_is_given_back_with_the_last_queue() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.declare("a", {RoutingType.MULTICAST})
+    address = engine.operators.declare("a", {RoutingType.MULTICAST})
     queues = [
-        engine.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="") for name in ("q1", "q2")
+        engine.operators.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
+        for name in ("q1", "q2")
     ]
     messages = bench.sent("a", b"1", b"2", routing_type=None)
     space, segment = engine.state.journal.space, messages[0].segment
@@ -48,7 +49,9 @@ def test_delivery_counts_go_with_the_message() -> None:
 def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
     bench = Bench()
     engine = bench.enter()
-    engine.declare_queue(engine.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector="")
+    engine.operators.declare_queue(
+        engine.operators.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    )
     messages = bench.sent("n.eu", b"1", routing_type=None)
     registry.delete_address(bench.enter().state, engine.state.addresses["n.eu"])
     taker = bench.take("n.*::all", None)
@@ -96,9 +99,9 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     elif what in ("failed", "delayed"):
         bench.nack(taker, subject)
     elif what == "tx":
-        tx = bench.enter().begin()
+        tx = bench.enter().transactions.begin()
         bench.ack(taker, subject, tx=tx)
-        bench.enter().commit(tx)
+        bench.enter().transactions.commit(tx)
         bench.run()
     traffic(bench)
     if what != "held":
@@ -109,7 +112,7 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     traffic(bench)
     bench = bench.restart()
     queue = bench.queue("a")
-    counts = {m.body: queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)}
+    counts = {m.body: queue.delivery_count(m.id) for m, _ in bench.engine.messages.browse(queue)}
     unharmed = {b"keep": int(what == "held" and strict)}
     expected = {"failed": 1, "delayed": 1, "held": int(strict)}
     assert counts == (unharmed | {b"subject": expected[what]} if what in expected else unharmed)
@@ -125,15 +128,15 @@ def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
         messages = bench.sent("a", b"1", b"2")
         taker = bench.take("a")
         engine = bench.enter()
-        tx = engine.begin()
-        engine.acknowledge(taker.consumer, messages[0].id, tx)
+        tx = engine.transactions.begin()
+        engine.consumers.acknowledge(taker.consumer, messages[0].id, tx)
         engine.delete_queue(bench.queue("a"))
         bench.run()
         assert taker.closed == ["queue a was deleted"]
         if commit:
-            bench.enter().commit(tx)
+            bench.enter().transactions.commit(tx)
         else:
-            bench.enter().rollback(tx)
+            bench.enter().transactions.rollback(tx)
         bench.run()
         assert engine.state.usage.messages == 0
         assert "a" not in bench.restart().engine.state.queues

@@ -84,14 +84,14 @@ def test_a_limit_of_none_at_all(drop_oldest: bool) -> None:
 def test_what_a_consumer_has_or_could_take_does_not_count() -> None:
     bench = limited(1, drop_oldest=False)
     taker = bench.attach(Taker(), "t", MULTICAST, durable_name="q", counted=True)
-    bench.engine.grant(taker.consumer, 3)
+    bench.engine.consumers.grant(taker.consumer, 3)
     bench.run()
     sent(bench, b"1", b"2", b"3", b"4", b"5")
     assert taker.take() == [b"1", b"2", b"3"]
     assert bench.places("q") == {b"1": "delivering", b"2": "delivering", b"3": "delivering", b"4": "ready"}
     bench.enter()
     taker.consumer.paused = True
-    bench.engine.grant(taker.consumer, 2)
+    bench.engine.consumers.grant(taker.consumer, 2)
     bench.run()
     sent(bench, b"6")
     assert bench.queue("q").counters.dropped == 2
@@ -132,7 +132,7 @@ def test_it_is_reported_once_until_there_is_room_again(drop_oldest: bool) -> Non
     for n in range(8):
         sent(bench, b"%d" % n)
     assert bench.broker.reported(code) == [{"queue": "q", "messages": 4}]
-    bench.enter().purge(bench.queue("q"))
+    bench.enter().messages.purge(bench.queue("q"))
     bench.run()
     for n in range(8):
         sent(bench, b"%d" % n)
@@ -252,7 +252,7 @@ def test_a_consumer_that_keeps_up_loses_nothing_when_the_memory_is_full() -> Non
     taker = bench.take("t::q", MULTICAST, ack_mode=AckMode.AUTO)
     for body in numbers(1, 5):
         sent(bench, body, durable=False)
-        bench.enter().acknowledge_all(taker.consumer)
+        bench.enter().consumers.acknowledge_all(taker.consumer)
         bench.run()
     assert taker.take() == numbers(1, 5)
     assert bench.bodies("other") == numbers(1, 2)

@@ -196,7 +196,7 @@ def test_random_survivors(seed: int, crash: bool) -> None:
         bench.sent("a" if chance.random() < 0.1 else "churn", body)
         churning = bench.engine.state.queues.get("churn")
         if churning is not None and churning.ready:
-            bench.enter().purge(churning)
+            bench.enter().messages.purge(churning)
             bench.run()
         else:
             expected.append(body)

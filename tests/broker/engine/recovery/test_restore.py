@@ -50,10 +50,14 @@ def test_messages_are_what_they_were() -> None:
         scheduled=now + 5000,
         annotations={"_AMQ_DL_REASON": "x", "n": 5},
     )
-    before = {m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
+    before = {
+        m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.messages.browse(bench.queue("a"))
+    }
     for crash in (True, False):
         bench = bench.restart(crash=crash)
-        after = {m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.browse(bench.queue("a"))}
+        after = {
+            m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.messages.browse(bench.queue("a"))
+        }
         assert after == before
     assert bench.broker.restored.messages == 3
     check_counters(bench.broker)
@@ -82,12 +86,12 @@ def test_ids_are_never_used_again() -> None:
 def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.declare("a", {RoutingType.MULTICAST})
+    address = engine.operators.declare("a", {RoutingType.MULTICAST})
     for name in ("q1", "q2"):
-        engine.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
+        engine.operators.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench = bench.restart()
-    (one,), (two,) = ([m for m, _ in bench.engine.browse(bench.queue(q))] for q in ("q1", "q2"))
+    (one,), (two,) = ([m for m, _ in bench.engine.messages.browse(bench.queue(q))] for q in ("q1", "q2"))
     assert one is two
     assert one.refs == 2
     usage = bench.engine.state.usage

@@ -148,7 +148,7 @@ def test_a_scan_takes_as_many_ticks_as_it_needs() -> None:
     for n in range(3 * LOOKED_AT_MAX):
         registry.create_address(bench.enter().state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     steps = 0
-    for _ in scan(bench.engine.state, bench.engine.delete_queue):
+    for _ in scan(bench.engine.state):
         steps += 1
     assert steps == 3
 

@@ -66,13 +66,13 @@ def test_the_overlay_example_of_the_seeds(order: int) -> None:
 def test_a_wildcard_address_with_queues_of_its_own() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
+    address = engine.operators.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
     for name, kind in (("multi", MULTICAST), ("any", RoutingType.ANYCAST)):
         registry.create_queue(engine.state, address, name, kind, durable=True)
     bench.run()
     bench.sent("news.eu", b"1", routing_type=None)
     assert (bench.bodies("multi"), bench.bodies("any")) == ([b"1"], [b"1"])
-    ((message, _),) = bench.engine.browse(bench.queue("any"))
+    ((message, _),) = bench.engine.messages.browse(bench.queue("any"))
     assert message.header.address == "news.eu"
     assert bench.restart().bodies("multi") == [b"1"]
     with pytest.raises(InvalidName, match="has a wildcard"):

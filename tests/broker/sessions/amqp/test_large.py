@@ -241,7 +241,7 @@ def test_a_receiver_that_takes_less_leaves_a_dead_letter() -> None:
     link.send_credit(5)
     client.say()
     assert not client.take()
-    ((dead, _),) = broker.engine.browse(broker.engine.queue("DLQ"))
+    ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
     assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
     assert len(files_of(broker)) == 1
 
@@ -304,5 +304,5 @@ def test_values_and_several_sections_above_what_is_converted_in_memory(
     found = stomp.messages()
     assert [each.body for each in found] == [text, body(3000) + body(100) + body(3001), body(4000)]
     assert [int(each.headers["content-length"]) for each in found] == [len(each.body) for each in found]
-    ((dead, _),) = broker.engine.browse(broker.engine.queue("DLQ"))
+    ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
     assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"

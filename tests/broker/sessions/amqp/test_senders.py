@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.operators import by_name
 from broker.sessions.amqp.session import AmqpSession
 from protocols.amqp.frames import frame
 from protocols.amqp.performatives import (
@@ -24,7 +23,7 @@ from tests.support.sim_broker import SimBroker
 def delete(broker: SimBroker, queue: str) -> None:
     """An operator deletes a queue."""
     broker.parts.tick.enter()
-    by_name.delete_queue(broker.engine.queue(queue), broker.engine.delete_destination, with_messages=True)
+    broker.engine.operators.delete_queue(broker.engine.queue(queue), with_messages=True)
     broker.run()
 
 
@@ -51,7 +50,7 @@ def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     link = client.sender("news", "topic")
     broker.parts.tick.enter()
     state = broker.engine.state
-    by_name.delete_address(state, state.addresses["news"], broker.engine.delete_queue, with_queues=True)
+    broker.engine.operators.delete_address(state.addresses["news"], with_queues=True)
     broker.run()
     assert client.refused(link).description == "address news was deleted"
 

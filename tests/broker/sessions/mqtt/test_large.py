@@ -56,7 +56,7 @@ def packet(version: int, topic: str, payload: bytes, qos: int, packet_id: int = 
 
 def dead(world: SimWorld) -> list[tuple[Message, object]]:
     """The dead letters, and why."""
-    found = world.broker.engine.browse(world.broker.engine.queue("DLQ"))
+    found = world.broker.engine.messages.browse(world.broker.engine.queue("DLQ"))
     return [(message, (message.header.annotations or {})["_AMQ_DL_REASON"]) for message, _ in found]
 
 

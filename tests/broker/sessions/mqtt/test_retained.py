@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.engine import Engine
+from broker.engine.tick import Ticks
 from broker.sessions.mqtt import retained as mqtt_retained
 from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient
@@ -30,8 +30,8 @@ def payloads(client: MqttClient) -> list[bytes]:
 @interpreted
 def test_they_come_in_order_over_several_ticks(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[int] = []
-    end = Engine.end_tick
-    monkeypatch.setattr(Engine, "end_tick", lambda engine: (ticks.append(engine.tick), end(engine))[1])  # type: ignore[func-returns-value]
+    end = Ticks.end
+    monkeypatch.setattr(Ticks, "end", lambda tick: (ticks.append(tick.number), end(tick))[1])  # type: ignore[func-returns-value]
     client = world.connect("c")
     client.subscribe("t/#", qos=1)
     assert payloads(client) == [b"%d" % n for n in range(7)]

@@ -252,11 +252,11 @@ def test_expiry_purge_and_deletion() -> None:
     client = broker.connect()
     client.confirmed("/queue/q", body(), expires=str(broker.now + 1000))
     broker.advance(60_000)
-    assert [body_of(m) for m, _ in broker.engine.browse(broker.engine.queue("ExpiryQueue"))] == [body()]
+    assert [body_of(m) for m, _ in broker.engine.messages.browse(broker.engine.queue("ExpiryQueue"))] == [body()]
     client.confirmed("/queue/q", body(4000))
     assert len(files_of(broker)) == 2
     broker.parts.tick.enter()
-    broker.engine.purge(broker.engine.queue("q"))
+    broker.engine.messages.purge(broker.engine.queue("q"))
     broker.engine.delete_queue(broker.engine.queue("ExpiryQueue"))
     broker.run()
     assert not files_of(broker)
@@ -416,7 +416,7 @@ def test_purging_a_paged_queue_removes_the_files() -> None:
         client.confirmed("/queue/q", b"small")
     assert len(files_of(broker)) == 4
     broker.parts.tick.enter()
-    assert broker.engine.purge(broker.engine.queue("q")) == 8
+    assert broker.engine.messages.purge(broker.engine.queue("q")) == 8
     broker.run()
     assert not files_of(broker)
 

@@ -80,7 +80,7 @@ def test_a_restart_reads_nothing_into_memory_that_nobody_wants() -> None:
     assert (queue.ready, queue.paged, queue.stored) == (0, 6, 6)
     assert bench.broker.restored.messages == 6
     assert bench.broker.restored.redelivered == 1
-    assert queue.delivery_count(next(m.id for m, _ in bench.engine.browse(queue))) == 1
+    assert queue.delivery_count(next(m.id for m, _ in bench.engine.messages.browse(queue))) == 1
     check_accounts(bench.broker)
     taker = bench.take("q")
     assert [m.body for m in taker.taken] == bodies(*range(6))
@@ -148,7 +148,7 @@ def test_a_selector_that_looks_for_long_does_not_hold_up_others() -> None:
     bench.sent("q", b"last", priority=1)
     engine = bench.enter()
     taker = bench.attach(Taker(), "q", selector="AMQPriority = 1")
-    more = engine.end_tick()
+    more = engine.ticks.end()
     assert more
     assert not taker.taken
     bench.run()

@@ -57,14 +57,14 @@ def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
     queue = bench.queue("q")
     with refusing(bench.broker.files, errno.EMFILE):
         with pytest.raises(NotReadable, match="Too many open files"):
-            list(bench.enter().browse(queue))
+            list(bench.enter().messages.browse(queue))
         with pytest.raises(NotReadable):
-            bench.enter().move(queue, "elsewhere", MessageRange())
+            bench.enter().messages.move(queue, "elsewhere", MessageRange())
         with pytest.raises(NotReadable):
             alter.change(bench.engine.state, queue, {"ring_size": 100})
         bench.run()
     assert queue.paged == 6
-    bench.enter().move(queue, "elsewhere", MessageRange())
+    bench.enter().messages.move(queue, "elsewhere", MessageRange())
     bench.run()
     assert bench.bodies("elsewhere") == bodies(*range(8))
     check_accounts(bench.broker)
@@ -76,13 +76,13 @@ def test_cleaning_comes_again() -> None:
     with refusing(bench.broker.files, errno.EMFILE):
         for _ in range(600):
             bench.sent("load", b"x" * 300)
-            bench.enter().purge(bench.queue("load"))
+            bench.enter().messages.purge(bench.queue("load"))
             bench.run()
         bench.broker.advance(5_000)
         assert bench.queue("q").paged == 1
     bench.broker.advance(60_000)
     assert bench.bodies("q") == bodies(0, 1, 2)
     assert not bench.broker.reported("paging.unreadable")
-    bench.enter().purge(bench.queue("q"))
+    bench.enter().messages.purge(bench.queue("q"))
     bench.run()
     settled(bench)

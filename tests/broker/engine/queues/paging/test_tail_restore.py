@@ -79,13 +79,15 @@ def test_what_comes_back_keeps_its_place_in_a_short_queue() -> None:
 def test_a_message_of_several_short_queues_is_one_object() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.declare("a", {MULTICAST})
+    address = engine.operators.declare("a", {MULTICAST})
     for name in ("q1", "q2", "q3"):
-        engine.declare_queue(address, name, MULTICAST, durable=True, selector="")
+        engine.operators.declare_queue(address, name, MULTICAST, durable=True, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None)
     bench = bench.restart()
-    first, second, third = ([m for m, _ in bench.engine.browse(bench.queue(name))] for name in ("q1", "q2", "q3"))
+    first, second, third = (
+        [m for m, _ in bench.engine.messages.browse(bench.queue(name))] for name in ("q1", "q2", "q3")
+    )
     assert [id(message) for message in first] == [id(message) for message in second] == [id(m) for m in third]
     assert [message.refs for message in first] == [3, 3]
     assert bench.engine.state.usage.messages == 2

@@ -45,7 +45,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     bench.broker.advance(100)
     assert bench.queue("q").counters.expired == 10
     assert len(bench.engine.state.paged_expiries) == 0
-    bench.enter().purge(bench.queue("ExpiryQueue"))
+    bench.enter().messages.purge(bench.queue("ExpiryQueue"))
     bench.run()
     settled(bench)
 
@@ -64,7 +64,7 @@ def test_purging_takes_what_is_paged_too_and_reads_nothing(durable: bool) -> Non
     bench = paging()
     filled(bench, 10, durable=durable, expiration=bench.broker.now + 1000)
     reads = sum("read_range" in step for step in bench.broker.files.history)
-    assert bench.enter().purge(bench.queue("q")) == 10
+    assert bench.enter().messages.purge(bench.queue("q")) == 10
     bench.run()
     assert sum("read_range" in step for step in bench.broker.files.history) == reads
     if durable:
@@ -90,7 +90,7 @@ def test_an_operator_moves_paged_messages_step_by_step(monkeypatch: pytest.Monke
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
     selection, moved, steps = MessageRange(filter=compile_filter("AMQPriority = 9")), 0, 0
     while True:
-        step = bench.enter().move(bench.queue("q"), "other", selection)
+        step = bench.enter().messages.move(bench.queue("q"), "other", selection)
         bench.run()
         moved, steps = moved + step.moved, steps + 1
         assert not step.refused
@@ -109,7 +109,7 @@ def test_an_operator_removes_chosen_ones() -> None:
     bench = paging()
     for n in range(8):
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
-    step = bench.enter().discard(bench.queue("q"), MessageRange(filter=compile_filter("AMQPriority = 9")))
+    step = bench.enter().messages.discard(bench.queue("q"), MessageRange(filter=compile_filter("AMQPriority = 9")))
     bench.run()
     assert (step.moved, step.complete) == (4, True)
     assert bench.bodies("q") == bodies(0, 2, 4, 6)
@@ -121,15 +121,15 @@ def test_one_message_is_found_by_its_id() -> None:
     bench = paging({"match": "other"})
     filled(bench, 6)
     taker = bench.take("q", window=1)
-    ids = [message.id for message, _ in bench.engine.browse(bench.queue("q"))]
+    ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("q"))]
     queue = bench.queue("q")
     paged = next(message for message in upkeep.waiting(bench.engine.state, queue) if message.body == b"4")
-    step = bench.enter().move(queue, "other", MessageRange(id=paged.id))
+    step = bench.enter().messages.move(queue, "other", MessageRange(id=paged.id))
     assert step.moved == 1
     with pytest.raises(NotFound):
-        bench.engine.move(queue, "other", MessageRange(id=paged.id))
+        bench.engine.messages.move(queue, "other", MessageRange(id=paged.id))
     with pytest.raises(AlreadyInUse):
-        bench.engine.move(queue, "other", MessageRange(id=taker.taken[0].id))
+        bench.engine.messages.move(queue, "other", MessageRange(id=taker.taken[0].id))
     bench.run()
     assert paged.id in ids
     assert bench.bodies("other") == [b"4"]
@@ -140,9 +140,9 @@ def test_one_message_is_found_by_its_id() -> None:
 def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
     bench = paging({"match": "noise"}, {"match": "a"})
     engine = bench.enter()
-    address = engine.declare("q", {MULTICAST})
-    engine.declare_queue(address, "kept", MULTICAST, durable=True, selector="")
-    engine.declare_queue(address, "q", MULTICAST, durable=durable_queue, selector="")
+    address = engine.operators.declare("q", {MULTICAST})
+    engine.operators.declare_queue(address, "kept", MULTICAST, durable=True, selector="")
+    engine.operators.declare_queue(address, "q", MULTICAST, durable=durable_queue, selector="")
     bench.run()
     for n in range(12):
         bench.sent("q", b"%d" % n, routing_type=MULTICAST, expiration=bench.broker.now + 3_600_000)
@@ -181,7 +181,7 @@ def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk() -> None:
     assert bench.engine.cleaner.whole(first) == 6
     chunks = list((bench.queue("q").tail or pytest.fail("it has a tail")).chunks())
     assert all(chunk.kept for chunk in chunks)
-    bench.engine.end_tick()
+    bench.engine.ticks.end()
     assert bench.bodies("q") == bodies(*range(6)), "not yet durable"
     bench.run()
     assert not any(chunk.kept for chunk in chunks)
@@ -221,7 +221,7 @@ def test_damaged_messages_are_purged_with_the_rest() -> None:
     with refusing(bench.broker.files, errno.ENOENT):
         assert bench.bodies("q") == bodies(0, 1)
     assert bench.broker.reported("paging.unreadable")
-    assert bench.enter().purge(bench.queue("q")) == 4
+    assert bench.enter().messages.purge(bench.queue("q")) == 4
     bench.run()
     settled(bench)
 
@@ -300,10 +300,10 @@ def test_page_limits_fail() -> None:
     with pytest.raises(AddressFull, match=r"2 messages of .* wait on disk"):
         bench.send("q", b"4")
     bench.run()
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.send("q", b"4", tx=tx)
     with pytest.raises(AddressFull):
-        bench.engine.commit(tx)
+        bench.engine.transactions.commit(tx)
     bench.run()
     assert bench.bodies("q") == bodies(0, 1, 2, 3)
 
@@ -334,7 +334,7 @@ def test_the_global_limit_pages_too() -> None:
 def test_a_browser_goes_on_while_messages_come_and_go() -> None:
     bench = paging()
     filled(bench, 20)
-    browsed = bench.engine.browse(bench.queue("q"))
+    browsed = bench.engine.messages.browse(bench.queue("q"))
     seen = [next(browsed)[0].body for _ in range(3)]
     bench.sent("q", b"new")
     taker = bench.take("q", window=1)
@@ -342,7 +342,7 @@ def test_a_browser_goes_on_while_messages_come_and_go() -> None:
         bench.ack(taker, taker.taken[-1])
     seen += [message.body for message, _ in browsed]
     assert seen == bodies(0, 1, 2, *range(8, 20)), "what is with a consumer too; what is gone, and what is new, not"
-    browsed = bench.engine.browse(bench.queue("q"))
+    browsed = bench.engine.messages.browse(bench.queue("q"))
     next(browsed)
     bench.enter().delete_queue(bench.queue("q"))
     bench.run()
@@ -356,7 +356,7 @@ def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
     purged_in = bench.engine.state.journal.segment
-    bench.enter().purge(bench.queue("q"))
+    bench.enter().messages.purge(bench.queue("q"))
     bench.run()
     bench = bench.restart()
     space = bench.engine.state.journal.space
@@ -370,7 +370,7 @@ def test_a_purge_notes_of_which_segments_it_speaks() -> None:
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
     purged_in = bench.engine.state.journal.segment
-    bench.enter().purge(bench.queue("q"))
+    bench.enter().messages.purge(bench.queue("q"))
     bench.run()
     assert purged_in not in bench.engine.state.journal.space.take_dead(purged_in + 1)
 
@@ -388,7 +388,7 @@ def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge
     bench = bench.restart()
     queue = bench.queue("q")
     assert queue.paged == 4
-    assert [queue.delivery_count(m.id) for m, _ in bench.engine.browse(queue)] == [1, 0, 0, 0]
-    bench.enter().purge(queue)
+    assert [queue.delivery_count(m.id) for m, _ in bench.engine.messages.browse(queue)] == [1, 0, 0, 0]
+    bench.enter().messages.purge(queue)
     bench.run()
     assert queue.states == {}

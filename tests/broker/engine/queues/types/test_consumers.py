@@ -40,11 +40,11 @@ def test_the_next_one_waits_for_what_is_in_a_transaction() -> None:
     declared(bench, exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(first, first.taken[0], tx=tx)
     bench.close(first, CLOSED)
     assert second.take() == []
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     assert second.take() == [b"2"]
 
@@ -136,12 +136,12 @@ def test_what_comes_back_later_is_purged_too() -> None:
     declared(bench, purge_on_no_consumers=True)
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, taker.taken[0], tx=tx)
     bench.nack(taker, taker.taken[1])
     bench.close(taker, CLOSED)
     assert bench.bodies("q") == []
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     assert bench.bodies("q") == []
     assert left(bench, "q") == {"purged": 2}
@@ -248,7 +248,7 @@ def test_the_gate_stays_open_while_something_is_in_delivery() -> None:
     declared(bench, consumers_before_dispatch=2)
     takers = [bench.take("q"), bench.take("q")]
     put(bench, "q", b"1", b"2", b"3")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(takers[0], takers[0].taken[0], tx=tx)
     for taker in takers:
         bench.close(taker, CLOSED)

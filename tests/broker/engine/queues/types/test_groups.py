@@ -146,12 +146,12 @@ def test_rebalance_waits_for_a_transaction() -> None:
     declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(first, first.taken[0], tx=tx)
     second = bench.take("q")
     grouped(bench, "q", "A", b"A1")
     assert first.take() + second.take() == [b"A0"]
-    bench.enter().commit(tx)
+    bench.enter().transactions.commit(tx)
     bench.run()
     assert first.take() + second.take() == [b"A1"]
 
@@ -174,7 +174,7 @@ def test_a_consumer_that_must_not_get_a_message_again() -> None:
     declared(bench)
     first, second = bench.take("q"), bench.take("q")
     (message,) = grouped(bench, "q", "A", b"A0")
-    bench.enter().exclude(first.consumer, message.id)
+    bench.enter().consumers.exclude(first.consumer, message.id)
     bench.nack(first, message)
     assert (first.take(), second.take()) == ([b"A0"], [b"A0"])
     grouped(bench, "q", "A", b"A1")
@@ -232,7 +232,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     engine.publish([Send(address, queue, None, messages)]).check()
     bench.run()
     bench = bench.restart()
-    found = [m.header for m, _ in bench.engine.browse(bench.queue("q"))]
+    found = [m.header for m, _ in bench.engine.messages.browse(bench.queue("q"))]
     assert [(header.group, INGRESS_TIMESTAMP in (header.annotations or {})) for header in found] == [
         ("a", True),
         ("b", True),
@@ -294,7 +294,7 @@ def test_purging_and_expiry() -> None:
     grouped(bench, "q", "A", b"A1")
     bench.broker.advance(60_000)
     assert bench.bodies("q") == [b"A1"]
-    bench.enter().purge(queue)
+    bench.enter().messages.purge(queue)
     bench.run()
     grouped(bench, "q", "A", b"A2")
     assert bench.take("q").take() == [b"A2"]

@@ -37,17 +37,17 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     messages = put(bench, "q", *[b"%d" % n for n in range(6)])
     engine = bench.enter()
     if ack_mode is AckMode.CUMULATIVE:
-        engine.acknowledge(taker.consumer, messages[2].id)
+        engine.consumers.acknowledge(taker.consumer, messages[2].id)
     else:
-        engine.acknowledge(taker.consumer, messages[0].id)
+        engine.consumers.acknowledge(taker.consumer, messages[0].id)
         bench.nack(taker, messages[1])
         bench.nack(taker, messages[2], requeue=False)
-    tx = engine.begin()
+    tx = engine.transactions.begin()
     bench.ack(taker, messages[3], tx=tx)
-    bench.enter().commit(tx)
-    tx = bench.enter().begin()
+    bench.enter().transactions.commit(tx)
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, messages[4], tx=tx)
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     bench.close(taker, redelivery.LOST)
     assert len(bench.bodies("q")) == 6
@@ -61,7 +61,7 @@ def test_the_window_opens_with_acknowledgements() -> None:
     taker = bench.take("q", window=0)
     put(bench, "q", b"1", b"2")
     assert taker.take() == [b"1"]
-    bench.enter().acknowledge_all(taker.consumer)
+    bench.enter().consumers.acknowledge_all(taker.consumer)
     bench.run()
     assert taker.take() == [b"2"]
 
@@ -78,7 +78,7 @@ def test_messages_leave_by_expiry_and_by_an_operator() -> None:
     assert bench.bodies("q") == [b"kept", b"purged"]
     assert bench.bodies("ExpiryQueue") == [b"brief"]
     bench.ack(taker, kept)
-    bench.enter().purge(queue)
+    bench.enter().messages.purge(queue)
     bench.run()
     assert bench.bodies("q") == []
     assert left(bench, "q") == {"expired": 1, "purged": 2}
@@ -172,7 +172,7 @@ def test_moving_messages_away() -> None:
     declared(bench, "other")
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
-    assert bench.enter().move(bench.queue("q"), "other", MessageRange()).moved == 2
+    assert bench.enter().messages.move(bench.queue("q"), "other", MessageRange()).moved == 2
     bench.run()
     bench.ack(taker, *taker.taken)
     assert bench.bodies("other") == [b"1", b"2"]

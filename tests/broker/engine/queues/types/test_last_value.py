@@ -111,10 +111,10 @@ def test_values_in_an_open_transaction_are_not_replaced() -> None:
     declared(bench, last_value=True)
     taker = bench.take("q")
     put(bench, "q", b"v1", key="k")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, taker.taken[0], tx=tx)
     put(bench, "q", b"v2", key="k")
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     assert bench.places("q") == {b"v2": "delivering"}
     assert left(bench, "q") == {"replaced": 1}

@@ -362,7 +362,7 @@ class Run:
         number = self._one(a)
         for message in self._held(number, b):
             if not self.txs:
-                self.txs.append((self.bench.enter().begin(), []))
+                self.txs.append((self.bench.enter().transactions.begin(), []))
             copies = self._copies([message])
             self.bench.ack(self.takers[number], message, tx=self.txs[0][0])
             self.txs[0][1].append((number, message))
@@ -375,13 +375,13 @@ class Run:
             return
         tx, settled = self.txs.pop()
         if a % 2:
-            self.bench.enter().commit(tx)
+            self.bench.enter().transactions.commit(tx)
             self.bench.run()
             if not self.model.keeps:
                 for copy in self._copies([message for _, message in settled]):
                     self.model.copies.remove(copy)
             return
-        self.bench.enter().rollback(tx)
+        self.bench.enter().transactions.rollback(tx)
         self.bench.run()
         for number in dict.fromkeys(number for number, _ in settled):
             copies = self._copies([message for owner, message in settled if owner == number])

@@ -96,11 +96,11 @@ def test_rollback_of_a_transaction() -> None:
     declared(bench, ring_size=2)
     taker = bench.take("q", window=0)
     put(bench, "q", b"1")
-    tx = bench.enter().begin()
+    tx = bench.enter().transactions.begin()
     bench.ack(taker, taker.taken[0], tx=tx)
     taker.consumer.paused = True
     put(bench, "q", b"2", b"3")
-    bench.enter().rollback(tx)
+    bench.enter().transactions.rollback(tx)
     bench.run()
     assert bench.places("q") == {b"2": "ready", b"3": "ready"}
     assert left(bench, "q") == {"evicted": 1}

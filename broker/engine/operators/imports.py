@@ -1,0 +1,55 @@
+"""What an export brings into a broker that serves nobody yet: definitions, and messages on their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.engine.filter import compile_filter
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.queues import arrival
+from broker.engine.queues.diverts import read_divert
+from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.state import State
+from broker.engine.routing import configured, registry
+from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
+from store import record
+
+
+class Imports:
+    """The verbs on one broker.  Definitions are as the journal has them; what they name must not be there yet."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def address(self, definition: dict[str, object]) -> None:
+        """Make an address.  Raises ValueError."""
+        journal = self._state.journal
+        address = registry.restore_address(self._state, read_address(journal.allocate_ids(1), definition))
+        journal.define(address.id, address_record(address))
+
+    def queue(self, definition: dict[str, object]) -> None:
+        """Make a queue.  Raises ValueError, InvalidFilter."""
+        state, journal = self._state, self._state.journal
+        read = read_queue(journal.allocate_ids(1), definition)
+        if read.address not in state.addresses:
+            raise ValueError(f"queue {read.name} is on address {read.address}, which no line before defines")
+        queue = registry.restore_queue(state, read, compile_filter(read.filter))
+        journal.define(queue.id, queue_record(queue))
+        registry.refresh(state)
+
+    def divert(self, definition: dict[str, object]) -> None:
+        """Make a divert.  Raises ValueError, EngineError."""
+        configured.add_divert(self._state, read_divert(0, definition))
+
+    def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
+        """Put a message on queues; of each, how often it was delivered there without success, None: never at all."""
+        state = self._state
+        address = state.addresses.get(message.header.address) or next(iter(queues)).address
+        anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
+        multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
+        arrival.publish(state, address, [message], (anycast, multicast))
+        for queue, count in queues.items():
+            if count is not None:
+                queue.states[message.id] = DeliveryState(count, state.now)
+                state.journal.ensure_defined(queue.id)
+                state.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))

@@ -1,0 +1,75 @@
+"""What operators do with the messages of a queue.
+
+A verb that takes a range of messages does one step, see `moves.transfer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.permissions import Permission
+from broker.engine.moves import replay, transfer
+from broker.engine.moves.replay import Replayed, ReplayItem
+from broker.engine.moves.transfer import MessageRange, MoveResult
+from broker.engine.queues import clearing
+from broker.engine.queues.paging import upkeep
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import settle_acknowledged
+from broker.engine.queues.state import NO_WAY_BACK, State
+
+
+class QueueMessages:
+    """The verbs on one broker."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def browse(self, queue: Queue, selector: str = "", access: Access = UNRESTRICTED) -> Iterator[tuple[Message, str]]:
+        """All messages of a queue with where each is: ready, scheduled, delivering.  Raises Denied, InvalidSelector."""
+        access.require(Permission.BROWSE, queue.address.name, queue.name)
+        filter = parse_selector(selector)
+        settle_acknowledged(self._state)
+        places = upkeep.places(self._state, queue)
+        return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
+
+    def purge(self, queue: Queue) -> int:
+        """Remove all ready and scheduled messages by name (purged); returns how many."""
+        self._state.mark = NO_WAY_BACK
+        settle_acknowledged(self._state)
+        return clearing.purge(self._state, queue)
+
+    def purge_some(self, queue: Queue) -> int:
+        """Remove some of them, as many as other clients can wait for; how many, 0: all are gone."""
+        settle_acknowledged(self._state)
+        return clearing.purge_some(self._state, queue)
+
+    def retry(self, queue: Queue, selection: MessageRange) -> MoveResult:
+        """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
+        self._state.begin()
+        settle_acknowledged(self._state)
+        return transfer.retry(self._state, queue, selection)
+
+    def move(self, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
+        """Move messages to an address, a queue or an FQQN, one step.
+
+        Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
+        """
+        self._state.begin()
+        settle_acknowledged(self._state)
+        return transfer.relocate(self._state, queue, target, selection)
+
+    def discard(self, queue: Queue, selection: MessageRange) -> MoveResult:
+        """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
+        self._state.begin()
+        settle_acknowledged(self._state)
+        return transfer.discard(self._state, queue, selection)
+
+    def replay(self, name: str, items: Iterable[ReplayItem], done: Replayed) -> None:
+        """Bring messages back from the journal, in their order; `done` counts them.
+
+        Raises EngineError where it has to stop.
+        """
+        replay.replay(self._state, name, items, done)

@@ -1,0 +1,180 @@
+"""The turn of the wheel: what is due, what a tick seals, and what is released when that is durable.
+
+Whoever drives the engine does, in a tick: `begin`, any number of verbs, `end`.  When the journal announces that
+entries are durable it calls `durable`.  Nothing here waits or sleeps; the time is read once a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.engine.delivery import dispatch, redelivery
+from broker.engine.delivery.transaction import Transactions
+from broker.engine.model.limits import Limits
+from broker.engine.moves import expiry
+from broker.engine.queues import arrival
+from broker.engine.queues.paging import tail_compaction
+from broker.engine.queues.removal import settle_acknowledged
+from broker.engine.queues.state import DUE_PER_TICK_MAX, NO_WAY_BACK, State, Waiter, Work
+from broker.engine.recovery import clock_changes
+from broker.engine.recovery.cleaning import Cleaner
+from broker.engine.routing import reaper
+from broker.engine.watchers import Watchers
+
+
+class Ticks:
+    """Begins and ends the ticks of one engine."""
+
+    def __init__(
+        self, state: State, limits: Limits, cleaner: Cleaner, transactions: Transactions, watchers: Watchers
+    ) -> None:
+        self._state = state
+        self._limits = limits
+        self._cleaner = cleaner
+        self._transactions = transactions
+        self._watchers = watchers
+        self._next_reap = state.now + limits.reaper_period
+        self._reaping: Iterator[None] | None = None  # a scan that goes on
+
+    @property
+    def number(self) -> int:
+        """The number of the tick (`Work`)."""
+        return self._state.work.number
+
+    def begin(self) -> None:
+        """Read the clock."""
+        self._state.now = self._state.clock()
+
+    def begin_verb(self) -> None:
+        """A verb begins: until it adds a record, an exception undoes nothing (`State.begin`)."""
+        self._state.begin()
+
+    @property
+    def verb_has_changed(self) -> bool:
+        """Whether the verb that runs may have changed something that no exception takes back."""
+        return self._state.mark == NO_WAY_BACK or self._state.mark != self._state.journal.position
+
+    def on_fault(self, blame: Callable[[object, BaseException], None]) -> None:
+        """Tell of exceptions that come out of what belongs to a connection (a transport) or, None, to nobody."""
+        self._state.blame = blame
+
+    def blame(self, transport: object, error: BaseException) -> None:
+        """An exception came out of what belongs to another connection than the one that is served."""
+        self._state.blame(transport, error)
+
+    def end(self) -> bool:
+        """Do what is due, serve the queues, seal the journal entry.  True when there is more to do at once."""
+        state = self._state
+        more = self._run_due()
+        settle_acknowledged(state)
+        state.dirty.update(state.dirty_later)
+        state.dirty_later.clear()
+        self._watchers.notifications.flush()
+        dispatch.dispatch(state)
+        self._seal()
+        # The disk may have been quicker than the tick: what it announced meanwhile is not announced again.
+        if state.waiting and state.waiting[0].ticket <= state.journal.durable:
+            self.durable(state.journal.durable)
+        return more or bool(state.dirty_later or state.dirty)
+
+    def _run_due(self) -> bool:
+        state = self._state
+        more = False
+        if _is_due(state.schedule.next_due(), state.now):
+            more = redelivery.release_due(state, DUE_PER_TICK_MAX)
+        if self._limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
+            more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
+        if self._limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
+            more |= expiry.expire_paged(state, DUE_PER_TICK_MAX)
+        more |= state.alarms.run(state.now, DUE_PER_TICK_MAX, self._ring)
+        more |= _is_due(state.alarms.next_due(), state.now)
+        if self._limits.reaper_period > 0 and state.now >= self._next_reap:
+            self._next_reap = state.now + self._limits.reaper_period
+            if self._reaping is None:
+                self._reaping = reaper.scan(state)
+        if self._reaping is not None:
+            if next(self._reaping, self) is self:
+                self._reaping = None
+            else:
+                more = True
+        self._cleaner.step()
+        self._transactions.time_out()
+        return more
+
+    def _ring(self, call: Callable[[], None]) -> None:
+        """Make the call of an alarm; one that fails is not made again."""
+        self._state.begin()
+        try:
+            call()
+        except BaseException as error:
+            self._state.blame(None, error)
+
+    def next_due(self) -> int | None:
+        """When `end` must run next if nothing else happens (ms since the epoch), or None."""
+        state = self._state
+        times = [state.schedule.next_due(), state.alarms.next_due(), self._cleaner.next_due()]
+        times.append(self._transactions.next_due())
+        if self._limits.expiry_scan_period > 0:
+            times += [state.expiries.next_due(), state.paged_expiries.next_due()]
+        if self._limits.reaper_period > 0:
+            times.append(self._next_reap)
+        return min([time for time in times if time is not None], default=None)
+
+    def _seal(self) -> None:
+        state, work = self._state, self._state.work
+        if state.journal.empty and not (work.landing or work.held or work.waiters or work.carried):
+            return state.journal.bodies.sweep()
+        work.ticket = state.journal.commit()
+        state.waiting.append(work)
+        state.work = Work(work.number + 1)
+
+    def durable(self, ticket: int) -> None:
+        """The journal is on disk up to `ticket`: release what waited for it.  Call within a tick."""
+        state = self._state
+        told: dict[Waiter, int] = {}
+        while state.waiting and state.waiting[0].ticket <= ticket:
+            work = state.waiting.popleft()
+            for queue, messages in work.landing:
+                if not queue.deleted:
+                    queue.landing -= len(messages)
+                    arrival.land(state, queue, messages)
+            for chunk, rows in work.carried:
+                tail_compaction.settled(chunk, rows)
+            for held in work.held:
+                dispatch.release(state, held)
+            told |= dict.fromkeys(work.waiters, work.number)
+        for waiter, number in told.items():
+            try:
+                waiter.durable(number)
+            except BaseException as error:
+                state.blame(waiter.transport, error)
+
+    def confirmation(self, waiter: Waiter) -> int:
+        """What must be durable before everything done so far may be confirmed: a tick number; 0 if nothing.
+
+        The waiter is told by `durable(number)`.
+        """
+        state = self._state
+        settle_acknowledged(state)
+        sealed = state.waiting[-1].ticket if state.waiting else state.journal.durable
+        if not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
+            state.work.waiters[waiter] = None
+            return state.work.number
+        if state.waiting:
+            state.waiting[-1].waiters[waiter] = None
+            return state.waiting[-1].number
+        return 0
+
+    def clock_jumped(self, jump: int) -> None:
+        """The wall clock has jumped by so many ms: every length of time moves along.  Call as a tick begins."""
+        self._state.report("clock.jumped", milliseconds=jump)
+        self._state.alarms.move(jump)
+        self._next_reap += jump
+        self._cleaner.clock_jumped(jump)
+        self._watchers.slow.clock_jumped()
+        self._transactions.clock_jumped(jump)
+        clock_changes.follow(self._state, jump)
+
+
+def _is_due(due: int | None, now: int) -> bool:
+    return due is not None and due <= now
