@@ -89,8 +89,8 @@ def _leading_wildcards(engine: Engine, count: int) -> list[str]:
 
 
 def _queue(engine: Engine, address: str, name: str = "") -> None:
-    made = registry.create_address(engine.state, address, {RoutingType.MULTICAST})
-    registry.create_queue(engine.state, made, name or address, RoutingType.MULTICAST, durable=False)
+    made = registry.create_address(engine._state, address, {RoutingType.MULTICAST})
+    registry.create_queue(engine._state, made, name or address, RoutingType.MULTICAST, durable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,9 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.events()
     codec.send_connected("1.2", ())
     destinations = Destinations(engine, Prefixes(), UNRESTRICTED)
-    sends = Sends(engine, destinations, engine.state.formats[_FORMAT], {}, lambda destination: None)
+    sends = Sends(engine, destinations, engine.formats[_FORMAT], {}, lambda destination: None)
     producer = _Producer()
-    wildcards = registry.create_address(engine.state, "made.#", {RoutingType.MULTICAST}) if binding else None
+    wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [
         b"SEND\ndestination:%b\ncontent-length:100\n\n%b\0" % (next(names).encode(), _BODY) for _ in range(messages)
     ]
@@ -179,7 +179,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             engine.ticks.begin()
             if wildcards is not None:
                 engine.delete_queue(
-                    registry.create_queue(engine.state, wildcards, "made", RoutingType.MULTICAST, durable=False)
+                    registry.create_queue(engine._state, wildcards, "made", RoutingType.MULTICAST, durable=False)
                 )
         codec.receive_data(frame)
         for event in codec.events():
@@ -189,7 +189,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             engine.ticks.end()
     spent = getrusage(RUSAGE_SELF).ru_utime - start
     if wildcards is not None:
-        registry.delete_address(engine.state, wildcards)
+        registry.delete_address(engine._state, wildcards)
     return spent
 
 
@@ -210,7 +210,7 @@ class Track:
 
     def run(self, messages: int) -> float:
         """CPU microseconds of one send, in one round; the queues are empty before it."""
-        for queue in list(self.engine.state.queues.values()):
+        for queue in list(self.engine.queues.values()):
             self.engine.messages.purge(queue)
         gc.collect()
         gc.freeze()

@@ -166,8 +166,8 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("destinations.destination(engine.state, name, None)", 1),
-        ("destinations.destination(engine.state, name, None, access=self.access)", 0),
+        ("destinations.destination(engine._state, name, None)", 1),
+        ("destinations.destination(engine._state, name, None, access=self.access)", 0),
         ("SubscribeRequest(name)", 1),
         ("engine.publish([Send(address, None, None, messages)])", 0),
     ],

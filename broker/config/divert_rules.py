@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from broker.config.diverts import DivertSection
 from broker.config.explain import shown
 from broker.config.model import Config
-from broker.engine.filter import InvalidFilter, compile_filter
+from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import DEFAULT_SYNTAX, WildcardSyntax, check_name, check_sendable
 

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from broker.config.section import Section
-from broker.engine.filter import compile_filter
+from broker.engine import Divert, DivertRouting, compile_filter
 from broker.engine.model.names import WildcardSyntax
-from broker.engine.queues.diverts import Divert, DivertRouting
 
 HEADER_SEPARATOR = ":"
 

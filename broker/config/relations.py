@@ -19,7 +19,7 @@ from broker.config.explain import shown
 from broker.config.model import Config
 from broker.config.section import kebab
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
-from broker.engine.filter import InvalidFilter, compile_filter
+from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
 from broker.engine.model.permissions import PermissionTable

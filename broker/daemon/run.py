@@ -35,9 +35,8 @@ from broker.daemon.memory import FreeMemory, system_trim
 from broker.daemon.start_errors import cannot_listen, cannot_open
 from broker.daemon.systemd import Notifier
 from broker.daemon.wiring import Broker, assemble, declare, recover, settings_table
-from broker.engine.engine import Engine
+from broker.engine import Engine, UnknownFormat
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.stored import UnknownFormat
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState

@@ -12,15 +12,11 @@ from typing import Final
 
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, StompAcceptor
-from broker.engine.engine import Engine
+from broker.engine import Address, DiskWatch, Engine, Restored, Steady
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.operators.disk import DiskWatch
-from broker.engine.queues.address import Address
-from broker.engine.recovery import clock_changes
-from broker.engine.recovery.restore import Restored
 from broker.security.policy import allot, permission_table
 from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.mqtt.format import MqttFormat
@@ -94,7 +90,7 @@ def assemble(
         limits=JournalLimits(reserve_bytes=config.journal.reserve, retry_ms=config.journal.full_retry_interval),
         about={"software": f"bartleby/{__version__}"},
     )
-    steady = clock_changes.Steady(outside.wall_ms, outside.monotonic)
+    steady = Steady(outside.wall_ms, outside.monotonic)
     engine = Engine(
         journal,
         settings_table(config),

@@ -1,4 +1,4 @@
-"""The broker without sockets: addresses, queues, consumers, deliveries.  `engine.Engine` has its verbs.
+"""The broker without sockets: addresses, queues, consumers, deliveries.  `Engine` has its verbs.
 
 The rooms, each of which imports only those below it:
 
@@ -12,4 +12,97 @@ The rooms, each of which imports only those below it:
     queues            queues, addresses, consumers, backlogs; how messages enter and leave
     filter            selectors
     model             messages, names, patterns, settings, permissions, errors
+
+Other packages use what is named here, and the vocabulary of `model`; the rooms are the engine's own.
 """
+
+from broker.engine.client_sessions.sessions import Definition, StoredSession
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.engine import Engine
+from broker.engine.filter import Filter, InvalidFilter, compile_filter
+from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
+from broker.engine.moves.transfer import MessageRange, MoveResult
+from broker.engine.operators.administration import NewQueue
+from broker.engine.operators.connections import Connected
+from broker.engine.operators.disk import DiskWatch
+from broker.engine.publish.send import Refusal, Send
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.bodies import (
+    PENDING_BYTES_LOW,
+    PENDING_BYTES_MAX,
+    PIECE_BYTES,
+    Checksum,
+    LargeBody,
+    Stream,
+    Unreadable,
+    Upload,
+    read,
+    read_whole,
+)
+from broker.engine.queues.clearing import PURGE_STEP_MAX
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.diverts import Divert, DivertRouting
+from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
+from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.state import Waiter
+from broker.engine.queues.stored import MessageReader, UnknownFormat
+from broker.engine.queues.types.grouped import GroupedBacklog
+from broker.engine.queues.watcher import Watcher
+from broker.engine.recovery.clock_changes import Steady
+from broker.engine.recovery.restore import Fold, Restored
+
+__all__ = [
+    "COUNTED",
+    "NAME_CHARS_MAX",
+    "PENDING_BYTES_LOW",
+    "PENDING_BYTES_MAX",
+    "PIECE_BYTES",
+    "PURGE_STEP_MAX",
+    "AckMode",
+    "Address",
+    "Checksum",
+    "Connected",
+    "Consumer",
+    "Definition",
+    "DeliveryOutcome",
+    "DeliveryState",
+    "DiskWatch",
+    "Divert",
+    "DivertRouting",
+    "Engine",
+    "Filter",
+    "Fold",
+    "GroupedBacklog",
+    "InvalidFilter",
+    "LargeBody",
+    "MessageRange",
+    "MessageReader",
+    "MoveResult",
+    "NewQueue",
+    "Producer",
+    "Queue",
+    "QueueQuotas",
+    "Refusal",
+    "ReplayItem",
+    "Replayed",
+    "Restored",
+    "Send",
+    "Steady",
+    "StoredSession",
+    "Stream",
+    "SubscribeRequest",
+    "Transaction",
+    "UnknownFormat",
+    "Unreadable",
+    "Upload",
+    "Waiter",
+    "Watcher",
+    "compile_filter",
+    "parse_selector",
+    "read",
+    "read_whole",
+    "redelivery",
+]

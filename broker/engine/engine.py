@@ -73,7 +73,7 @@ class Engine:
         formats: list[Format],
         limits: Limits,
     ) -> None:
-        self.state = state = State(
+        self._state = state = State(
             journal=journal,
             settings_table=settings,
             pages=pages,
@@ -119,17 +119,17 @@ class Engine:
     @property
     def now(self) -> int:
         """The time of the tick, ms since the epoch."""
-        return self.state.now
+        return self._state.now
 
     def restore(self, records: Iterable[RawRecord]) -> Restored:
         """Read the journal's records.  Raises UnknownFormat, JournalDamaged."""
-        restored = restore(self.state, self.sessions, records)
+        restored = restore(self._state, self.sessions, records)
         self.retained.restore()
         return restored
 
     def settle_restored(self) -> None:
         """The journal can be written again: do what a restart makes due.  Nobody consumes yet."""
-        alter.after_restart(self.state)
+        alter.after_restart(self._state)
         self.sessions.settle_restored()
         self.retained.settle_restored()
 
@@ -137,11 +137,11 @@ class Engine:
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int
     ) -> DiskWatch:
         """A watch over the journal's disk, which begins when it is started; see `DiskWatch`."""
-        return DiskWatch(self.state, space, usage_max=usage_max, free_min=free_min, period=period)
+        return DiskWatch(self._state, space, usage_max=usage_max, free_min=free_min, period=period)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it of addresses and queues that come and go."""
-        self.state.watchers.append(watcher)
+        self._state.watchers.append(watcher)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -157,24 +157,24 @@ class Engine:
 
         What is refused does not keep back the rest, unless it is to `stop` there.  See `publish.publish`.
         """
-        self.state.begin()
+        self._state.begin()
         messages = sends[0].messages if arrived is None else arrived
-        return publish.publish(self.state, sends, messages, producer=producer, stop=stop)
+        return publish.publish(self._state, sends, messages, producer=producer, stop=stop)
 
     def check_routed(self, address: Address, messages: list[Message]) -> None:
         """Whether messages with the same header, sent to an address, are refused as no queue takes them.
 
         Raises NoQueue.
         """
-        sending.check_routed(self.state, address, None, None, messages)
+        sending.check_routed(self._state, address, None, None, messages)
 
     def block_if_full(self, address: Address, producer: Producer) -> bool:
         """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
-        return sending.block_if_full(self.state, address, producer)
+        return sending.block_if_full(self._state, address, producer)
 
     def stop_waiting(self, producer: Producer) -> None:
         """A producer has gone: it waits for no room any more."""
-        stop_waiting(self.state, producer)
+        stop_waiting(self._state, producer)
 
     def destination(
         self,
@@ -189,35 +189,35 @@ class Engine:
 
         Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.  See `destinations.destination`.
         """
-        return destinations.destination(self.state, name, routing_type, access=access, asked=asked, attached=attached)
+        return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=attached)
 
     def topic(self, name: str) -> Address:
         """The multicast address of that name, made if it is missing whatever the settings say."""
-        address = self.state.addresses.get(name)
+        address = self._state.addresses.get(name)
         if address is None:
             multicast = {RoutingType.MULTICAST}
-            address = registry.create_address(self.state, name, multicast, auto_created=True, needed=True)
+            address = registry.create_address(self._state, name, multicast, auto_created=True, needed=True)
         return address
 
     def reaches(self, address: Address, queue: Queue) -> bool:
         """Whether a subscription's queue may get what is sent to an address."""
-        return queue in self.state.candidates(address, None, None)[1]
+        return queue in self._state.candidates(address, None, None)[1]
 
     def check_admitted(self, address: Address) -> None:
         """Whether an address takes messages now.  Raises what `arrival.check_admitted` does."""
-        arrival.check_admitted(self.state, address)
+        arrival.check_admitted(self._state, address)
 
     def is_current(self, address: Address) -> bool:
         """Whether `destination` would still find this address by its name."""
-        return destinations.is_current(self.state, address)
+        return destinations.is_current(self._state, address)
 
     def attach_sender(self, address: Address, sender: AttachedSender) -> None:
         """Tell a sender when the address, or a queue of it, is deleted by name; it keeps an unused address."""
-        registry.attach_sender(self.state, address, sender)
+        registry.attach_sender(self._state, address, sender)
 
     def detach_sender(self, address: Address, sender: AttachedSender) -> None:
         """The sender is gone; harmless if it was not there."""
-        registry.detach_sender(self.state, address, sender)
+        registry.detach_sender(self._state, address, sender)
 
     # -- what clients consume from ---------------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ class Engine:
 
         Raises what `destinations.queue_to_consume` does, NotBrowsable for a topic, and InvalidSelector.
         """
-        with registry.undoing(self.state):
+        with registry.undoing(self._state):
             queue = destinations.queue_to_consume(
-                self.state, name, routing_type, access=access, permission=Permission.BROWSE, asked=asked
+                self._state, name, routing_type, access=access, permission=Permission.BROWSE, asked=asked
             )
             if isinstance(queue, Address):
                 raise NotBrowsable("a topic keeps no messages: browse a queue")
@@ -238,53 +238,53 @@ class Engine:
 
     def known_subscription(self, names: Iterable[str], access: Access) -> Queue | None:
         """The first of these subscriptions that there is, as far as the client may know of it."""
-        return subscribe.known(self.state, names, access)
+        return subscribe.known(self._state, names, access)
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""
-        return registry.find_queue(self.state, name)
+        return registry.find_queue(self._state, name)
 
     def delete_subscription(self, name: str, access: Access = UNRESTRICTED) -> None:
         """Delete a durable subscription.  Raises NotFound, Denied, or AlreadyInUse while it is consumed."""
-        queue = subscribe.deletable(self.state, name, access)
+        queue = subscribe.deletable(self._state, name, access)
         if queue.consumers:
             raise AlreadyInUse(f"subscription {name} is being consumed")
-        registry.delete_queue(self.state, queue)
+        registry.delete_queue(self._state, queue)
 
     def limit_queue(self, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
         """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
-        alter.limit(self.state, queue, messages_max, drop_oldest=drop_oldest)
+        alter.limit(self._state, queue, messages_max, drop_oldest=drop_oldest)
 
     def change_no_local(self, queue: Queue, origin: str) -> None:
         """The origin whose messages a queue does not take from now on; "": it takes all."""
-        alter.change_no_local(self.state, queue, origin)
+        alter.change_no_local(self._state, queue, origin)
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue, its messages by name (deleted) and its consumers with it.  Raises AlreadyInUse."""
-        registry.delete_queue(self.state, queue)
+        registry.delete_queue(self._state, queue)
 
     def make_temporary(self, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
         """A temporary destination, see `destinations.make_temporary`.  Raises Denied, TooManyQueues."""
-        return destinations.make_temporary(self.state, routing_type, access, use, private=private)
+        return destinations.make_temporary(self._state, routing_type, access, use, private=private)
 
     def delete_temporary(self, address: Address) -> None:
         """Delete a temporary destination with its queues; harmless if it is gone already."""
-        if self.state.addresses.get(address.name) is not address:
+        if self._state.addresses.get(address.name) is not address:
             return
         for queue in list(address.queues):
-            registry.delete_queue(self.state, queue)
-        registry.delete_address(self.state, address)
+            registry.delete_queue(self._state, queue)
+        registry.delete_address(self._state, address)
 
     # -- security, audits ------------------------------------------------------------------------------------------
 
     def secure(self, table: PermissionTable | None) -> int:
         """Other permissions, or (None) other roles: how many consumers were closed because of that."""
         self.security.change(table)
-        return revocation.revoke(self.state)
+        return revocation.revoke(self._state)
 
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
         """What the journal holds before its next position: of each queue, how many messages entered and did not leave.
 
         The records that say so are durable when `confirmation` is.
         """
-        return self.state.journal.position, [(queue, queue.stored) for queue in self.state.queues.values()]
+        return self._state.journal.position, [(queue, queue.stored) for queue in self._state.queues.values()]

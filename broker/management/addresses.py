@@ -19,12 +19,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, Send
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import dashed
 from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.publish.send import Send
-from broker.engine.queues.address import Address
 from broker.management.asking import (
     Refused,
     access_of,

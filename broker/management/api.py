@@ -31,10 +31,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.engine import Divert
 from broker.engine.model.access import Access
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.engine.model.permissions import Permission
-from broker.engine.queues.diverts import Divert
 from broker.log import report
 from broker.management import replaying
 from broker.management.addresses import AddressCalls

@@ -11,10 +11,9 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
-from broker.engine.delivery.subscribe import parse_selector
+from broker.engine import MessageRange, parse_selector
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.transfer import MessageRange
 from broker.management.callers import ACCESS
 
 #: Things on a page, and the most that may be asked for: a page is made within some ms.

@@ -25,7 +25,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.engine.engine import Engine
+from broker.engine import Engine
 from broker.engine.model.access import UNRESTRICTED, Access, Identity
 from broker.engine.model.errors import NotFound
 from broker.engine.model.names import split_fqqn

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.engine.delivery.subscribe import parse_selector
+from broker.engine import Divert, DivertRouting, parse_selector
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import WildcardSyntax, check_name, check_sendable
-from broker.engine.queues.diverts import Divert, DivertRouting
 
 Json = dict[str, object]
 

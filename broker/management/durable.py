@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.engine.engine import Engine
+from broker.engine import Engine
 
 
 class _Durable:

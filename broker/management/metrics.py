@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from broker.engine.queues.queue import Queue
+from broker.engine import Queue
 from broker.management.ports import Broker
 
 #: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.

@@ -6,10 +6,7 @@ or an address comes or goes.  What is the broker's own is so from the moment whe
 
 from __future__ import annotations
 
-from broker.engine.engine import Engine
-from broker.engine.queues.address import Address
-from broker.engine.queues.queue import Queue
-from broker.engine.queues.watcher import Watcher
+from broker.engine import Address, Engine, Queue, Watcher
 
 
 class Names(Watcher):

@@ -17,11 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from broker.engine import Connected, Consumer
 from broker.engine.model.access import Access
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
-from broker.engine.operators.connections import Connected
-from broker.engine.queues.consumer import Consumer
 from broker.management.asking import access_of, anybody, check_known, name_of, page_of
 from broker.management.callers import Guarded, managed, require_whole
 from broker.management.deeds import told

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from broker.engine.engine import Engine
+from broker.engine import Engine
 from broker.sessions.login import Gate
 from broker.sessions.tick import Tick
 from store.log import Counters

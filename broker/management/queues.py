@@ -29,17 +29,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.engine import Engine
-from broker.engine.filter import Filter
+from broker.engine import PURGE_STEP_MAX, Engine, Filter, MessageRange, MoveResult, NewQueue, Queue, parse_selector
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import FIELDS, dashed, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
-from broker.engine.moves.transfer import MessageRange, MoveResult
-from broker.engine.operators.administration import NewQueue
-from broker.engine.queues.clearing import PURGE_STEP_MAX
-from broker.engine.queues.queue import Queue
 from broker.management.asking import (
     Refused,
     access_of,

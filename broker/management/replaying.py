@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import NAME_CHARS_MAX, Engine, Replayed, ReplayItem
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.offline.lines import PastLine, read_json, read_past
 
 PATH: Final = "/api/v1/messages:replay"

@@ -15,12 +15,8 @@ from shutil import disk_usage
 from typing import Final
 
 from broker.build import COMPILED
+from broker.engine import COUNTED, Consumer, GroupedBacklog, MoveResult, Queue, Unreadable, read
 from broker.engine.model.message import Body, Format, Message, Value
-from broker.engine.moves.transfer import MoveResult
-from broker.engine.queues.bodies import Unreadable, read
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import COUNTED, Queue
-from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.log import cut
 from broker.management.ports import AcceptorState, Broker
 

@@ -14,10 +14,9 @@ from typing import Final
 from broker import __version__
 from broker.clock import wall_ms
 from broker.daemon.wiring import formats
+from broker.engine import Fold, UnknownFormat
 from broker.engine.model import annotation
 from broker.engine.model.message import Format, Message, MessageHeader
-from broker.engine.queues.stored import UnknownFormat
-from broker.engine.recovery.restore import Fold
 from broker.offline.parts import Unusable
 from store import decode
 from store.bodies import Bodies, to_read

@@ -12,11 +12,10 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.engine import PENDING_BYTES_MAX, Queue
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.queues.bodies import PENDING_BYTES_MAX
-from broker.engine.queues.queue import Queue
 from broker.offline.exporting import VERSION
 from broker.offline.lines import (
     AddressLine,

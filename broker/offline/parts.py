@@ -9,9 +9,9 @@ from typing import Final
 from broker.config import Config
 from broker.daemon.machine import this_machine
 from broker.daemon.wiring import Broker, assemble, recover
+from broker.engine import UnknownFormat
 from broker.engine.model.errors import EngineError
 from broker.engine.model.report import Report
-from broker.engine.queues.stored import UnknownFormat
 from store.errors import DirectoryLocked, JournalError
 from store.log import FileLog
 from store.writer import InlineWriter

@@ -18,11 +18,9 @@ from functools import partial
 from typing import Any, Final
 
 from broker.daemon.wiring import formats
-from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.filter import Filter
+from broker.engine import Filter, MessageReader, UnknownFormat, parse_selector
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
-from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.offline.exporting import Line, message_line
 from broker.offline.parts import Unusable
 from store import decode

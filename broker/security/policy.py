@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import Config
+from broker.engine import QueueQuotas
 from broker.engine.model.permissions import Permission, PermissionTable
-from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.security.certificates import Rule
 from broker.security.login import Policy
 from broker.security.users_file import NAME, UnusableFile, Users, read_users

@@ -19,7 +19,7 @@ from typing import Final
 from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.security import JwtSection
-from broker.engine.engine import Engine
+from broker.engine import Engine
 from broker.engine.model.notes import noting
 from broker.engine.model.permissions import PermissionTable
 from broker.engine.model.report import Report

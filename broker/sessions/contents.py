@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.queues.bodies import LargeBody, Stream, Unreadable, read
+from broker.engine import LargeBody, Stream, Unreadable, read
 from broker.sessions.convert import ConversionError
 from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER
 

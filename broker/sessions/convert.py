@@ -34,10 +34,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from broker.engine import Unreadable, read_whole
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.engine.queues.bodies import Unreadable, read_whole
 from broker.sessions.amqp.format import AMQP_FORMAT, AmqpFormat, id_text
 from broker.sessions.mqtt.format import MQTT_FORMAT, correlation_text, read_properties
 from broker.sessions.plain_values import header_text, to_json

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NoReturn, Protocol
 
-from broker.engine.engine import Engine
+from broker.engine import Engine
 from broker.engine.model.errors import EngineError
 from broker.sessions.session import Session
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from traceback import format_exception
 
-from broker.engine.engine import Engine
+from broker.engine import Consumer, Engine
 from broker.engine.model.message import Message
-from broker.engine.queues.consumer import Consumer
 from broker.sessions.convert import ConversionError, RenderingFailed
 from broker.sessions.tick import Tick
 

@@ -39,7 +39,7 @@ def state(bench: Bench) -> State:
         )
         for session in bench.engine.sessions.all()
     }
-    queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.state.queues if name != FILL}
+    queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.queues if name != FILL}
     retained = {message.header.address: message.body for message in bench.engine.retained.match("#")}
     return sessions, {name: bodies for name, bodies in queues.items() if bodies}, retained
 
@@ -150,7 +150,7 @@ class Workload:
 
     def retain(self, name: str, body: bytes) -> None:
         engine = self.bench.enter()
-        address, _ = destinations.destination(engine.state, name, MULTICAST)
+        address, _ = destinations.destination(engine._state, name, MULTICAST)
         engine.retained.set(address, Message(self.bench.header(name), b"", body))
 
     def clear(self, name: str) -> None:

@@ -62,7 +62,7 @@ class Oracle:
             assert count == 1, f"{body!r} is there {count} times"
             assert body in self.places, f"{body!r} was never sent"
         for body, places in self.places.items():
-            found = [queue for queue in broker.engine.state.queues if body in held(broker, queue)]
+            found = [queue for queue in broker.engine.queues if body in held(broker, queue)]
             assert (found or ["gone"])[0] in places, f"{body!r} is on {found}, and may be on {places}"
 
 

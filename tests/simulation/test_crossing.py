@@ -80,7 +80,7 @@ def _prepared() -> SimBroker:
     """A broker with a queue for each consumer, that has stopped."""
     broker = SimBroker(small(*SETTINGS, segment_bytes=1 << 18, retained=False))
     broker.parts.tick.enter()
-    state = broker.engine.state
+    state = broker.engine._state
     for name in ("jobs", "tasks", "late", "park"):
         registry.create_queue(state, registry.ensure_address(state, name), name, RoutingType.ANYCAST, durable=True)
     out = registry.ensure_address(state, "out")
@@ -148,7 +148,7 @@ def kill(broker: SimBroker, queue: str, notes: dict[Any, Any], why: str, *, fail
 
 def browse(broker: SimBroker) -> None:
     """What an operator and browsers see; it is not the last, so it does not stop them."""
-    for queue in list(broker.engine.state.queues.values()):
+    for queue in list(broker.engine.queues.values()):
         for message, place in broker.engine.messages.browse(queue):
             json.dumps(message_view(message, queue, place), allow_nan=False).encode()
     client = broker.connect()
@@ -178,7 +178,7 @@ def died(broker: SimBroker, name: str) -> bool:
 
 def waiting(broker: SimBroker, prefix: str, message: Sent | None) -> int:
     """How many messages are on a consumer's queue, each of which it must get or find among the dead."""
-    [queue] = [queue for name, queue in broker.engine.state.queues.items() if name.startswith(prefix)]
+    [queue] = [queue for name, queue in broker.engine.queues.items() if name.startswith(prefix)]
     count = len(list(broker.engine.messages.browse(queue)))
     if message is None:
         assert count == 1

@@ -48,7 +48,7 @@ class Lagging(Sim):
         self.collect()
         assert not [number for number in self.asked.values() if number in self.clients], "everything is confirmed"
         self.model.check_nobody_waits()
-        for queue in self.broker.engine.state.queues.values():
+        for queue in self.broker.engine.queues.values():
             assert not queue.landing
             assert not any(consumer.held for consumer in queue.consumers)
 
@@ -98,7 +98,7 @@ class Lagging(Sim):
         self.changed = True
         self.strict = not self.strict
         self.broker.parts.tick.enter()
-        registry.change_settings(self.broker.engine.state, settings_table(configuration(strict=self.strict)))
+        registry.change_settings(self.broker.engine._state, settings_table(configuration(strict=self.strict)))
         self.broker.run()
 
     # What these are compared with knows nothing of a disk: it catches up first.

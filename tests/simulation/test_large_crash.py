@@ -68,7 +68,7 @@ def found(broker: SimBroker) -> list[bytes]:
     return [
         body_of(message)
         for name in ("q", "DLQ")
-        if name in broker.engine.state.queues
+        if name in broker.engine.queues
         for message, _ in broker.engine.messages.browse(broker.engine.queue(name))
     ]
 

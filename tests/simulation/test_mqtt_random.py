@@ -203,7 +203,7 @@ class Run:
             assert self.missing(filter, since, self.clients) == [], filter
         for session in self.broker.engine.sessions.all():
             assert not any([list(session.current()), session.released, session.received]), session.name
-        assert not any(queue.message_count for queue in self.broker.engine.state.queues.values())
+        assert not any(queue.message_count for queue in self.broker.engine.queues.values())
         check_counters(self.broker)
         check_accounts(self.broker)
 

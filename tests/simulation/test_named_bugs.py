@@ -309,6 +309,6 @@ def test_artemis_4450_auto_delete_takes_no_queue_with_letters_in_it() -> None:
     broker = SimBroker(small({"match": "orders", "dead-letter-address": "dead", **gone}, {"match": "dead", **gone}))
     dead_on(broker)
     broker.advance(3_600_000)
-    assert "orders" not in broker.engine.state.queues
+    assert "orders" not in broker.engine.queues
     assert held(broker, "dead") == [b"1"]
     assert everything(broker.restart()) == {b"1": 1}

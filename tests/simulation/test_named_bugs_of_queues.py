@@ -22,12 +22,12 @@ def test_amq_6000_a_queue_that_is_resumed_dispatches_at_once() -> None:
     taker = bench.take("a")
     bench.ack(taker, *taker.taken)
     engine = bench.enter()
-    alter.pause(engine.state, bench.queue("a"), paused=True)
+    alter.pause(engine._state, bench.queue("a"), paused=True)
     bench.run()
     taker.take()
     bench.sent("a", b"2", b"3")
     assert taker.take() == []
-    alter.pause(bench.enter().state, bench.queue("a"), paused=False)
+    alter.pause(bench.enter()._state, bench.queue("a"), paused=False)
     bench.run()
     assert taker.take() == [b"2", b"3"]
 
@@ -103,7 +103,7 @@ def test_amq_8050_a_transaction_whose_client_goes_at_any_step_holds_nothing(step
     again = broker.connect()
     again.subscribe("/queue/b" if done else "/queue/a", ack="auto")
     assert len(again.messages()) == 1
-    space = broker.engine.state.journal.space
+    space = broker.engine.journal.space
     assert not any(space.pinned(segment) for segment in space.segments)
 
 
@@ -145,7 +145,7 @@ def test_artemis_4285_a_message_that_comes_back_for_ever_does_not_make_the_journ
         bench.nack(taker, delivered)
         if round % 500 == 499:
             bench.broker.advance(60_000)
-            sizes.append(len(bench.engine.state.journal.space.segments))
+            sizes.append(len(bench.engine.journal.space.segments))
     assert bench.queue("a").delivery_count(delivered.id) == 3_000
     assert max(sizes) <= 6, sizes
     assert bench.restart().queue("a").delivery_count(delivered.id) == 3_000

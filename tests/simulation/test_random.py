@@ -154,7 +154,7 @@ class Sim:
             c = real.counters
             gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
-        state = self.broker.engine.state
+        state = self.broker.engine._state
         empty = not any(queue.copies for queue in self.model.queues.values())
         assert (state.usage.messages + sum(queue.paged for queue in state.paged) == 0) == empty
 
@@ -270,9 +270,9 @@ class Sim:
     def temporary(self, sub: Sub, selector: str, headers: dict[str, str]) -> None:
         name = f"temporary {sub}"
         self.model.queues[name] = QueueModel(name, self.rules("news"), durable=False, address="news", selector=selector)
-        before = set(self.broker.engine.state.queues)
+        before = set(self.broker.engine.queues)
         self.subscribed(sub, self.taking(name, ""), headers)
-        (made,) = set(self.broker.engine.state.queues) - before
+        (made,) = set(self.broker.engine.queues) - before
         self.aliases[made] = name
 
     def do_settle(self) -> None:

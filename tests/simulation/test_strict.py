@@ -138,7 +138,7 @@ def test_another_mode_counts_from_the_next_delivery_on(strict: bool) -> None:
 def change(broker: SimBroker, config: Config) -> None:
     """Other settings, while the broker runs."""
     broker.parts.tick.enter()
-    registry.change_settings(broker.engine.state, settings_table(config))
+    registry.change_settings(broker.engine._state, settings_table(config))
     broker.run()
 
 

@@ -52,14 +52,14 @@ def journal_directory(config: Config) -> str:
 
 def held(broker: SimBroker, queue: str) -> list[bytes]:
     """The bodies on a queue, in no order that means anything."""
-    if queue not in broker.engine.state.queues:
+    if queue not in broker.engine.queues:
         return []
     return [body_of(message) for message, _ in broker.engine.messages.browse(broker.engine.queue(queue))]
 
 
 def everything(broker: SimBroker) -> Counter[bytes]:
     """How often each body lies on any queue."""
-    return Counter(body for queue in broker.engine.state.queues for body in held(broker, queue))
+    return Counter(body for queue in broker.engine.queues for body in held(broker, queue))
 
 
 def counts(broker: SimBroker, queue: str) -> dict[bytes, int]:
@@ -141,7 +141,7 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
 
     Call it when nothing is under way.  Returns the accounts of the queues that exist, by name.
     """
-    state = broker.engine.state
+    state = broker.engine._state
     found = accounts(broker.files, journal_directory(broker.config))
     for queue in state.queues.values():
         if not queue.durable:
@@ -179,13 +179,13 @@ def reasons(account: Account) -> Counter[RemovalReason]:
 
 def check_counters(broker: SimBroker) -> None:
     """Each queue in memory: what was added is what left, by whatever way, and what is there."""
-    for queue in broker.engine.state.queues.values():
+    for queue in broker.engine.queues.values():
         c = queue.counters
         gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
         gone += c.replaced + c.evicted + c.dropped
         assert c.added == gone + queue.message_count, f"{queue.name}: {c.added} came, {gone} left"
         held = sum(len(consumer.unacked) for consumer in queue.consumers)
         assert queue.delivering == (0 if queue.non_destructive else held)
-    usage = broker.engine.state.usage
+    usage = broker.engine.usage
     assert usage.bytes >= 0
     assert usage.messages >= 0

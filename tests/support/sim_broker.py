@@ -88,7 +88,7 @@ class SimBroker:
             memory_bytes=1 << 30,
         )
         self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake)
-        report = noting(self._report, self.engine.state.notes)
+        report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
         self.accepting = Accepting(self.config, self.parts.tick, self.gate)

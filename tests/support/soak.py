@@ -82,11 +82,11 @@ class Months:
             self._hour(hour)
         self.broker.advance(3 * HOUR)
         self._settle()
-        assert all(queue.message_count == 0 for queue in self.broker.engine.state.queues.values())
+        assert all(queue.message_count == 0 for queue in self.broker.engine.queues.values())
         check_counters(self.broker)
         self.world.forget()
         gc.collect()
-        state = self.broker.engine.state
+        state = self.broker.engine._state
         return Day(
             objects=len(gc.get_objects()),
             timers=len(state.schedule) + len(state.expiries) + len(self.broker.engine.alarms),

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from broker.engine.engine import Engine
-from broker.engine.queues.state import Waiter
+from broker.engine import Engine, Waiter
 from protocols.amqp.performatives import Accepted, DeliveryState
 from protocols.amqp.serial import ranges
 from protocols.amqp.session import Session

@@ -16,15 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, Queue, SubscribeRequest
 from broker.engine.model.access import delete_permission
 from broker.engine.model.errors import AlreadyInUse, NotBrowsable, NotFound
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
-from broker.engine.queues.address import Address
-from broker.engine.queues.queue import Queue
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
 from broker.sessions.amqp.incoming import Owner as IncomingOwner

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.queues.address import Address
+from broker.engine import Address
 from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error, shown
 from protocols.amqp.link import Link

@@ -16,15 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, Queue, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
-from broker.engine.publish.send import Send
-from broker.engine.queues.address import Address
-from broker.engine.queues.queue import Queue
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp.terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from broker.engine import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.engine.model.message import Message
-from broker.engine.queues.bodies import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.message import DeliveryHistory, encode_alone
 from broker.sessions.convert import ReplyPrefixes

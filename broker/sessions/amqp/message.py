@@ -17,9 +17,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from broker.engine import DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText
 from broker.engine.model.message import ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
-from broker.engine.queues.queue import DeliveryState, Queue
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
 from protocols.amqp.encode import encode

@@ -18,13 +18,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, Protocol
 
-from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.engine import Engine
+from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
-from broker.engine.queues.bodies import Unreadable
-from broker.engine.queues.consumer import AckMode, Consumer
 from broker.sessions.amqp.large import LargeMessage, LargeOut, Pulling
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
 from broker.sessions.amqp.terms import AmqpOptions, refused

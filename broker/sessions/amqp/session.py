@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from broker.engine.delivery import redelivery
-from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.engine import Engine
+from broker.engine import DeliveryOutcome, Engine, redelivery
 from broker.engine.model.access import NOBODY
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl

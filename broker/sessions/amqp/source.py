@@ -14,11 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine import AckMode, SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.query import split_query
-from broker.engine.queues.consumer import AckMode
 from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
 from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.engine.delivery.transaction import Transaction
-from broker.engine.engine import Engine
+from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.terms import condition
 from protocols.amqp.composite import composite_of

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker.engine.engine import Engine
+from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, Engine
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Body
-from broker.engine.queues.bodies import PENDING_BYTES_LOW, PENDING_BYTES_MAX
 from broker.sessions.reading import Reading
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.events import Portion

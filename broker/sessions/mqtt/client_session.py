@@ -21,12 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.engine.client_sessions.sessions import Definition, StoredSession
-from broker.engine.engine import Engine
+from broker.engine import Definition, Engine, Queue, StoredSession
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
-from broker.engine.queues.queue import Queue
 from broker.sessions.login import Gate
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.mount import MountPoint

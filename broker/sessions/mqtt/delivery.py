@@ -22,13 +22,9 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from broker.engine.client_sessions.sessions import StoredSession
-from broker.engine.delivery import redelivery
-from broker.engine.engine import Engine
+from broker.engine import AckMode, Consumer, Engine, Queue, StoredSession, redelivery
 from broker.engine.model.errors import UnknownDelivery
 from broker.engine.model.message import Message
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
 from broker.sessions.convert import ConversionError, unsaid
 from broker.sessions.mqtt.large import LargePayload, refused
 from broker.sessions.mqtt.port import Port, Publishing, keep_fitting

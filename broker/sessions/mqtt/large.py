@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine import Consumer, LargeBody, Stream, Unreadable, read
 from broker.engine.model.message import Message
-from broker.engine.queues.bodies import LargeBody, Stream, Unreadable, read
-from broker.engine.queues.consumer import Consumer
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
 from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_mqtt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.engine.queues.consumer import Consumer
+from broker.engine import Consumer
 from broker.sessions.convert import ConversionError
 from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.render import Renderer, Run

@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, LargeBody, Producer, Queue, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR
-from broker.engine.publish.send import Send
-from broker.engine.queues.address import Address, Producer
-from broker.engine.queues.bodies import LargeBody
-from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode

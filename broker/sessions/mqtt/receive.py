@@ -11,9 +11,9 @@ from collections import Counter
 from functools import partial
 from typing import Final, Protocol
 
+from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, LargeBody, Upload
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.bodies import PENDING_BYTES_LOW, PENDING_BYTES_MAX, LargeBody, Upload
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import check_publish, payload_too_large
 from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers

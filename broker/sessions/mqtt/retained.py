@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import Consumer, Engine, Send
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.publish.send import Send
-from broker.engine.queues.consumer import Consumer
 from broker.sessions.mqtt.format import qos_of, retained_head
 
 #: Retained messages that go to queues in a tick, of all sessions: some 5 ms.

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from broker.engine import Unreadable
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.bodies import Unreadable
 from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys

@@ -15,15 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.engine.client_sessions.sessions import Definition
-from broker.engine.delivery import redelivery
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.engine import Engine
+from broker.engine import AckMode, Consumer, Definition, Engine, Queue, SubscribeRequest, redelivery
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.retained import RetainedFeed
 from broker.sessions.mqtt.subscription import Subscription

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.queues.consumer import Consumer
+from broker.engine import Consumer
 from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter

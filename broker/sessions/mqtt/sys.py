@@ -14,11 +14,8 @@ from collections.abc import Callable, Sequence
 from math import exp
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, Queue, Send
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.publish.send import Send
-from broker.engine.queues.address import Address
-from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head, retained_head
 from protocols.mqtt.packets import Ack, Packet, Publish
 from protocols.mqtt.properties import NO_PROPERTIES

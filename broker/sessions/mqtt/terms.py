@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import Engine
 from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.delivery import redelivery
-from broker.engine.delivery.transaction import Transaction
-from broker.engine.engine import Engine
+from broker.engine import Engine, Transaction, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions.stomp.browse import Browser
 from broker.sessions.stomp.delivery import Subscription

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.engine import Engine
+from broker.engine import AckMode, DeliveryOutcome, Engine, Queue, SubscribeRequest
 from broker.engine.model.errors import NotBrowsable
 from broker.engine.model.message import Message
-from broker.engine.queues.consumer import AckMode
-from broker.engine.queues.queue import Queue
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.stomp.headers import Headers, error

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.engine import Engine
+from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, LargeBody, Queue, Stream
 from broker.engine.model.message import Body, Message, MessageHeader
-from broker.engine.queues.bodies import LargeBody, Stream
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
 from broker.sessions.contents import Joined
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_stomp, unsaid
 from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.engine import AckMode
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import (
     INGRESS_TIMESTAMP,
@@ -16,7 +17,6 @@ from broker.engine.model.message import (
     RoutingType,
     group_of,
 )
-from broker.engine.queues.consumer import AckMode
 from broker.sessions.stomp.format import (
     BROKERS,
     CONTENT_LENGTH,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine import Stream
 from broker.engine.model.message import Message
-from broker.engine.queues.bodies import Stream
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
 from broker.sessions.convert import CONVERTED_BYTES_MAX, ReplyPrefixes, to_stomp

@@ -6,8 +6,7 @@ for the receipts before it, or else its client would send again what is done.
 
 from __future__ import annotations
 
-from broker.engine.engine import Engine
-from broker.engine.queues.state import Waiter
+from broker.engine import Engine, Waiter
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError
 

@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.engine.delivery.transaction import Transaction
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine, Producer, Queue, Refusal, Send, Transaction
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.query import split_query
-from broker.engine.publish.send import Refusal, Send
-from broker.engine.queues.address import Address, Producer
-from broker.engine.queues.queue import Queue
 from broker.sessions.stomp.headers import (
     CONSUMED,
     GROUPING,

@@ -13,14 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.engine.delivery import redelivery
-from broker.engine.delivery.transaction import Transaction
-from broker.engine.engine import Engine
+from broker.engine import AckMode, Consumer, Engine, Transaction, Unreadable, redelivery
 from broker.engine.model.access import NOBODY, Identity
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
-from broker.engine.queues.bodies import Unreadable
-from broker.engine.queues.consumer import AckMode, Consumer
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN, Reading
 from broker.sessions.stomp.acknowledge import Acknowledging

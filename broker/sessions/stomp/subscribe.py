@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine import SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.query import split_query
 from broker.sessions.stomp.headers import Headers, Options, ack_mode, boolean, consumer_window, error, routing_type

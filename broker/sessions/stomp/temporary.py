@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import Address, Engine
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
-from broker.engine.queues.address import Address
 from broker.sessions.stomp.headers import Prefixes
 from protocols.stomp.errors import StompError
 

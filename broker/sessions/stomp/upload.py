@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.engine.engine import Engine
+from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, Engine
 from broker.engine.model.errors import EngineError
-from broker.engine.queues.bodies import PENDING_BYTES_LOW, PENDING_BYTES_MAX
 from broker.sessions.reading import Reading
 from broker.sessions.stomp.headers import refused
 from broker.sessions.stomp.send import Sends

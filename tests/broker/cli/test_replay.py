@@ -167,12 +167,12 @@ def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(tmp_path: Path, mo
 
 def test_a_full_disk_stops_it_and_says_how_to_go_on(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.engine.state.usage.disk.full = True
+        broker.engine.usage.disk.full = True
         result = await operator.run(*REPLAY)
         assert result.exit_code == 5
         assert "of the disk is used" in result.stderr
         assert "repeat the command" in result.stderr
-        broker.engine.state.usage.disk.full = False
+        broker.engine.usage.disk.full = False
         assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
 
     with_consumed(tmp_path, check)

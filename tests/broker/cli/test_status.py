@@ -91,7 +91,7 @@ def test_a_table_that_goes_to_a_program_is_not_cut(tmp_path: Path) -> None:
 def test_queue_show_takes_any_name(tmp_path: Path, name: str) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.tick.enter()
-        state = broker.engine.state
+        state = broker.engine._state
         address = registry.create_address(state, name.partition("::")[0], set())
         registry.create_queue(state, address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
         assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]

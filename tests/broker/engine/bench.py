@@ -117,7 +117,7 @@ class Bench:
 
     def header(self, address: str, *, durable: bool = True, **more: Any) -> MessageHeader:
         """Facts of a message sent now."""
-        format = self.engine.state.formats[FORMAT]
+        format = self.engine.formats[FORMAT]
         return MessageHeader(address, format, durable=durable, timestamp=self.broker.now, **more)
 
     def send(
@@ -132,7 +132,7 @@ class Bench:
     ) -> list[Message]:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
         engine = self.enter()
-        address, queue = destinations.destination(engine.state, destination, routing_type)
+        address, queue = destinations.destination(engine._state, destination, routing_type)
         header = self.header(address.name, durable=durable, routing_type=routing_type, **more)
         messages = [Message(header, head, body) for body in bodies]
         send = Send(address, queue, routing_type, messages)

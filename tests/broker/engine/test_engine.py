@@ -86,10 +86,10 @@ def test_a_start_that_becomes_durable_before_the_first_tick_ends() -> None:
 def test_messages_that_are_durable_before_the_tick_ends_are_delivered() -> None:
     """An entry that grew large is written before its tick ends, and the disk may be quicker than that."""
     bench = Bench(lazy_disk=True)
-    bench.engine.state.journal.limits = JournalLimits(entry_bytes=1)
+    bench.engine.journal.limits = JournalLimits(entry_bytes=1)
     taker = bench.take("a")
     bench.send("a", b"1")
-    bench.engine.state.journal.reserve(1)
+    bench.engine.journal.reserve(1)
     waiting = Waiting()
     number = bench.engine.ticks.confirmation(waiting)
     bench.broker.write()
@@ -129,7 +129,7 @@ def test_a_selector_that_cannot_be_parsed_makes_nothing() -> None:
     bench = Bench()
     with pytest.raises(InvalidSelector, match="colour ="):
         bench.take("a", MULTICAST, selector="colour =")
-    assert "a" not in bench.engine.state.addresses
+    assert "a" not in bench.engine.addresses
 
 
 def test_durable_subscriptions_are_found_again_and_only_as_they_were() -> None:
@@ -152,7 +152,7 @@ def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_i
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
     bench.close(taker, redelivery.DISCONNECTED)
     assert queue.deleted
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
     bench.close(taker, redelivery.DISCONNECTED)
 
 

@@ -109,7 +109,7 @@ class TestBroker:
         self.tick.end()
         if self.disk_works:
             self.writer.step()
-        elif any(work.waiters for work in self.engine.state.waiting):
+        elif any(work.waiters for work in self.engine._state.waiting):
             self.waiting.set()
 
     def _announce(self, ticket: int) -> None:
@@ -141,7 +141,7 @@ class TestBroker:
     def queue(self, name: str) -> Queue:
         """The anycast queue of that name, made if it is missing."""
         self.tick.enter()
-        found = destinations.queue_to_consume(self.engine.state, name, RoutingType.ANYCAST)
+        found = destinations.queue_to_consume(self.engine._state, name, RoutingType.ANYCAST)
         assert isinstance(found, Queue)
         return found
 
@@ -158,7 +158,7 @@ class TestBroker:
         queue = self.queue(name)
         header = MessageHeader(
             queue.address.name,
-            self.engine.state.formats[1],
+            self.engine.formats[1],
             durable=durable,
             timestamp=self.now,
             scheduled=scheduled,

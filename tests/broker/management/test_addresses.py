@@ -42,7 +42,7 @@ def test_an_address_goes_with_its_queues_only_if_that_is_said(tmp_path: Path) ->
         assert broker.engine.queue("orders").message_count == 2
         assert (await client.call("DELETE", f"{ADDRESSES}/orders?force=true")).json == {"name": "orders", "queues": 1}
         assert (await client.get(ADDRESSES))["addresses"] == []
-        assert broker.engine.state.usage.messages == 0
+        assert broker.engine.usage.messages == 0
 
     serve(tmp_path, check)
 
@@ -154,7 +154,7 @@ class InternalOwner:
 def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.tick.enter()
-        registry.create_address(broker.engine.state, "$.artemis.internal.x", set(), internal=True)
+        registry.create_address(broker.engine._state, "$.artemis.internal.x", set(), internal=True)
         answer = await client.call("DELETE", f"{ADDRESSES}/%24.artemis.internal.x?force=true")
         assert answer.status == 400
         assert (await client.get(ADDRESSES))["total"] == 0

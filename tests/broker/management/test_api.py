@@ -60,8 +60,8 @@ def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
         broker.tick.enter()
-        header = MessageHeader("topic", broker.engine.state.formats[1], durable=True)
-        address, _ = destinations.destination(broker.engine.state, "topic", RoutingType.MULTICAST)
+        header = MessageHeader("topic", broker.engine.formats[1], durable=True)
+        address, _ = destinations.destination(broker.engine._state, "topic", RoutingType.MULTICAST)
         broker.engine.retained.set(address, Message(header, b"", b"last"))
         assert [queue["name"] for queue in (await client.get("/api/v1/queues"))["queues"]] == ["a"]
         everything = await client.get("/api/v1/queues?internal=true")

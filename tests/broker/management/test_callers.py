@@ -101,7 +101,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
 
 def state(broker: TestBroker) -> object:
     """What a call could change."""
-    state = broker.engine.state
+    state = broker.engine._state
     queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
     return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}
 

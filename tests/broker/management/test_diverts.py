@@ -83,9 +83,9 @@ def test_one_that_is_there_and_one_that_is_not(tmp_path: Path) -> None:
 def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
-        table = SettingsTable(hidden, broker.engine.state.settings_table._defaults)
+        table = SettingsTable(hidden, broker.engine._state.settings_table._defaults)
         broker.tick.enter()
-        registry.change_settings(broker.engine.state, table)
+        registry.change_settings(broker.engine._state, table)
         broker.send("quiet", [b"1"])
         broker.send("loud", [b"1", b"2"])
         await broker.settled()
@@ -101,10 +101,10 @@ def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
 def test_how_much_of_a_property_is_shown(tmp_path: Path, limit: int, shown: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         table = SettingsTable(
-            [("#", {"management_message_attribute_size_limit": limit})], broker.engine.state.settings_table._defaults
+            [("#", {"management_message_attribute_size_limit": limit})], broker.engine._state.settings_table._defaults
         )
         broker.tick.enter()
-        registry.change_settings(broker.engine.state, table)
+        registry.change_settings(broker.engine._state, table)
         broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
         await broker.settled()
         (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]

@@ -110,7 +110,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
         assert value(samples, "broker_queue_messages", queue="orders", state="delivering") == 1
         assert value(samples, "broker_queue_consumers", queue="orders") == 1
         assert value(samples, "broker_queue_oldest_message_age_seconds", queue="orders") == 2.5
-        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.state.usage.bytes
+        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.usage.bytes
         assert value(samples, "broker_messages") == 2
         assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
         assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
@@ -125,7 +125,7 @@ def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
 
 def test_the_memory_limit_is_told_where_there_is_one(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
-        broker.engine.state.usage.bytes_max = 1000
+        broker.engine.usage.bytes_max = 1000
         assert value(await scrape(client), "broker_memory_limit_bytes") == 1000
 
     serve(tmp_path, check)
@@ -143,7 +143,7 @@ def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
         assert broker.engine.messages.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
         broker.engine.messages.purge(queue)
         broker.engine.delete_queue(queue)
-        registry.delete_address(broker.engine.state, queue.address)
+        registry.delete_address(broker.engine._state, queue.address)
         broker.send("second", [b"4"])
         await broker.settled()
         for _ in range(2):

@@ -51,7 +51,7 @@ def test_what_is_asked_for_is_there(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("orders")
-        broker.engine.state.usage.bytes_max = 1000
+        broker.engine.usage.bytes_max = 1000
         found.append(await scrape(client))
 
     serve(tmp_path, check)

@@ -45,7 +45,7 @@ def test_a_retry_brings_dead_letters_back(tmp_path: Path) -> None:
         broker.send("DLQ", [b"2"])
         await broker.settled()
         done = await client.call("POST", RETRY.format("DLQ"))
-        below = broker.engine.state.journal.allocate_ids(0)
+        below = broker.engine.journal.allocate_ids(0)
         assert (done.status, done.json) == (
             200,
             {

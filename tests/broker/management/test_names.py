@@ -14,6 +14,6 @@ def test_they_are_in_order_whatever_comes_and_goes() -> None:
     bench.sent("a", b"1")
     assert names.queues() == names.addresses() == ["DLQ", "ExpiryQueue", "a", "b"]
     assert names.queues() is names.queues(), "sorted once"
-    bench.enter().delete_temporary(bench.engine.state.addresses["b"])
+    bench.enter().delete_temporary(bench.engine.addresses["b"])
     bench.run()
     assert names.queues() == names.addresses() == ["DLQ", "ExpiryQueue", "a"]

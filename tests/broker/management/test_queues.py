@@ -30,7 +30,7 @@ def test_a_queue_is_made_with_what_it_is_asked_for(tmp_path: Path) -> None:
         assert (shown["durable"], shown["auto_created"], shown["configured"]) == (True, False, False)
         assert (shown["attributes"]["ring_size"], shown["attributes"]["exclusive"]) == (5, True)
         assert (await client.call("DELETE", f"{QUEUES}/reds")).json == {"queue": "reds", "messages": 0}
-        assert "reds" not in broker.engine.state.queues
+        assert "reds" not in broker.engine.queues
 
     serve(tmp_path, check)
 
@@ -44,7 +44,7 @@ def test_a_queue_on_an_address_is_of_its_type_unless_that_is_said(tmp_path: Path
         assert (refused.status, refused.json["detail"]) == (400, "address a is not MULTICAST")
         both = await client.call("PUT", f"{QUEUES}/c?address=a&routing-type=MULTICAST&make-address=true")
         assert both.status == 201
-        assert len(broker.engine.state.addresses["a"].routing_types) == 2
+        assert len(broker.engine.addresses["a"].routing_types) == 2
 
     serve(tmp_path, check)
 
@@ -63,11 +63,11 @@ def test_a_queue_on_an_address_is_of_its_type_unless_that_is_said(tmp_path: Path
 def test_a_queue_that_cannot_be_leaves_nothing_behind(tmp_path: Path, query: str, status: int, detail: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("a")
-        before = set(broker.engine.state.addresses)
+        before = set(broker.engine.addresses)
         answer = await client.call("PUT", f"{QUEUES}/{query}")
         assert answer.status == status, answer.body
         assert detail in answer.json["detail"]
-        assert set(broker.engine.state.addresses) == before
+        assert set(broker.engine.addresses) == before
 
     serve(tmp_path, check)
 

@@ -104,13 +104,13 @@ def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -
 def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
-        registry.change_settings(broker.engine.state, SettingsTable([], asdict(blocking)))
-        broker.engine.state.usage.bytes_max = 400
+        registry.change_settings(broker.engine._state, SettingsTable([], asdict(blocking)))
+        broker.engine.usage.bytes_max = 400
         broker.queue("orders")
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))
         assert answer.json["replayed"] == 2
         assert "address orders is full" in answer.json["stopped"]
-        broker.engine.state.usage.bytes_max = -1
+        broker.engine.usage.bytes_max = -1
         answer = await client.call("POST", PATH, body=body({**LINE, "to": "a::b::c"}))
         assert answer.json["replayed"] == 0
         assert answer.json["stopped"]
@@ -158,7 +158,7 @@ def test_what_is_no_replay_changes_nothing(tmp_path: Path, path: str, sent: byte
         answer = await client.call("POST", path, body=sent)
         assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
         assert said in answer.json["detail"]
-        assert broker.engine.state.queues == {}
+        assert broker.engine.queues == {}
 
     serve(tmp_path, check)
 

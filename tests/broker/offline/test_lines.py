@@ -108,14 +108,14 @@ def test_a_wrong_line_is_told_and_changes_nothing(tmp_path: Path, line: bytes, w
             import_lines(broker, [*EXPORT[:7], line])
         assert str(refused.value).startswith("line 8: ")
         assert why in str(refused.value)
-        state = broker.parts.engine.state
+        state = broker.parts.engine._state
         assert set(state.addresses) == {"DLQ", "ExpiryQueue", "orders"}
         assert set(state.queues) == {"DLQ", "ExpiryQueue", "orders"}
         assert set(state.diverts.by_name) == {"d"}
         assert state.queues["orders"].message_count == 1
         assert [len(session.parts) for session in broker.parts.engine.sessions.all()] == [1]
     with stopped(config(tmp_path), report) as broker:
-        assert broker.parts.engine.state.queues["orders"].message_count == 1
+        assert broker.parts.engine.queues["orders"].message_count == 1
 
 
 def test_the_first_line(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def within(directory: Path, do: Callable[[Stopped], Any]) -> Any:
 def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = ANYCAST, **header: Any) -> None:
     engine = broker.parts.engine
     broker.parts.tick.enter()
-    address, queue = destinations.destination(engine.state, name, kind)
-    format = engine.state.formats[STOMP_FORMAT]
+    address, queue = destinations.destination(engine._state, name, kind)
+    format = engine.formats[STOMP_FORMAT]
     made = MessageHeader(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **header)
     messages = [Message(made, b"color:red\n", body) for body in bodies]
     engine.publish([Send(address, queue, kind, messages)]).check()
@@ -98,10 +98,10 @@ def told(message: Message) -> tuple[Any, ...]:
 def everything(broker: Stopped) -> dict[str, list[tuple[Any, ...]]]:
     """What lies on each queue, with all that a restart must not forget."""
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for name, queue in broker.parts.engine.state.queues.items():
+    for name, queue in broker.parts.engine.queues.items():
         found[name] = sorted(
             (*told(m), queue.delivery_count(m.id), m.id in queue.states, queue.scheduled.get(m.id, (0, m))[0], place)
-            for m, place in upkeep.places(broker.parts.engine.state, queue)
+            for m, place in upkeep.places(broker.parts.engine._state, queue)
         )
     return found
 
@@ -227,8 +227,8 @@ def send_large(broker: Stopped, name: str, body: bytes) -> None:
     engine.uploads.write(upload, body, last=True)
     broker.settle()
     broker.parts.tick.enter()
-    address, queue = destinations.destination(engine.state, name, ANYCAST)
-    made = MessageHeader(address.name, engine.state.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
+    address, queue = destinations.destination(engine._state, name, ANYCAST)
+    made = MessageHeader(address.name, engine.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
     message = Message.of(made, b"", engine.uploads.finished(upload))
     engine.publish([Send(address, queue, ANYCAST, [message])]).check()
     broker.settle()

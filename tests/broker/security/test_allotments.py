@@ -15,14 +15,14 @@ VERBS_THAT_MAKE = [name for name, verb in VERBS.items() if MAKING & set(verb.nee
 
 def allow(broker: SimBroker, more: int) -> None:
     """So many queues more than there are."""
-    quotas = broker.engine.state.quotas
+    quotas = broker.engine.quotas
     quotas.change(0, {NAME: quotas.made_by(NAME) + more})
 
 
 @pytest.mark.parametrize("name", VERBS_THAT_MAKE)
 def test_one_queue_too_many(name: str) -> None:
     broker = prepared()
-    broker.engine.state.quotas.change(0, {})
+    broker.engine.quotas.change(0, {})
     before = state(broker)
     with pytest.raises((AssertionError, Denied)):  # in the protocol's words, which are not those of a denial
         VERBS[name].does(broker)
@@ -39,26 +39,26 @@ def test_as_many_as_he_may(name: str) -> None:
 
 def test_they_count_while_they_are_there_and_over_restarts() -> None:
     broker = prepared()
-    assert broker.engine.state.quotas.made_by(NAME) == 3
+    assert broker.engine.quotas.made_by(NAME) == 3
     broker = broker.restart()
-    made = broker.engine.state.quotas.made_by(NAME)
+    made = broker.engine.quotas.made_by(NAME)
     assert made == 2, "one was of a session that its connection took with it"
     broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue(QUEUE))
     broker.run()
-    assert broker.engine.state.quotas.made_by(NAME) == made - 1
+    assert broker.engine.quotas.made_by(NAME) == made - 1
     allow(broker, 1)
     client = stomp(broker)
     client.subscribe("/topic/one")
     client.subscribe("/topic/two", "s2")
     [error] = client.take("ERROR")
     assert b"may have" in error.body
-    assert broker.engine.state.quotas.made_by(NAME) == made - 1, "a temporary subscription goes with its connection"
+    assert broker.engine.quotas.made_by(NAME) == made - 1, "a temporary subscription goes with its connection"
 
 
 def test_nobody_in_particular_is_not_limited() -> None:
     broker = SimBroker()
-    broker.engine.state.quotas.change(0, {})
+    broker.engine.quotas.change(0, {})
     client = broker.connect()
     client.confirmed("/queue/a", b"x")
     assert not client.take("ERROR")

@@ -29,7 +29,7 @@ from tests.support.sim_broker import SimBroker
 
 def state(broker: SimBroker) -> tuple[dict[str, int], set[str]]:
     """Queues with their messages, and addresses; without those that a subscription takes with it."""
-    state = broker.engine.state
+    state = broker.engine._state
     queues = {name: queue.message_count for name, queue in state.queues.items() if not queue.temporary}
     return queues, {address.name for address in state.addresses.values()}
 

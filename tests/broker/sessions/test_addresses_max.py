@@ -21,13 +21,13 @@ WHY = "cannot be made: there are"
 def limited(room: int) -> Config:
     """A broker that may have so many addresses more."""
     shipped = configured()
-    there = len(SimBroker(shipped).engine.state.addresses)
+    there = len(SimBroker(shipped).engine.addresses)
     return configured(limits=shipped.limits.model_copy(update={"addresses_max": there + room}))
 
 
 def names(broker: SimBroker) -> list[str]:
     """The addresses that clients have made."""
-    return sorted(set(broker.engine.state.addresses) - {"DLQ", "ExpiryQueue", "$sys.mqtt.retained"})
+    return sorted(set(broker.engine.addresses) - {"DLQ", "ExpiryQueue", "$sys.mqtt.retained"})
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -40,7 +40,7 @@ def test_topics_that_nobody_reads_leave_nothing(qos: int) -> None:
             PublishHead(V5, f"devices/{number}/state", qos=qos).encode(wire, [b"x"], [number + 1])
         client.raw(b"".join(wire))
     assert names(sim.broker) == []
-    assert sim.broker.engine.state.unrouted == 3_000
+    assert sim.broker.engine._state.unrouted == 3_000
     assert names(sim.broker.restart()) == []
 
 

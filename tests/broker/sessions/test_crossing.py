@@ -39,7 +39,7 @@ def test_a_content_type_that_is_not_ascii_reaches_amqp_as_a_property() -> None:
     stomp.send("/queue/a", b"1", **{"content-type": "text/pläin"})
     stomp.send("/queue/a", b"2")
     publisher = world.connect()
-    registry.ensure_address(world.broker.engine.state, "a")
+    registry.ensure_address(world.broker.engine._state, "a")
     amqp.receiver("a")
     first, second = amqp.take()
     assert first.message.application_properties == {"content-type": "text/pläin"}

@@ -46,7 +46,7 @@ def test_a_queue_is_like_its_address_asks_whoever_makes_it(setting: str) -> None
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://made.amqp"), message("1", durable=True))
     world.connect("c").subscribe("made/mqtt", qos=1)
-    queues = {queue.address.name: queue for queue in broker.engine.state.queues.values()}
+    queues = {queue.address.name: queue for queue in broker.engine.queues.values()}
     for name in ("made.stomp", "made.amqp", "made.mqtt"):
         assert attribute(queues[name], setting) == expected, name
     world.restart()
@@ -82,7 +82,7 @@ def test_what_may_not_be_made_is_not_and_the_client_is_told(protocol: str) -> No
     else:
         mqtt = world.connect("c")
         assert mqtt.subscribe("shut/a", qos=1) == [ReasonCode.TOPIC_FILTER_INVALID], "well formed, but not allowed"
-    assert "shut.a" not in broker.engine.state.addresses
+    assert "shut.a" not in broker.engine.addresses
 
 
 def test_expired_messages_have_a_queue_for_each_address() -> None:

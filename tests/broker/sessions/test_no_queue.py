@@ -34,7 +34,7 @@ def shut(broker: SimBroker) -> SimBroker:
     for name in ("off", "on"):
         client.send(f"/queue/{name}", b"first", persistent="true", receipt=name)
     broker.parts.tick.enter()
-    change(broker.engine.state, broker.engine.queue("off"), {"enabled": False})
+    change(broker.engine._state, broker.engine.queue("off"), {"enabled": False})
     broker.run()
     return broker
 
@@ -196,7 +196,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     assert len(set(old_ids)) == 8
     check_accounts(broker)
     broker.parts.tick.enter()
-    change(broker.engine.state, broker.engine.queue("off"), {"enabled": True})
+    change(broker.engine._state, broker.engine.queue("off"), {"enabled": True})
     assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
     broker.run()
     assert (len(held(broker, "off")), held(broker, "DLQ")) == (9, [])

@@ -77,7 +77,7 @@ def test_addresses_bindings_and_consumers(listening: tuple[SimBroker, Told]) -> 
     assert [note["_AMQ_NotifType"] for note in left] == ["SESSION_CLOSED", "CONNECTION_DESTROYED", "CONSUMER_CLOSED"]
     assert left[-1]["_AMQ_ConsumerCount"] == "0"
     broker.parts.tick.enter()
-    broker.engine.delete_temporary(broker.engine.state.addresses["a"])
+    broker.engine.delete_temporary(broker.engine.addresses["a"])
     broker.run()
     assert [note["_AMQ_NotifType"] for note in told()] == ["BINDING_REMOVED", "ADDRESS_REMOVED"]
 

@@ -99,11 +99,11 @@ def test_a_subscription_is_made_as_the_topic_asks() -> None:
     stomp.subscribe("/topic/prices?ring-size=1&consumers-before-dispatch=2")
     for n in range(3):
         stomp.send("/topic/prices?ring-size=1", b"%d" % n)
-    (queue,) = broker.engine.state.addresses["prices"].queues
+    (queue,) = broker.engine.addresses["prices"].queues
     assert [m.body for m, _ in broker.engine.messages.browse(queue)] == [b"2"]
     amqp = AmqpSim(broker)
     amqp.receiver("topic://other?last-value=true")
-    (queue,) = broker.engine.state.addresses["other"].queues
+    (queue,) = broker.engine.addresses["other"].queues
     assert queue.attributes.last_value
 
 
@@ -134,7 +134,7 @@ def test_what_stomp_is_told() -> None:
     client = broker.connect()
     client.send("/queue/a?ring-size=3", b"")
     assert "ring-size is -1 and not 3" in errors(client)
-    assert "b" not in broker.engine.state.queues
+    assert "b" not in broker.engine.queues
 
 
 def test_what_amqp_is_told() -> None:

@@ -51,7 +51,7 @@ def check_lost(broker: SimBroker, victim: SimClient, other: SimClient) -> None:
         other.ack(message)
     other.confirmed("/queue/q", b"after")
     assert other.bodies() == [b"after"]
-    assert not [c for q in broker.engine.state.queues.values() for c in q.consumers if c.sink.transport is victim]
+    assert not [c for q in broker.engine.queues.values() for c in q.consumers if c.sink.transport is victim]
 
 
 @interpreted
@@ -224,7 +224,7 @@ def test_a_verb_whose_report_fails_in_its_middle_ends_the_process() -> None:
     client = broker.connect()
     client.confirmed("/queue/full", b"1")
     before = everything(broker)
-    broker.engine.state.report = fail
+    broker.engine._state.report = fail
     with pytest.raises(Bug):
         client.send("/queue/full", b"2", persistent="true")
     check_ended(broker, before)

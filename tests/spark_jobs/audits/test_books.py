@@ -82,6 +82,6 @@ def test_a_living_broker(tmp_path: Path) -> None:
     assert by_name["lost"].ways == {"killed": 1}
     assert by_name["brief"].ways == {"expired": 3}
     assert by_name["DLQ"].ways == {"moved": 3}
-    for queue in broker.engine.state.queues.values():
+    for queue in broker.engine.queues.values():
         held = {message.id for message, _ in broker.engine.messages.browse(queue)}
         assert found.present.get(queue.id, set()) == held, queue.name

@@ -41,12 +41,12 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bench.run()
     for drop_oldest in (True, False):
         name = "oldest" if drop_oldest else "newest"
-        state = bench.enter().state
+        state = bench.enter()._state
         address = registry.create_address(state, f"limited.{name}", {MULTICAST})
         queue = registry.create_queue(state, address, name, MULTICAST, durable=True)
         alter.limit(state, queue, 2, drop_oldest=drop_oldest)
         bench.sent(address.name, *[b"%d" % n for n in range(5)], routing_type=MULTICAST)
-    address, _ = destinations.destination(bench.enter().state, "brief", MULTICAST)
+    address, _ = destinations.destination(bench.enter()._state, "brief", MULTICAST)
     facts = bench.header("brief", expiration=bench.broker.now + 1000)
     bench.engine.retained.set(address, Message(facts, b"", b"brief"))
     bench.broker.advance(60_000)

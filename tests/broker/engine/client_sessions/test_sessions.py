@@ -295,7 +295,7 @@ def test_packet_ids_owed_in_both_directions() -> None:
 def test_an_id_recorded_again_is_held_once() -> None:
     bench = Bench(segment_bytes=SEGMENT)
     session = opened(bench)
-    space = bench.engine.state.journal.space
+    space = bench.engine.journal.space
     for _ in range(2):
         bench.enter().sessions.received(session, [5])
         bench.run()
@@ -336,7 +336,7 @@ def test_trimming_keeps_what_is_owed_and_nothing_more(segments: int) -> None:
     for _ in range(segments):
         _fill(bench, SEGMENT)
         bench.broker.advance(1000)
-    assert len(bench.engine.state.journal.space.segments) < 16
+    assert len(bench.engine.journal.space.segments) < 16
     for crash in (True, False):
         bench = bench.restart(crash=crash)
         session = found(bench)
@@ -348,7 +348,7 @@ def test_trimming_keeps_what_is_owed_and_nothing_more(segments: int) -> None:
 def test_in_a_repaired_journal_a_session_may_be_lost() -> None:
     bench = Bench()
     (message,) = bench.sent("t.a::q", b"stays")
-    journal = bench.enter().state.journal
+    journal = bench.enter().journal
     for data in (
         record.inflight(99, bench.queue("q").id, [message.id], [1]),
         record.released(99, [2]),
@@ -387,12 +387,12 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     else:
         sessions.completed(session, [1], sent=what == "released")
     bench.run()
-    older = bench.engine.state.journal.segment
+    older = bench.engine.journal.segment
     if restarts:
         bench = bench.restart()
     _fill(bench, 2 * SEGMENT)
-    assert older in bench.engine.state.journal.space.segments
-    assert (older + 1) not in bench.engine.state.journal.space.segments
+    assert older in bench.engine.journal.space.segments
+    assert (older + 1) not in bench.engine.journal.space.segments
     bench = bench.restart()
     session = found(bench)
     assert inflight(session) == ({1: b"stays"} if what == "sent" else {})
@@ -409,13 +409,13 @@ def test_what_was_in_flight_before_it_was_copied_forward_is_not_in_flight() -> N
     queue = bench.queue("q")
     bench.enter().sessions.sending(session, queue, [message], [1], Waiting())
     bench.run()
-    sent_in = bench.engine.state.journal.segment
+    sent_in = bench.engine.journal.segment
     _fill(bench, 2 * SEGMENT)
     bench.enter().sessions.returned(session, [message], [1])
     bench.run()
-    returned_in = bench.engine.state.journal.segment
+    returned_in = bench.engine.journal.segment
     session.current = lambda: []
-    space = bench.engine.state.journal.space
+    space = bench.engine.journal.space
     while returned_in in space.segments:
         _fill(bench, SEGMENT)
         bench.broker.advance(20)
@@ -437,7 +437,7 @@ def test_a_session_that_went_does_not_come_back_when_segments_go() -> None:
     for _ in range(20):
         _fill(bench, SEGMENT)
         bench.broker.advance(1000)
-        assert len(bench.engine.state.journal.space.segments) < 16
+        assert len(bench.engine.journal.space.segments) < 16
     bench = bench.restart()
     assert [s.name for s in bench.engine.sessions.all()] == ["stays"]
 

@@ -262,9 +262,9 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         bench.enter().delete_queue(bench.queue("a"))
         bench.enter().transactions.commit(tx)
         bench.run()
-        assert bench.engine.state.usage.messages == 0
+        assert bench.engine.usage.messages == 0
         assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
-        assert bench.restart().engine.state.usage.messages == 0
+        assert bench.restart().engine.usage.messages == 0
 
 
 def test_released_ones_wait_and_do_not_count() -> None:

@@ -86,4 +86,4 @@ def test_a_bad_selector_makes_nothing() -> None:
     bench = Bench()
     with pytest.raises(InvalidSelector):
         subscribed(bench, selector="a =")
-    assert "news" not in bench.engine.state.addresses
+    assert "news" not in bench.engine.addresses

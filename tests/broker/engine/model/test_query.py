@@ -67,20 +67,20 @@ def test_the_most_parameters() -> None:
 
 def test_a_queue_that_exists_must_be_as_asked_for() -> None:
     bench = Bench()
-    destinations.destination(bench.enter().state, "q", RoutingType.ANYCAST, asked={"ring_size": 3})
+    destinations.destination(bench.enter()._state, "q", RoutingType.ANYCAST, asked={"ring_size": 3})
     for asked in ({}, {"ring_size": 3}):
-        destinations.destination(bench.enter().state, "q", RoutingType.ANYCAST, asked=asked)
+        destinations.destination(bench.enter()._state, "q", RoutingType.ANYCAST, asked=asked)
         bench.take("q", asked=asked)
     for wrong in ("q", "q::q"):
         with pytest.raises(AttributesDiffer, match="queue q exists, and its ring-size is 3 and not 4"):
-            destinations.destination(bench.enter().state, wrong, RoutingType.ANYCAST, asked={"ring_size": 4})
+            destinations.destination(bench.enter()._state, wrong, RoutingType.ANYCAST, asked={"ring_size": 4})
         with pytest.raises(AttributesDiffer):
             bench.take(wrong, asked={"exclusive": True})
 
 
 def test_queues_that_are_made_on_the_way() -> None:
     bench = Bench({"match": "r", "default-ring-size": 9})
-    state = bench.enter().state
+    state = bench.enter()._state
     destinations.destination(state, "a::b", RoutingType.ANYCAST, asked={"exclusive": True})
     assert state.queues["b"].attributes.exclusive
     taker = bench.take("t", RoutingType.MULTICAST, asked={"last_value": True})
@@ -102,7 +102,7 @@ def test_a_durable_subscription_with_other_attributes_is_another_one() -> None:
 
 def test_settings_of_one_queue_by_its_full_name() -> None:
     bench = Bench({"match": "a::b", "default-ring-size": 2}, {"match": "a", "default-ring-size": 5})
-    state = bench.enter().state
+    state = bench.enter()._state
     for name in ("a::b", "a::c"):
         destinations.destination(state, name, RoutingType.ANYCAST)
     assert [state.queues[name].attributes.ring_size for name in "bc"] == [2, 5]

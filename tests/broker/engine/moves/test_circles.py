@@ -12,7 +12,7 @@ B = {"match": "b", "expiry-address": "a", "expiry-delay": 0}
 
 def expired(bench: Bench) -> int:
     """How often messages expired."""
-    return sum(queue.counters.expired for queue in bench.engine.state.queues.values())
+    return sum(queue.counters.expired for queue in bench.engine.queues.values())
 
 
 def start(*settings: dict[str, object]) -> Bench:
@@ -55,7 +55,7 @@ def test_the_count_survives_a_restart_and_ends_with_an_operator() -> None:
     for _ in range(10):
         bench.broker.advance(200_000)
         bench = bench.restart()
-    (name,) = [name for name in "ab" if name in bench.engine.state.queues and bench.bodies(name)]
+    (name,) = [name for name in "ab" if name in bench.engine.queues and bench.bodies(name)]
     ((message, _),) = bench.engine.messages.browse(bench.queue(name))
     hops = (message.header.annotations or {})["_AMQ_DL_HOPS"]
     assert isinstance(hops, int)

@@ -32,7 +32,7 @@ def test_a_rejection_says_by_whom_and_why(known: bool, text: str) -> None:
     bench = Bench(ONCE)
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a", client_id="clerk", remote="10.0.0.1:5")
-    state = bench.enter().state
+    state = bench.enter()._state
     redelivery.reject(state, bench.queue("a"), [message], text, taker.consumer if known else None)
     bench.run()
     by = "rejected by clerk at 10.0.0.1:5" if known else "rejected"
@@ -140,7 +140,7 @@ def test_a_dead_letter_queue_never_dead_letters_onto_itself() -> None:
     assert bench.take("DLQ").take() == [b"1"], "another may take it"
     found = letter_annotations(bench, "DLQ")
     assert (found["_AMQ_ORIG_ADDRESS"], found["_AMQ_DL_COUNT"]) == ("a", 1)
-    assert bench.engine.state.usage.messages == 1
+    assert bench.engine.usage.messages == 1
 
 
 def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_address() -> None:
@@ -157,7 +157,7 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
         for message in list(taker.consumer.unacked.values()):
             bench.nack(taker, message, requeue=False)
     assert bench.bodies("DLQ") == [b"1"]
-    assert bench.engine.state.usage.messages <= 2
+    assert bench.engine.usage.messages <= 2
     check_counters(bench.broker)
 
 
@@ -170,9 +170,9 @@ def test_an_expired_copy_does_not_go_round_in_circles(expiry_delay: int | None) 
     )
     bench.sent("b", b"1", routing_type=None, expiration=bench.broker.now + 10)
     bench.broker.advance(1000)
-    assert bench.engine.state.usage.messages == 1
+    assert bench.engine.usage.messages == 1
     bench.broker.advance(100_000)
-    assert bench.engine.state.usage.messages == (1 if expiry_delay is None else 0)
+    assert bench.engine.usage.messages == (1 if expiry_delay is None else 0)
     check_accounts(bench.broker)
 
 

@@ -139,7 +139,7 @@ def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
     (message,) = bench.sent("a", b"1", durable=False)
     bench.nack(bench.take("a"), message)
     assert watcher.take() == [b"1"]
-    assert "dead" not in bench.engine.state.queues
+    assert "dead" not in bench.engine.queues
 
 
 def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None:

@@ -81,7 +81,7 @@ def test_copies_say_where_they_come_from() -> None:
 def test_names_are_those_of_artemis_and_the_broker_s_own() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
-    state = bench.engine.state
+    state = bench.engine._state
     assert "$.artemis.internal.orders.divert.retro" in state.diverts.by_name
     assert "$.artemis.internal.orders.address.retro" in state.addresses
     for name in (RING, "$.artemis.internal.orders.address.retro", "$.artemis.internal.mine"):
@@ -125,7 +125,7 @@ def test_another_count() -> None:
 def change(bench: Bench, count: int) -> None:
     """A reload with another count."""
     table = settings_table(small({"match": "orders", "retroactive-message-count": count}))
-    registry.change_settings(bench.enter().state, table)
+    registry.change_settings(bench.enter()._state, table)
     bench.engine.watchers.settle()
     bench.run()
 
@@ -142,9 +142,9 @@ def test_the_resources_go_with_the_address() -> None:
     bench = retroactive(10)
     publish(bench, b"1")
     engine = bench.enter()
-    engine.delete_temporary(engine.state.addresses["orders"])
+    engine.delete_temporary(engine.addresses["orders"])
     bench.run()
-    state = bench.restart().engine.state
+    state = bench.restart().engine._state
     assert not [name for name in (*state.addresses, *state.queues, *state.diverts.by_name) if "retro" in name]
 
 
@@ -166,6 +166,4 @@ def test_a_wildcard_subscription_does_not_see_the_rings() -> None:
 def test_internal_addresses_are_not_retroactive_themselves() -> None:
     bench = Bench({"match": "*", "retroactive-message-count": 3}, {"match": "$.#", "retroactive-message-count": 3})
     publish(bench, b"1")
-    assert (
-        len([name for name in bench.engine.state.addresses if name.endswith(".retro")]) == 3
-    )  # DLQ, ExpiryQueue, orders
+    assert len([name for name in bench.engine.addresses if name.endswith(".retro")]) == 3  # DLQ, ExpiryQueue, orders

@@ -152,7 +152,7 @@ def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there() -> None:
     bench.nack(taker, message, requeue=False)
     retry(bench)
     assert (only(bench, "s").header.address, bench.bodies("DLQ")) == ("news.eu", [])
-    assert bench.engine.state.addresses["news.eu"].size_messages == 1
+    assert bench.engine.addresses["news.eu"].size_messages == 1
 
 
 def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
@@ -181,7 +181,7 @@ def test_a_subscription_that_is_gone_is_not_made_again() -> None:
     bench.enter().delete_subscription("s")
     bench.run()
     assert retry(bench).refused == {"no-queue": 1}
-    assert (bench.bodies("DLQ"), "s" in bench.engine.state.queues) == ([b"1"], False)
+    assert (bench.bodies("DLQ"), "s" in bench.engine.queues) == ([b"1"], False)
 
 
 def test_without_a_routing_type_the_name_tells() -> None:
@@ -237,7 +237,7 @@ def test_a_message_that_came_from_the_same_queue_stays() -> None:
     bench = Bench()
     die(bench, "a", b"1")
     bench.enter()
-    address = bench.engine.state.addresses["DLQ"]
+    address = bench.engine.addresses["DLQ"]
     annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
     message = Message(bench.header("DLQ", annotations=annotations), encode_head([]), b"2")
     bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
@@ -305,12 +305,12 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
     bench.sent("w.y", b"1", routing_type=MULTICAST)
     bench.sent("a", b"1")
     source = "wild" if target == "w.x" else "a"
-    before = set(bench.engine.state.queues), set(bench.engine.state.addresses)
+    before = set(bench.engine.queues), set(bench.engine.addresses)
     with pytest.raises(error):
         bench.enter().messages.move(bench.queue(source), target, EVERYTHING)
     bench.run()
     assert bench.bodies(source) == [b"1"]
-    assert (set(bench.engine.state.queues), set(bench.engine.state.addresses)) == before
+    assert (set(bench.engine.queues), set(bench.engine.addresses)) == before
 
 
 def test_a_message_that_no_queue_takes_stays() -> None:
@@ -349,7 +349,7 @@ def test_messages_that_are_not_durable_move_too() -> None:
     bench.sent("a", b"1", durable=False)
     assert moved(bench, "a", "b").moved == 1
     check_counters(bench.broker)
-    assert bench.engine.state.usage.messages == 1
+    assert bench.engine.usage.messages == 1
     assert (bench.bodies("b"), bench.queue("b").stored) == ([b"1"], 0)
 
 

@@ -103,7 +103,7 @@ def test_fail_and_drop_refuse_everything_durable_or_not() -> None:
         bench.run()
         bench.sent("d", b"2", durable=durable)
     assert bench.bodies("f") == bench.bodies("d") == [b"1"]
-    assert bench.engine.state.addresses["d"].dropped == 2
+    assert bench.engine.addresses["d"].dropped == 2
     fill(files, 49)
     bench.broker.advance(PERIOD)
     bench.sent("f", b"3")
@@ -131,13 +131,13 @@ def test_a_start_on_a_disk_that_is_too_full_and_a_limit_that_is_off() -> None:
     files = SimFiles(capacity=CAPACITY)
     fill(files, 95)
     broker = watched(files, disk_scan_period=-1)
-    assert broker.engine.state.usage.disk.full
+    assert broker.engine.usage.disk.full
     fill(files, 10)
     broker.advance(10 * PERIOD)
-    assert broker.engine.state.usage.disk.full, "nobody looks a second time"
+    assert broker.engine.usage.disk.full, "nobody looks a second time"
     broker.files.crash()
     fill(files, 95)
-    assert not watched(files, max_disk_usage=-1).engine.state.usage.disk.full
+    assert not watched(files, max_disk_usage=-1).engine.usage.disk.full
 
 
 def test_what_was_seen_last_holds_while_nobody_can_look() -> None:
@@ -148,11 +148,11 @@ def test_what_was_seen_last_holds_while_nobody_can_look() -> None:
     files.unseen = True
     fill(files, 10)
     broker.advance(PERIOD)
-    assert broker.engine.state.usage.disk.full
+    assert broker.engine.usage.disk.full
     assert len(broker.reported("disk.unseen")) == 1
     files.unseen = False
     broker.advance(PERIOD)
-    assert not broker.engine.state.usage.disk.full
+    assert not broker.engine.usage.disk.full
 
 
 def test_other_settings_do_not_let_producers_go_on_while_the_disk_is_too_full() -> None:
@@ -162,7 +162,7 @@ def test_other_settings_do_not_let_producers_go_on_while_the_disk_is_too_full() 
     fill(files, 60)
     bench.broker.advance(PERIOD)
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.state.addresses["a"], producer)
+    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["a"], producer)
     assert producer.blocked
     assert bench.broker.reported("address.full.blocking") == [], "the address is not what is full"
 

@@ -25,8 +25,8 @@ def told(taker: Taker, type: str) -> list[dict[str, Value]]:
 def test_nobody_listens_nothing_is_made() -> None:
     bench = Bench()
     bench.take("a")
-    assert NOTIFICATIONS not in bench.engine.state.addresses
-    assert (bench.engine.state.notes.pending, bench.engine.watchers.notifications.sent) == ([], 0)
+    assert NOTIFICATIONS not in bench.engine.addresses
+    assert (bench.engine.notes.pending, bench.engine.watchers.notifications.sent) == ([], 0)
 
 
 def test_consumers_come_and_go() -> None:
@@ -65,7 +65,7 @@ def test_addresses_and_queues() -> None:
     (bound,) = told(taker, "BINDING_ADDED")
     assert (bound["_AMQ_Address"], bound["_AMQ_RoutingName"]) == ("a", "a")
     engine = bench.enter()
-    engine.delete_temporary(engine.state.addresses["a"])
+    engine.delete_temporary(engine.addresses["a"])
     bench.run()
     assert [note["_AMQ_Address"] for note in told(taker, "ADDRESS_REMOVED")] == ["a"]
 
@@ -113,13 +113,13 @@ def test_a_full_address_drops_them() -> None:
     bench.take(NOTIFICATIONS, MULTICAST, durable_name="watch", window=0)
     bench.sent("a", b"1")
     bench.sent("b", b"1")
-    assert bench.engine.state.addresses[NOTIFICATIONS].dropped > 0
+    assert bench.engine.addresses[NOTIFICATIONS].dropped > 0
 
 
 def test_a_tick_has_a_limit() -> None:
     bench = Bench()
     taker = listener(bench)
-    notes = bench.enter().state.notes
+    notes = bench.enter().notes
     for number in range(NOTES_MAX + 1):
         notes.add("X", {"n": number})
     bench.run()
@@ -135,7 +135,7 @@ def test_refused_logins_and_denied_verbs() -> None:
     def report(code: str, /, **fields: str | int) -> None:
         reported.append(code)
 
-    telling = noting(report, bench.enter().state.notes)
+    telling = noting(report, bench.enter().notes)
     telling("login.refused", user="u", remote="r", reason="wrong password")
     telling("access.denied", user="u", client="c", permission="send", address="a", queue="")
     telling("stopped")

@@ -21,7 +21,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 def disable(bench: Bench, *names: str) -> None:
     """Queues take nothing from now on."""
     for name in names:
-        change(bench.enter().state, bench.queue(name), {"enabled": False})
+        change(bench.enter()._state, bench.queue(name), {"enabled": False})
         bench.run()
 
 
@@ -56,33 +56,33 @@ def test_a_disabled_queue_refuses_and_nothing_changes(destination: str, routing_
         bench.send(destination, b"1", routing_type=routing_type)
     bench.run()
     assert bench.bodies("a") == [b"0"]
-    assert bench.engine.state.addresses["a"].unrouted == 0
+    assert bench.engine.addresses["a"].unrouted == 0
 
 
 def test_what_is_not_durable_may_be_lost() -> None:
     bench = closed()
     bench.sent("a", b"1", durable=False)
-    assert bench.engine.state.addresses["a"].unrouted == 1
+    assert bench.engine.addresses["a"].unrouted == 1
 
 
 def test_a_multicast_message_without_subscribers_is_unroutable() -> None:
     bench = Bench()
     bench.take("t", MULTICAST, selector="k = 'v'")
     bench.sent("t", b"1", routing_type=MULTICAST)
-    assert bench.engine.state.addresses["t"].unrouted == 1
+    assert bench.engine.addresses["t"].unrouted == 1
 
 
 def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
     bench = Bench({"match": "a", "default-purge-on-no-consumers": True})
     bench.sent("a", b"1")
-    assert bench.engine.state.addresses["a"].unrouted == 1
+    assert bench.engine.addresses["a"].unrouted == 1
 
 
 def test_a_filter_that_fits_nothing_refuses_those_alone() -> None:
     bench = Bench()
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a", ANYCAST)
+    address, queue = destinations.destination(engine._state, "a", ANYCAST)
     bodies = [b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000]
     run = [Message(bench.header("a"), b"", body) for body in bodies]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
@@ -97,7 +97,7 @@ def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there() -> None:
     bench = Bench()
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a", ANYCAST)
+    address, queue = destinations.destination(engine._state, "a", ANYCAST)
     run = [Message(bench.header("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
     result = engine.publish([Send(address, queue, ANYCAST, run)], stop=True)
     assert [refusal.messages for refusal in result.refusals] == [run[1:]]
@@ -109,7 +109,7 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     bench = Bench({"match": "a", "max-size-messages": 3, "address-full-policy": "FAIL"})
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a", ANYCAST)
+    address, queue = destinations.destination(engine._state, "a", ANYCAST)
     run = [Message(bench.header("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
     assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
@@ -125,12 +125,12 @@ def test_duplicates_do_not_shift_the_places() -> None:
     filtered(bench, "a", "AMQSize > 1000")
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a", ANYCAST)
+    address, queue = destinations.destination(engine._state, "a", ANYCAST)
     run = [Message(bench.header("a"), head, body) for head, body in ((b"_AMQ_DUPL_ID:1\n", b"x"), (b"", b"small"))]
     result = engine.publish([Send(address, queue, ANYCAST, run)])
     assert [refusal.messages for refusal in result.refusals] == [run[1:]]
     bench.run()
-    assert engine.state.duplicates.refused == 1
+    assert engine._state.duplicates.refused == 1
 
 
 @pytest.mark.parametrize("name", ["a", "a::a"])
@@ -186,7 +186,7 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     engine = bench.enter()
     sends = []
     for name in ("b", "a", "c"):
-        home, queue = destinations.destination(engine.state, name, None)
+        home, queue = destinations.destination(engine._state, name, None)
         messages = [Message(bench.header(name), b"", name.encode() + bytes([n])) for n in b"12"]
         sends.append(Send(home, queue, None, messages))  # they could meet on the wildcard queue
     arrived = [send.messages[n] for n in (0, 1) for send in sends]
@@ -200,7 +200,7 @@ def test_a_deleted_queue_refuses() -> None:
     bench = Bench()
     bench.sent("a", b"0")
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a::a", ANYCAST)
+    address, queue = destinations.destination(engine._state, "a::a", ANYCAST)
     engine.delete_queue(bench.queue("a"))
     with pytest.raises(NoQueue, match="address a has no queue for it"):
         engine.publish([Send(address, queue, ANYCAST, [Message(bench.header("a"), b"", b"1")])]).check()
@@ -248,7 +248,7 @@ def test_a_copy_of_a_divert_that_finds_no_queue_takes_nothing_with_it() -> None:
     disable(bench, "b")
     bench.sent("a", b"1")
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
-    assert bench.engine.state.addresses["b"].unrouted == 1
+    assert bench.engine.addresses["b"].unrouted == 1
 
 
 def test_dead_and_expired_messages_wait_for_a_disabled_target() -> None:
@@ -265,7 +265,7 @@ def test_dead_and_expired_messages_wait_for_a_disabled_target() -> None:
     bench.close(taker, CLOSED)
     bench.broker.advance(60_000)
     assert (bench.bodies("a"), bench.bodies("e")) == ([b"1"], [b"late"])
-    change(bench.enter().state, bench.queue("DLQ"), {"enabled": True})
+    change(bench.enter()._state, bench.queue("DLQ"), {"enabled": True})
     bench.run()
     bench.broker.advance(60_000)
     taker = bench.take("a")

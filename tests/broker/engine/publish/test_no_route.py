@@ -43,7 +43,7 @@ def retry(bench: Bench, name: str = "DLQ") -> MoveResult:
 
 def disable(bench: Bench, name: str, *, enabled: bool = False) -> None:
     """A queue takes nothing from now on, or again."""
-    change(bench.enter().state, bench.queue(name), {"enabled": enabled})
+    change(bench.enter()._state, bench.queue(name), {"enabled": enabled})
     bench.run()
 
 
@@ -92,7 +92,7 @@ def test_without_a_dead_letter_address_it_is_unroutable_and_no_death() -> None:
     bench = Bench(KEPT | {"dead-letter-address": ""})
     bench.sent("t.x", b"1", routing_type=MULTICAST)
     assert deaths(bench) == []
-    assert bench.engine.state.addresses["t.x"].unrouted == 1
+    assert bench.engine.addresses["t.x"].unrouted == 1
 
 
 def test_in_a_transaction_and_by_a_divert() -> None:
@@ -213,7 +213,7 @@ def test_a_crash_at_each_operation_of_the_disk_leaves_both_or_none() -> None:
         done = files.operations - begun < at
         files.heal()
         bench = bench.restart()
-        copies = [letter.id for letter in letters(bench)] if "DLQ" in bench.engine.state.queues else []
+        copies = [letter.id for letter in letters(bench)] if "DLQ" in bench.engine.queues else []
         assert [death.new_id for death in deaths(bench)] == copies
         found.add(len(copies))
         check_accounts(bench.broker)

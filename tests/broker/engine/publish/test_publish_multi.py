@@ -34,7 +34,7 @@ def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) 
     messages = []
     for at, topic in enumerate(topics):
         if topic not in runs:
-            address, _ = destinations.destination(engine.state, topic, MULTICAST)
+            address, _ = destinations.destination(engine._state, topic, MULTICAST)
             runs[topic] = Send(address, None, None, [])
         run = runs[topic].messages
         header = run[0].header if run else bench.header(topic, durable=durable, **more)
@@ -46,7 +46,7 @@ def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) 
 
 def publish(bench: Bench, topics: list[str], **more: Any) -> list[int]:
     messages, runs = made(bench, topics, **more)
-    assert publish_multi.publish(bench.engine.state, messages, runs)
+    assert publish_multi.publish(bench.engine._state, messages, runs)
     bench.run()
     return [run.routed for run in runs]
 
@@ -56,7 +56,7 @@ def possible(bench: Bench, topics: list[str], head: bytes = b"") -> bool:
     messages, runs = made(bench, topics)
     for message in messages:
         message.head = head
-    went = publish_multi.publish(bench.engine.state, messages, runs)
+    went = publish_multi.publish(bench.engine._state, messages, runs)
     assert went or {message.id for message in messages} == {0}
     bench.run()
     return went
@@ -97,18 +97,18 @@ def test_what_finds_no_queue_is_gone_by_name() -> None:
     bench = Bench()
     subscription(bench, "all", "t.#")
     publish(bench, TOPICS)
-    assert bench.engine.state.unrouted == 3
-    assert not {"nobody", "u"} & set(bench.engine.state.addresses)
+    assert bench.engine._state.unrouted == 3
+    assert not {"nobody", "u"} & set(bench.engine.addresses)
 
 
 def test_one_entry() -> None:
     """A crash leaves all or nothing: an entry cannot be torn within."""
     bench = Bench()
     subscription(bench, "all", "t.#")
-    ticket = bench.engine.state.journal.ticket
+    ticket = bench.engine.journal.ticket
     messages, runs = made(bench, TOPICS)
-    assert publish_multi.publish(bench.engine.state, messages, runs)
-    assert bench.engine.state.journal.ticket == ticket
+    assert publish_multi.publish(bench.engine._state, messages, runs)
+    assert bench.engine.journal.ticket == ticket
     bench.run()
     assert bench.bodies("all") == OF_T
 
@@ -128,7 +128,7 @@ def test_duplicate_ids_diverts_and_a_full_memory_go_another_way() -> None:
     bench = Bench({"match": "noted", "enable-ingress-timestamp": True})
     assert not possible(bench, ["a", "b"], b"_AMQ_DUPL_ID:1")
     assert not possible(bench, ["a", "noted"])
-    bench.engine.state.usage.bytes_max = 3 * 289
+    bench.engine.usage.bytes_max = 3 * 289
     assert possible(bench, ["a", "b"])
     assert not possible(bench, ["a", "b", "c"])
 
@@ -140,7 +140,7 @@ def test_expirations_of_some_addresses_only() -> None:
     for run in runs:
         header = run.messages[0].header
         header.expiration, header.expiry_source = run.address.settings.expiration(0, header.timestamp)
-    assert publish_multi.publish(bench.engine.state, messages, runs)
+    assert publish_multi.publish(bench.engine._state, messages, runs)
     bench.run()
     assert bench.bodies("all") == OF_T
     bench.broker.advance(100_000)

@@ -25,7 +25,7 @@ MULTICAST = RoutingType.MULTICAST
 
 def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
     engine = bench.enter()
-    address, _ = destinations.destination(engine.state, name, MULTICAST)
+    address, _ = destinations.destination(engine._state, name, MULTICAST)
     message = Message(bench.header(name, **more), b"", body)
     engine.retained.set(address, message)
     bench.run()
@@ -46,10 +46,10 @@ def check(bench: Bench) -> None:
     messages = [message for message, _ in bench.engine.messages.browse(queue)]
     assert (len(messages), sum(m.size for m in messages)) == (retained.messages, retained.bytes)
     assert (queue.address.size_messages, queue.address.size_bytes) == (retained.messages, retained.bytes)
-    everywhere = {m.id: m for each in bench.engine.state.queues.values() for m, _ in bench.engine.messages.browse(each)}
-    usage = bench.engine.state.usage
+    everywhere = {m.id: m for each in bench.engine.queues.values() for m, _ in bench.engine.messages.browse(each)}
+    usage = bench.engine.usage
     assert (usage.messages, usage.bytes) == (len(everywhere), sum(m.size for m in everywhere.values()))
-    for address in bench.engine.state.addresses.values():
+    for address in bench.engine.addresses.values():
         assert address is queue.address or (address.size_bytes, address.size_messages) == (0, 0), address.name
 
 
@@ -73,7 +73,7 @@ def test_the_last_one_of_each_address() -> None:
 def test_replaced_before_the_disk_has_it() -> None:
     bench = Bench(lazy_disk=True)
     engine = bench.enter()
-    address, _ = destinations.destination(engine.state, "a", MULTICAST)
+    address, _ = destinations.destination(engine._state, "a", MULTICAST)
     for body in (b"1", b"2", b"3"):
         engine.retained.set(address, Message(bench.header("a"), b"", body))
     bench.run()
@@ -109,7 +109,7 @@ def test_an_expired_one_goes_nowhere() -> None:
     assert matched(bench, "#") == [b"2"]
     bench.broker.advance(60_000)
     assert bench.engine.retained.messages == 1
-    assert "EXP" not in bench.engine.state.addresses
+    assert "EXP" not in bench.engine.addresses
     assert reasons(check_accounts(bench.broker)[RETAINED]) == {RemovalReason.EXPIRED: 1}
     check(bench)
     retain(bench, "a", b"3")
@@ -157,9 +157,9 @@ def test_a_full_address_refuses_for_both() -> None:
 
 def test_the_address_may_go_and_come_again() -> None:
     bench = Bench()
-    registry.create_address(bench.enter().state, "a", {MULTICAST})
+    registry.create_address(bench.enter()._state, "a", {MULTICAST})
     retain(bench, "a", b"1")
-    state = bench.enter().state
+    state = bench.enter()._state
     registry.delete_address(state, state.addresses["a"])
     bench.run()
     check(bench)
@@ -175,7 +175,7 @@ def test_the_queue_is_the_brokers_own() -> None:
     with pytest.raises(InvalidName, match="own"):
         bench.send(RETAINED, b"x")
     retain(bench, "a", b"1")
-    state = bench.enter().state
+    state = bench.enter()._state
     queue = bench.queue(RETAINED)
     assert queue.internal
     for name in (RETAINED, f"{RETAINED}::q", f"{RETAINED}::{RETAINED}"):
@@ -207,8 +207,8 @@ def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost() -> None
     queue = bench.engine.retained.queue
     assert queue is not None
     bench.enter()
-    arrival.keep(bench.engine.state, queue, Message(bench.header("a", priority=9), b"", b"2"))
-    arrival.keep(bench.engine.state, queue, Message(bench.header("a"), b"", b"3"))
+    arrival.keep(bench.engine._state, queue, Message(bench.header("a", priority=9), b"", b"2"))
+    arrival.keep(bench.engine._state, queue, Message(bench.header("a"), b"", b"3"))
     bench.run()
     bench = bench.restart()
     assert matched(bench, "a") == bench.bodies(RETAINED) == [b"3"]
@@ -220,7 +220,7 @@ def test_nothing_is_made_before_it_is_needed() -> None:
     assert not bench.enter().retained.clear("a")
     assert matched(bench, "#") == []
     bench.run()
-    assert RETAINED not in bench.engine.state.queues
+    assert RETAINED not in bench.engine.queues
 
 
 def test_it_does_not_keep_the_journal() -> None:
@@ -231,7 +231,7 @@ def test_it_does_not_keep_the_journal() -> None:
         if n % 4 == 0:
             bench.broker.advance(100)
     bench.broker.advance(10_000)
-    assert len(bench.engine.state.journal.space.segments) < 20
+    assert len(bench.engine.journal.space.segments) < 20
     bench = bench.restart()
     assert [body[:5] for body in matched(bench, "#")] == [b"stays", b"399xx"]
     check(bench)
@@ -264,8 +264,8 @@ def test_a_pattern_finds_what_it_would_have_got(
         name = ".".join(words)
         if not name:
             continue
-        address = bench.engine.state.addresses.get(name)
-        address = address or registry.create_address(bench.engine.state, name, {MULTICAST})
+        address = bench.engine.addresses.get(name)
+        address = address or registry.create_address(bench.engine._state, name, {MULTICAST})
         bench.engine.retained.set(address, Message(bench.header(name), b"", name.encode()))
         kept[name] = name.encode()
         if n in cleared:

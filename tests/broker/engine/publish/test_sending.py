@@ -15,7 +15,7 @@ MULTICAST = RoutingType.MULTICAST
 def test_a_plain_address_is_not_handled() -> None:
     bench = Bench()
     bench.sent("a", b"1")
-    assert bench.engine.state.addresses["a"].extras is None
+    assert bench.engine.addresses["a"].extras is None
 
 
 def test_what_no_queue_takes_goes_to_the_dead_letter_address() -> None:
@@ -28,7 +28,7 @@ def test_what_no_queue_takes_goes_to_the_dead_letter_address() -> None:
     assert notes["_AMQ_ORIG_MESSAGE_ID"] == message.id
     assert notes["_AMQ_DL_REASON"] == "no-route"
     assert "_AMQ_ORIG_QUEUE" not in notes
-    assert bench.engine.state.addresses["t"].unrouted == 0
+    assert bench.engine.addresses["t"].unrouted == 0
     assert [told["address"] for told in bench.broker.reported("message.no_route")] == ["t"]
 
 
@@ -51,7 +51,7 @@ def test_no_route_without_a_dead_letter_address_is_unroutable(address: str | Non
     bench = Bench({"match": "t", "send-to-dla-on-no-route": True, "dead-letter-address": address or ""})
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert bench.bodies("DLQ") == []
-    assert bench.engine.state.addresses["t"].unrouted == 1
+    assert bench.engine.addresses["t"].unrouted == 1
 
 
 def test_no_route_survives_a_crash() -> None:
@@ -87,7 +87,7 @@ def test_senders_that_do_not_stop_are_refused_beyond_the_threshold() -> None:
     settings = {"match": "a", "max-size-bytes": 1, "max-size-bytes-reject-threshold": 1_000}
     settings |= {"address-full-policy": "BLOCK"}
     bench = Bench(settings)
-    while bench.engine.state.addresses.get("a") is None or bench.engine.state.addresses["a"].size_bytes < 1_000:
+    while bench.engine.addresses.get("a") is None or bench.engine.addresses["a"].size_bytes < 1_000:
         bench.sent("a", b"x")
     held = bench.bodies("a")
     with pytest.raises(AddressFull, match="address a is full"):
@@ -103,7 +103,7 @@ def test_a_change_of_settings_takes_effect_at_once() -> None:
     bench = Bench()
     bench.sent("a", b"1")
     registry.change_settings(
-        bench.enter().state, settings_table(small({"match": "a", "enable-ingress-timestamp": True}))
+        bench.enter()._state, settings_table(small({"match": "a", "enable-ingress-timestamp": True}))
     )
     bench.sent("a", b"2")
     noted = [m.header.annotations for m, _ in bench.engine.messages.browse(bench.queue("a"))]

@@ -63,11 +63,11 @@ def test_multicast_goes_to_every_queue_whose_filter_accepts_and_is_stored_once()
     (message,) = bench.sent("a", b"1", routing_type=None, head=b"colour:blue\n")
     assert message.refs == 2
     assert [bench.bodies(q) for q in ("q1", "q2", "q3")] == [[b"1"], [], [b"1"]]
-    assert bench.engine.state.usage.messages == 1
+    assert bench.engine.usage.messages == 1
     bench.ack(bench.take("a::q1", None), message)
-    assert bench.engine.state.usage.messages == 1
+    assert bench.engine.usage.messages == 1
     bench.ack(bench.take("a::q3", None), message)
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
     check_accounts(bench.broker)
 
 
@@ -104,25 +104,25 @@ def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> No
         bench.send("a::s1", b"2", routing_type=None, head=b"colour:blue\n")
     bench.sent("a::s1", b"3", routing_type=None, head=b"colour:blue\n", durable=False)
     assert [bench.bodies(q) for q in ("q1", "s1", "s2")] == [[], [b"1"], []]
-    assert bench.engine.state.addresses["a"].unrouted == 1
+    assert bench.engine.addresses["a"].unrouted == 1
 
 
 def test_what_no_queue_takes_is_counted_and_recorded() -> None:
     bench = Bench()
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
     bench.sent("a", b"3", routing_type=MULTICAST, durable=False)
-    assert "a" not in bench.engine.state.addresses
-    assert bench.engine.state.unrouted == 3
+    assert "a" not in bench.engine.addresses
+    assert bench.engine._state.unrouted == 3
     (told,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
     assert (told.reason, told.count, told.size, told.address) == (RemovalReason.UNROUTABLE, 2, 2, "a")
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
 
 
 def test_a_queue_that_is_gone_before_the_send_takes_nothing() -> None:
     bench = Bench()
     declare(bench, "a", s1=(MULTICAST, ""))
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "a::s1", None)
+    address, queue = destinations.destination(engine._state, "a::s1", None)
     engine.delete_queue(bench.queue("s1"))
     header = bench.header("a")
     with pytest.raises(NoQueue):
@@ -153,13 +153,13 @@ def test_only_durable_messages_on_durable_queues_are_in_the_journal() -> None:
     bench = Bench()
     declare(bench, "a", kept=(MULTICAST, ""))
     engine = bench.enter()
-    engine.operators.declare_queue(engine.state.addresses["a"], "passing", MULTICAST, durable=False, selector="")
+    engine.operators.declare_queue(engine.addresses["a"], "passing", MULTICAST, durable=False, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None, durable=False)
     assert bench.bodies("kept") == bench.bodies("passing") == [b"1", b"2"]
     again = bench.restart()
     assert again.bodies("kept") == [b"1"]
-    assert "passing" not in again.engine.state.queues
+    assert "passing" not in again.engine.queues
 
 
 # -- full addresses ----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_drop_counts_and_says_so_once() -> None:
     for body in (b"1", b"2", b"3", b"4"):
         bench.sent("a", body)
     assert bench.bodies("a") == [b"1", b"2"]
-    assert bench.engine.state.addresses["a"].dropped == 2
+    assert bench.engine.addresses["a"].dropped == 2
     assert len(bench.broker.reported("address.full.dropping")) == 1
     dropped = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
     assert [(d.reason, d.count, d.address) for d in dropped] == [(RemovalReason.DROPPED, 1, "a")] * 2
@@ -217,7 +217,7 @@ def test_of_a_run_what_is_beyond_the_limit_is_dropped() -> None:
     bench = limited("DROP")
     bench.sent("a", b"1", b"2", b"3", b"4")
     assert bench.bodies("a") == [b"1", b"2"]
-    assert bench.engine.state.addresses["a"].dropped == 2
+    assert bench.engine.addresses["a"].dropped == 2
     dropped = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
     assert sum(d.count for d in dropped) == 2
 
@@ -228,7 +228,7 @@ def test_bytes_are_a_limit_within_a_run_too() -> None:
         bench.send("a", *[b"x" * 100] * 10)
     bench.run()
     taken = len(bench.bodies("a"))
-    address = bench.engine.state.addresses["a"]
+    address = bench.engine.addresses["a"]
     assert address.size_bytes - address.size_bytes // taken < 700 <= address.size_bytes
 
 
@@ -236,7 +236,7 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
     bench = limited("BLOCK")
     (first, _) = bench.sent("a", b"1", b"2")
     producer = Producing()
-    address = bench.engine.state.addresses["a"]
+    address = bench.engine.addresses["a"]
     producer.blocked = bench.enter().block_if_full(address, producer)
     assert stopped(producer)
     bench.sent("a", b"3")
@@ -257,7 +257,7 @@ def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_ma
     bench.sent("empty", b"")
     bench.ack(bench.take("empty"), *[m for m, _ in bench.engine.messages.browse(bench.queue("empty"))])
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.state.addresses["empty"], producer)
+    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["empty"], producer)
     assert stopped(producer)
     bench.ack(bench.take("crowded"), message)
     assert not stopped(producer)
@@ -267,9 +267,9 @@ def test_other_settings_let_stopped_producers_go_on() -> None:
     bench = limited("BLOCK")
     bench.sent("a", b"1", b"2")
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.state.addresses["a"], producer)
+    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["a"], producer)
     assert stopped(producer)
-    registry.change_settings(bench.enter().state, settings_table(small()))
+    registry.change_settings(bench.enter()._state, settings_table(small()))
     bench.run()
     assert not stopped(producer)
 

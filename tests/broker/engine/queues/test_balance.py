@@ -36,7 +36,7 @@ def test_the_open_entry_counts_and_what_is_not_durable_does_not() -> None:
     later, counts = counted(bench)
     assert [n for n in counts.values() if n] == [4]
     assert later == first + 1
-    assert bench.engine.state.journal.durable < bench.engine.state.journal.ticket, "nothing of it is on disk yet"
+    assert bench.engine.journal.durable < bench.engine.journal.ticket, "nothing of it is on disk yet"
 
 
 def test_each_queue_counts_its_own_and_those_that_forget_count_none() -> None:
@@ -83,14 +83,14 @@ class Work:
 
     def transfer(self) -> None:
         engine = self.bench.enter()
-        if "DLQ" in engine.state.queues:
+        if "DLQ" in engine.queues:
             engine.messages.retry(engine.queue("DLQ"), MessageRange())
-        if "a" in engine.state.queues:
+        if "a" in engine.queues:
             engine.messages.move(engine.queue("a"), "b", MessageRange())
 
     def purge(self) -> None:
         engine = self.bench.enter()
-        if "c" in engine.state.queues and self.random.random() < 0.3:
+        if "c" in engine.queues and self.random.random() < 0.3:
             engine.messages.purge(engine.queue("c"))
 
     def wait(self) -> None:

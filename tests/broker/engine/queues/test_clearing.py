@@ -63,11 +63,11 @@ def test_delete_takes_everything_by_name_and_tells_consumers() -> None:
     assert account.deleted
     assert reasons(account) == {RemovalReason.DELETED: 4}
     bench.broker.advance(200_000)
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
     with pytest.raises(NotFound):
         bench.queue("a")
     bench.close(taker, redelivery.CLOSED)
-    assert "a" not in bench.restart().engine.state.queues
+    assert "a" not in bench.restart().engine.queues
 
 
 def test_delete_before_what_was_sent_is_on_disk() -> None:
@@ -80,7 +80,7 @@ def test_delete_before_what_was_sent_is_on_disk() -> None:
     assert queue.message_count == 0
     bench.broker.step()
     assert queue.message_count == 0
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
     bench.sent("a", b"2")
     bench.broker.step()
     assert bench.restart().bodies("a") == [b"2"], "the same name, another queue"
@@ -109,7 +109,7 @@ def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps == [2, 1, 0]
     assert bench.places("a") == {b"failed": "delivering"}
     assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
-    assert len(bench.engine.state.expiries) == 0
+    assert len(bench.engine._state.expiries) == 0
 
 
 def test_a_paged_queue_is_purged_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:

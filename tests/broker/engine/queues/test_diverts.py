@@ -30,7 +30,7 @@ def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:
     bench = Bench(*settings, diverts=diverts)
     for name in ("a", "b", "c"):
         bench.enter().operators.declare(name, {RoutingType.ANYCAST})
-        destinations.destination(bench.engine.state, name, RoutingType.ANYCAST)
+        destinations.destination(bench.engine._state, name, RoutingType.ANYCAST)
         bench.run()
     return bench
 
@@ -108,7 +108,7 @@ def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]
     engine = bench.enter()
     both = engine.operators.declare("both", set(RoutingType))
     for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
-        registry.create_queue(engine.state, both, name, kind, durable=True)
+        registry.create_queue(engine._state, both, name, kind, durable=True)
     bench.run()
     bench.sent("a", b"1", routing_type=asked)
     assert {name for name in ("any", "multi") if bench.bodies(name)} == queues
@@ -163,28 +163,28 @@ def test_message_and_copies_are_one_entry() -> None:
     """Whatever byte a crash leaves the journal at: all of them are there, or none."""
     bench = Bench(diverts={"d": section("a", "b,c")}, lazy_disk=True)
     for name in ("a", "b", "c"):
-        destinations.destination(bench.enter().state, name, RoutingType.ANYCAST)
+        destinations.destination(bench.enter()._state, name, RoutingType.ANYCAST)
     bench.run()
     bench.broker.step()
-    ticket = bench.enter().state.journal.ticket
+    ticket = bench.enter().journal.ticket
     bench.send("a", b"1")
     bench.run()
-    assert bench.engine.state.journal.ticket == ticket + 1
+    assert bench.engine.journal.ticket == ticket + 1
 
 
 def test_diverts_survive_a_restart() -> None:
     bench = Bench()
     for name in ("a", "b"):
-        destinations.destination(bench.enter().state, name, RoutingType.ANYCAST)
-    add_divert(bench.engine.state, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
+        destinations.destination(bench.enter()._state, name, RoutingType.ANYCAST)
+    add_divert(bench.engine._state, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"1", head=b"k:v\n")
     assert bench.bodies("b") == [b"1"]
-    remove_divert(bench.enter().state, "d")
+    remove_divert(bench.enter()._state, "d")
     bench.run()
     bench = bench.restart()
-    assert not bench.engine.state.diverts.by_name
+    assert not bench.engine._state.diverts.by_name
     bench.sent("a", b"2", head=b"k:v\n")
     assert bench.bodies("b") == [b"1"]
 
@@ -195,12 +195,12 @@ def test_a_divert_that_left_the_configuration(policy: str, left: bool) -> None:
     bench = Bench(settings, diverts={"d": section("a", "b")})
     bench.run()
     bench.broker.config = bench.broker.config.model_copy(update={"diverts": {}})
-    assert ("d" in bench.restart().engine.state.diverts.by_name) is left
+    assert ("d" in bench.restart().engine._state.diverts.by_name) is left
 
 
 def test_the_configuration_changes_its_diverts() -> None:
     bench = bench_with(d=section("a", "b"))
-    state = bench.enter().state
+    state = bench.enter()._state
     before = state.diverts.get("d")
     declare_divert(state, section("a", "b").divert("d"))
     assert state.diverts.get("d") is before
@@ -212,7 +212,7 @@ def test_the_configuration_changes_its_diverts() -> None:
 
 def test_errors_say_what_is_wrong() -> None:
     bench = bench_with(d=section("a", "b"))
-    state = bench.enter().state
+    state = bench.enter()._state
     with pytest.raises(AlreadyInUse, match="divert d exists already, on address a"):
         add_divert(state, Divert("d", "b", ("c",)))
     with pytest.raises(NotFound, match="divert e does not exist"):

@@ -20,7 +20,7 @@ def head(id: str) -> bytes:
 
 def ids(bench: Bench, name: str) -> int:
     """How many ids an address remembers."""
-    return bench.engine.state.duplicates.count(bench.engine.state.addresses[name])
+    return bench.engine._state.duplicates.count(bench.engine.addresses[name])
 
 
 def test_a_second_message_with_the_same_id_is_refused() -> None:
@@ -30,7 +30,7 @@ def test_a_second_message_with_the_same_id_is_refused() -> None:
     bench.sent("a", b"3", head=head("y"))
     bench.sent("a", b"4")
     assert bench.bodies("a") == [b"1", b"3", b"4"]
-    assert bench.engine.state.duplicates.refused == 1
+    assert bench.engine._state.duplicates.refused == 1
     assert bench.broker.reported("message.duplicate") == [{"address": "a", "messages": 1}]
 
 
@@ -38,7 +38,7 @@ def test_two_in_one_run() -> None:
     bench = Bench()
     bench.sent("a", b"1", b"2", b"3", head=head("x"))
     assert bench.bodies("a") == [b"1"]
-    assert bench.engine.state.duplicates.refused == 2
+    assert bench.engine._state.duplicates.refused == 2
 
 
 def test_each_address_remembers_for_itself() -> None:
@@ -148,7 +148,7 @@ def test_the_ids_go_with_the_address() -> None:
     bench = Bench()
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
-    engine.delete_temporary(engine.state.addresses["a"])
+    engine.delete_temporary(engine.addresses["a"])
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"2", head=head("x"))
@@ -162,7 +162,7 @@ def test_long_ids_are_remembered_by_their_digest(size: int) -> None:
     bench.sent("a", b"2", head=head("x" * size))
     bench.sent("a", b"3", head=head("x" * (size - 1) + "y"))
     assert bench.bodies("a") == [b"1", b"3"]
-    seen = bench.engine.state.duplicates._seen[bench.engine.state.addresses["a"].id]
+    seen = bench.engine._state.duplicates._seen[bench.engine.addresses["a"].id]
     assert max(map(len, seen.ids)) <= duplicates.ID_BYTES_MAX
 
 
@@ -173,14 +173,14 @@ def test_remembered_ids_are_copied_forward_so_that_their_segments_can_go() -> No
     for number in range(50):
         bench.sent("a", b"%d" % number, head=head(str(number)))
     bench.ack(taker, *taker.taken)
-    first = bench.engine.state.journal.segment
+    first = bench.engine.journal.segment
     other = bench.take("b")
     for _ in range(60):
         bench.sent("b", *[b"x" * 1024] * 16)
         bench.ack(other, *other.taken)
         other.taken.clear()
         bench.broker.advance(1_000)
-    space = bench.engine.state.journal.space
+    space = bench.engine.journal.space
     assert min(space.segments) > first
     bench = bench.restart()
     assert ids(bench, "a") == 50
@@ -192,13 +192,13 @@ def test_the_order_of_ids_survives_copying() -> None:
     bench = Bench({"match": "a", "id-cache-size": 3})
     for id in ("1", "2"):
         bench.sent("a", id.encode(), head=head(id))
-    duplicates_room = bench.enter().state.duplicates
-    assert not duplicates_room.copy_forward(bench.engine.state.journal.segment)
+    duplicates_room = bench.enter()._state.duplicates
+    assert not duplicates_room.copy_forward(bench.engine.journal.segment)
     bench.run()
     bench.sent("a", b"3", head=head("3"))
     bench.sent("a", b"4", head=head("4"))
     bench = bench.restart()
-    seen = bench.engine.state.duplicates._seen[bench.engine.state.addresses["a"].id]
+    seen = bench.engine._state.duplicates._seen[bench.engine.addresses["a"].id]
     assert list(seen.ids) == [b"2", b"3", b"4"]
 
 

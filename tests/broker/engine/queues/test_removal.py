@@ -22,15 +22,15 @@ def test_everything_is_given_back_with_the_last_queue() -> None:
         for name in ("q1", "q2")
     ]
     messages = bench.sent("a", b"1", b"2", routing_type=None)
-    space, segment = engine.state.journal.space, messages[0].segment
-    assert (space.live(segment), address.size_messages, engine.state.usage.messages) == (2, 2, 2)
+    space, segment = engine.journal.space, messages[0].segment
+    assert (space.live(segment), address.size_messages, engine.usage.messages) == (2, 2, 2)
     for queue, left in zip(queues, (2, 0), strict=True):
         bench.enter()
         queue.clear()
-        remove(engine.state, queue, messages, RemovalReason.EVICTED)
+        remove(engine._state, queue, messages, RemovalReason.EVICTED)
         bench.run()
-        assert (space.live(segment), address.size_messages, engine.state.usage.messages) == (left, left, left)
-    assert (address.size_bytes, engine.state.usage.bytes) == (0, 0)
+        assert (space.live(segment), address.size_messages, engine.usage.messages) == (left, left, left)
+    assert (address.size_bytes, engine.usage.bytes) == (0, 0)
     found = check_accounts(bench.broker)
     assert reasons(found["q1"]) == reasons(found["q2"]) == {RemovalReason.EVICTED: 2}
 
@@ -53,16 +53,16 @@ def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
         engine.operators.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     messages = bench.sent("n.eu", b"1", routing_type=None)
-    registry.delete_address(bench.enter().state, engine.state.addresses["n.eu"])
+    registry.delete_address(bench.enter()._state, engine.addresses["n.eu"])
     taker = bench.take("n.*::all", None)
     bench.ack(taker, *messages)
-    assert engine.state.usage.messages == 0
+    assert engine.usage.messages == 0
     assert bench.restart().bodies("all") == []
 
 
 def test_segments_go_when_all_in_them_is_gone() -> None:
     bench = Bench()
-    space = bench.engine.state.journal.space
+    space = bench.engine.journal.space
     for n in range(40):
         bench.sent("a", b"%d" % n * 2000)
         taker = bench.take("a")
@@ -107,7 +107,7 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     if what != "held":
         bench.close(taker, redelivery.CLOSED)
     traffic(bench)
-    assert len(bench.engine.state.journal.space.segments) <= 8
+    assert len(bench.engine.journal.space.segments) <= 8
     bench = bench.restart()
     traffic(bench)
     bench = bench.restart()
@@ -138,5 +138,5 @@ def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
         else:
             bench.enter().transactions.rollback(tx)
         bench.run()
-        assert engine.state.usage.messages == 0
-        assert "a" not in bench.restart().engine.state.queues
+        assert engine.usage.messages == 0
+        assert "a" not in bench.restart().engine.queues

@@ -21,8 +21,8 @@ class Records:
     """Records one behind the other, as in a segment."""
 
     def __init__(self, bench: Bench) -> None:
-        self.reader = bench.engine.state.stored
-        self.format = bench.engine.state.formats[FORMAT]
+        self.reader = bench.engine._state.stored
+        self.format = bench.engine.formats[FORMAT]
         self.messages: list[Message] = []
         self.data = bytearray()
         self.offsets: list[int] = []

@@ -17,11 +17,11 @@ MULTICAST = RoutingType.MULTICAST
 def limited(messages_max: int, *, drop_oldest: bool, durable: bool = True) -> Bench:
     bench = Bench()
     engine = bench.enter()
-    address = registry.create_address(engine.state, "t", {MULTICAST})
+    address = registry.create_address(engine._state, "t", {MULTICAST})
     for name in ("q", "other"):
-        queue = registry.create_queue(engine.state, address, name, MULTICAST, durable=durable)
+        queue = registry.create_queue(engine._state, address, name, MULTICAST, durable=durable)
         if name == "q":
-            alter.limit(engine.state, queue, messages_max, drop_oldest=drop_oldest)
+            alter.limit(engine._state, queue, messages_max, drop_oldest=drop_oldest)
     bench.run()
     return bench
 
@@ -143,7 +143,7 @@ def test_the_limit_is_part_of_the_queue() -> None:
     bench = limited(2, drop_oldest=True).restart()
     queue = bench.queue("q")
     assert (queue.messages_max, queue.drop_oldest) == (2, True)
-    alter.limit(bench.enter().state, queue, -1, drop_oldest=False)
+    alter.limit(bench.enter()._state, queue, -1, drop_oldest=False)
     bench.run()
     queue = bench.restart().queue("q")
     assert (queue.messages_max, queue.drop_oldest) == (-1, False)
@@ -167,7 +167,7 @@ def test_what_nobody_who_is_there_takes_is_unrouted() -> None:
     for name in ("q", "other"):
         bench.queue(name).durable_only = True
     sent(bench, b"1", durable=False)
-    assert bench.engine.state.addresses["t"].unrouted == 1
+    assert bench.engine.addresses["t"].unrouted == 1
 
 
 # -- bytes: a full memory ----------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ def full(messages_max: int, *, drop_oldest: bool = False, durable: bool = True) 
     rules = {"match": "t", "address-full-policy": "PAGE", "max-size-messages": 2, "max-read-page-messages": 8}
     bench = Bench(rules)
     engine = bench.enter()
-    address = registry.create_address(engine.state, "t", {MULTICAST})
-    queue = registry.create_queue(engine.state, address, "q", MULTICAST, durable=durable)
-    alter.limit(engine.state, queue, messages_max, drop_oldest=drop_oldest)
+    address = registry.create_address(engine._state, "t", {MULTICAST})
+    queue = registry.create_queue(engine._state, address, "q", MULTICAST, durable=durable)
+    alter.limit(engine._state, queue, messages_max, drop_oldest=drop_oldest)
     bench.run()
     return bench
 
@@ -200,7 +200,7 @@ def test_what_waits_beyond_memory_is_paged_and_counts(durable: bool) -> None:
     assert bench.bodies("q") == numbers(1, 6)
     assert (queue.ready, queue.paged, queue.counters.dropped) == (2, 4, 3)
     assert [told["queue"] for told in bench.broker.reported("queue.full.dropping")] == ["q"]
-    assert bench.engine.state.usage.messages == 2
+    assert bench.engine.usage.messages == 2
     check(bench)
     taker = bench.take("t::q", MULTICAST)
     assert taker.take() == numbers(1, 6)
@@ -222,7 +222,7 @@ def test_the_oldest_leave_wherever_they_are(durable: bool) -> None:
     bench = full(6, drop_oldest=True, durable=durable)
     for body in numbers(1, 20):
         sent(bench, body)
-        assert bench.engine.state.usage.messages <= 4
+        assert bench.engine.usage.messages <= 4
     assert bench.bodies("q") == numbers(15, 20)
     assert bench.queue("q").counters.evicted == 14
     assert [told["queue"] for told in bench.broker.reported("queue.full.evicting")] == ["q"]
@@ -246,8 +246,8 @@ def test_what_is_not_durable_does_not_wait_on_disk() -> None:
 
 def test_a_consumer_that_keeps_up_loses_nothing_when_the_memory_is_full() -> None:
     bench = full(100)
-    other = registry.create_queue(bench.enter().state, bench.queue("q").address, "other", MULTICAST, durable=True)
-    alter.limit(bench.engine.state, other, 100, drop_oldest=False)
+    other = registry.create_queue(bench.enter()._state, bench.queue("q").address, "other", MULTICAST, durable=True)
+    alter.limit(bench.engine._state, other, 100, drop_oldest=False)
     bench.run()
     taker = bench.take("t::q", MULTICAST, ack_mode=AckMode.AUTO)
     for body in numbers(1, 5):

@@ -39,7 +39,7 @@ class Churn:
 
     def run(self, segments: int) -> None:
         """Until so many segments more were begun, and nothing is left."""
-        journal = self.bench.engine.state.journal
+        journal = self.bench.engine.journal
         end = journal.segment + segments
         while journal.segment < end:
             self.step()
@@ -53,7 +53,7 @@ def churn(bench: Bench, segments: int) -> None:
 
 
 def segments(bench: Bench) -> int:
-    return len(bench.engine.state.journal.space.segments)
+    return len(bench.engine.journal.space.segments)
 
 
 def test_more_queues_than_a_segment_can_define() -> None:
@@ -61,7 +61,7 @@ def test_more_queues_than_a_segment_can_define() -> None:
     bench = Bench(segment_bytes=SEGMENT)
     for number in range(120):
         bench.take(f"queue.{number}")
-    journal = bench.engine.state.journal
+    journal = bench.engine.journal
     first, position = journal.segment, journal.position
     churn(bench, 30)
     assert journal.position - position < 4 * 120 + 30 * 60, "some times 120 definitions, and what came and went"
@@ -71,7 +71,7 @@ def test_more_queues_than_a_segment_can_define() -> None:
         bench.run()
     assert min(journal.space.segments) > first
     again = bench.restart()
-    assert sum(name.startswith("queue.") for name in again.engine.state.queues) == 120
+    assert sum(name.startswith("queue.") for name in again.engine.queues) == 120
 
 
 def test_one_message_that_stays_does_not_keep_the_journal() -> None:
@@ -99,7 +99,7 @@ def test_without_cleaning_it_would() -> None:
 
 def test_a_journal_that_is_mostly_alive_is_left_alone() -> None:
     bench = Bench(segment_bytes=SEGMENT)
-    journal = bench.engine.state.journal
+    journal = bench.engine.journal
     while journal.segment < 20:
         bench.sent("a", *[b"x" * 200] * 8)
         bench.broker.advance(STEP_MS)
@@ -135,7 +135,7 @@ def known(bench: Bench) -> dict[bytes, tuple[int, int, bool, str, int, int]]:
     found = {}
     for name in ("a", "b"):
         queue = bench.queue(name)
-        for message, place in upkeep.places(bench.engine.state, queue):
+        for message, place in upkeep.places(bench.engine._state, queue):
             due = queue.scheduled.get(message.id, (0, message))[0]
             count = queue.delivery_count(message.id)
             left = message.id in queue.states
@@ -194,7 +194,7 @@ def test_random_survivors(seed: int, crash: bool) -> None:
     for number in range(150):
         body = b"%d " % number + b"x" * chance.randrange(500)
         bench.sent("a" if chance.random() < 0.1 else "churn", body)
-        churning = bench.engine.state.queues.get("churn")
+        churning = bench.engine.queues.get("churn")
         if churning is not None and churning.ready:
             bench.enter().messages.purge(churning)
             bench.run()

@@ -94,9 +94,9 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None
     (one,), (two,) = ([m for m, _ in bench.engine.messages.browse(bench.queue(q))] for q in ("q1", "q2"))
     assert one is two
     assert one.refs == 2
-    usage = bench.engine.state.usage
-    assert (usage.messages, bench.engine.state.addresses["a"].size_messages) == (1, 1)
-    assert bench.engine.state.journal.space.live(one.segment) == 1
+    usage = bench.engine.usage
+    assert (usage.messages, bench.engine.addresses["a"].size_messages) == (1, 1)
+    assert bench.engine.journal.space.live(one.segment) == 1
     for name in ("q1", "q2"):
         taker = bench.take(f"a::{name}", None)
         bench.ack(taker, *taker.taken)
@@ -107,12 +107,12 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None
 def test_definitions() -> None:
     bench = Bench()
     engine = bench.enter()
-    registry.create_address(engine.state, "both", set(RoutingType))
+    registry.create_address(engine._state, "both", set(RoutingType))
     bench.take("news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c")
     bench.take("news.*", RoutingType.MULTICAST)
     bench.sent("q", b"1")
     bench = bench.restart()
-    state = bench.engine.state
+    state = bench.engine._state
     assert state.addresses["both"].routing_types == set(RoutingType)
     queue = state.queues["c.s"]
     assert queue.filter is not None
@@ -159,7 +159,7 @@ def test_a_format_that_this_version_does_not_know() -> None:
     bench = Bench()
     bench.sent("a", b"1")
     bench.broker.shut_down()
-    fold = restore.Fold({}, bench.engine.state.journal.space, bodies=bench.engine.state.journal.bodies)
+    fold = restore.Fold({}, bench.engine.journal.space, bodies=bench.engine.journal.bodies)
     stored = next(r for r in journal_records(bench.broker) if isinstance(r, decode.Message))
     with pytest.raises(UnknownFormat, match="format 1"):
         fold._message(stored, 1, 0, b"")

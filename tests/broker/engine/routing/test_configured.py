@@ -43,7 +43,7 @@ def without(bench: Bench, addresses: dict[str, AddressSection], *, reload: bool)
 @pytest.mark.parametrize(("policy", "left"), [("OFF", True), ("FORCE", False)])
 def test_a_queue_that_left(policy: str, left: bool, reload: bool) -> None:
     bench = without(bench_with({"config-delete-queues": policy}), {"a": section("a1")}, reload=reload)
-    assert set(bench.engine.state.queues) == ({"a1", "a2"} if left else {"a1"})
+    assert set(bench.engine.queues) == ({"a1", "a2"} if left else {"a1"})
     assert bench.bodies("a1") == [b"1"]
     assert bench.broker.reported("config.deleted") == ([] if left else [{"queue": "a2", "messages": 1}])
     assert bench.restart().bodies("a1") == [b"1"]
@@ -53,8 +53,8 @@ def test_a_queue_that_left(policy: str, left: bool, reload: bool) -> None:
 @pytest.mark.parametrize(("policy", "left"), [("OFF", True), ("FORCE", False)])
 def test_an_address_that_left(policy: str, left: bool, reload: bool) -> None:
     bench = without(bench_with({"config-delete-addresses": policy}), {}, reload=reload)
-    assert ("a" in bench.engine.state.addresses) is left
-    assert ("a1" in bench.engine.state.queues) is left
+    assert ("a" in bench.engine.addresses) is left
+    assert ("a1" in bench.engine.queues) is left
 
 
 def test_its_consumers_are_told() -> None:
@@ -78,28 +78,28 @@ def test_what_was_there_before_it_was_configured_counts_as_configured() -> None:
     bench = bench.restart()
     assert bench.queue("a").configured
     bench = without(bench, {}, reload=False)
-    assert "a" not in bench.engine.state.queues
+    assert "a" not in bench.engine.queues
 
 
 @pytest.mark.parametrize(("created", "deleted"), [(False, False), (True, True)])
 def test_queues_made_by_hand(created: bool, deleted: bool) -> None:
     """auto-delete-created-queues: unused and empty in two scans."""
     bench = Bench({"match": "a", "auto-delete-created-queues": created})
-    state = bench.enter().state
+    state = bench.enter()._state
     registry.create_queue(
         state, registry.create_address(state, "a", {RoutingType.ANYCAST}), "a", RoutingType.ANYCAST, durable=True
     )
     bench.run()
     bench.close(bench.take("a"), CLOSED)
     bench.broker.advance(61_000)
-    assert ("a" not in bench.engine.state.queues) is deleted
+    assert ("a" not in bench.engine.queues) is deleted
 
 
 def test_queues_of_the_configuration_are_never_deleted_automatically() -> None:
     bench = bench_with({"auto-delete-created-queues": True, "auto-delete-queues-message-count": -1})
     bench.close(bench.take("a::a1"), CLOSED)
     bench.broker.advance(90_000)
-    assert "a1" in bench.engine.state.queues
+    assert "a1" in bench.engine.queues
 
 
 @pytest.mark.parametrize("delay", [5_000, 10_000, 15_000])
@@ -111,9 +111,9 @@ def test_the_delay_example_of_the_seeds(delay: int) -> None:
     )
     bench.close(bench.take("q"), CLOSED)
     bench.broker.advance(delay - 1)
-    assert "q" in bench.engine.state.queues
+    assert "q" in bench.engine.queues
     bench.broker.advance(2_001)
-    assert "q" not in bench.engine.state.queues
+    assert "q" not in bench.engine.queues
 
 
 def test_a_reload_makes_what_is_new() -> None:
@@ -129,7 +129,7 @@ def test_settings_come_before_deletions() -> None:
     settings.append(AddressSetting.model_validate({"match": "a", "config-delete-queues": "FORCE"}))
     config = bench.broker.config.model_copy(update={"addresses": {}, "address_settings": tuple(settings)})
     engine = bench.enter()
-    registry.change_settings(engine.state, settings_table(config))
+    registry.change_settings(engine._state, settings_table(config))
     declare(engine, config)
     bench.run()
-    assert not {"a1", "a2"} & set(engine.state.queues)
+    assert not {"a1", "a2"} & set(engine.queues)

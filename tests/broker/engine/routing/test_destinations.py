@@ -25,7 +25,7 @@ OFF = {"auto-create-queues": False, "auto-create-addresses": False}
 def test_a_send_makes_the_address_and_an_anycast_one_its_queue(
     wanted: RoutingType | None, types: frozenset[RoutingType], queues: list[str]
 ) -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     address, queue = destinations.destination(state, "a", wanted)
     assert queue is None
     assert (address.routing_types, [q.name for q in address.queues]) == (types, queues)
@@ -34,14 +34,14 @@ def test_a_send_makes_the_address_and_an_anycast_one_its_queue(
 
 
 def test_an_address_that_is_anycast_gets_its_queue_also_when_the_send_states_nothing() -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     address = registry.create_address(state, "a", {ANYCAST})
     destinations.destination(state, "a", None)
     assert [q.name for q in address.queues] == ["a"]
 
 
 def test_a_send_adds_the_routing_type_that_it_states() -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     address = registry.create_address(state, "a", {MULTICAST})
     assert destinations.destination(state, "a", ANYCAST)[0] is address
     assert address.routing_types == {ANYCAST, MULTICAST}
@@ -50,7 +50,7 @@ def test_a_send_adds_the_routing_type_that_it_states() -> None:
 
 def test_a_queue_in_the_way_is_told_with_what_it_is() -> None:
     """An operator made it without saying its type; clients of queues then ask for another."""
-    state = Bench().enter().state
+    state = Bench().enter()._state
     registry.create_queue(state, registry.create_address(state, "a", {MULTICAST}), "a", MULTICAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a, and is MULTICAST: it cannot be ANYCAST"):
         destinations.destination(state, "a", ANYCAST)
@@ -60,28 +60,28 @@ def test_nothing_is_made_where_that_is_off() -> None:
     engine = Bench({"match": "off.#", **OFF}).enter()
     for name in ("off.a", "off.a::q"):
         with pytest.raises(NotFound, match="auto-create-addresses is off"):
-            destinations.destination(engine.state, name, ANYCAST)
+            destinations.destination(engine._state, name, ANYCAST)
         with pytest.raises(NotFound, match="auto-create-addresses is off"):
-            destinations.queue_to_consume(engine.state, name, None)
-    registry.create_address(engine.state, "off.b", {MULTICAST})
+            destinations.queue_to_consume(engine._state, name, None)
+    registry.create_address(engine._state, "off.b", {MULTICAST})
     with pytest.raises(RoutingTypeMismatch, match=r"off\.b is not ANYCAST"):
-        destinations.destination(engine.state, "off.b", ANYCAST)
-    registry.create_address(engine.state, "off.c", {ANYCAST})
+        destinations.destination(engine._state, "off.b", ANYCAST)
+    registry.create_address(engine._state, "off.c", {ANYCAST})
     with pytest.raises(NoQueue, match="auto-create-queues is off"):
-        destinations.destination(engine.state, "off.c", ANYCAST)
-    assert destinations.destination(engine.state, "off.b", MULTICAST)[1] is None
-    assert set(engine.state.addresses) >= {"off.b", "off.c"}
-    assert "off.a" not in engine.state.addresses
+        destinations.destination(engine._state, "off.c", ANYCAST)
+    assert destinations.destination(engine._state, "off.b", MULTICAST)[1] is None
+    assert set(engine.addresses) >= {"off.b", "off.c"}
+    assert "off.a" not in engine.addresses
 
 
 @pytest.mark.parametrize("name", ["", "a.*", "#", "a::", "::q", "a::b::c", "a" * 1025])
 def test_names_that_cannot_be_sent_to(name: str) -> None:
     with pytest.raises(InvalidName):
-        destinations.destination(Bench().enter().state, name, None)
+        destinations.destination(Bench().enter()._state, name, None)
 
 
 def test_full_queue_names() -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     address, queue = destinations.destination(state, "a::q", ANYCAST)
     assert queue is not None
     assert (queue.name, queue.address, queue.routing_type, queue.durable) == ("q", address, ANYCAST, True)
@@ -102,7 +102,7 @@ class TestConsuming:
     """What a subscription gets: a queue, or an address on which it has a queue of its own."""
 
     def consume(self, types: set[RoutingType], wanted: RoutingType | None) -> Queue | Address:
-        state = Bench().enter().state
+        state = Bench().enter()._state
         registry.create_address(state, "a", types)
         return destinations.queue_to_consume(state, "a", wanted)
 
@@ -121,12 +121,12 @@ class TestConsuming:
         assert isinstance(self.consume(types, wanted), Queue) is queue
 
     def test_what_does_not_exist_is_a_subscription_unless_something_else_is_asked(self) -> None:
-        state = Bench().enter().state
+        state = Bench().enter()._state
         assert isinstance(destinations.queue_to_consume(state, "x", None), Address)
         assert isinstance(destinations.queue_to_consume(state, "y", ANYCAST), Queue)
 
     def test_the_only_anycast_queue_whatever_its_name(self) -> None:
-        state = Bench().enter().state
+        state = Bench().enter()._state
         _, queue = destinations.destination(state, "a::q", ANYCAST)
         assert destinations.queue_to_consume(state, "a", ANYCAST) is queue
         destinations.destination(state, "a::r", ANYCAST)
@@ -136,14 +136,14 @@ class TestConsuming:
         assert destinations.queue_to_consume(state, "a", ANYCAST) is own
 
     def test_a_queue_by_its_own_name(self) -> None:
-        state = Bench().enter().state
+        state = Bench().enter()._state
         _, queue = destinations.destination(state, "a::q", ANYCAST)
         assert destinations.queue_to_consume(state, "q", None) is queue
         assert "q" not in state.addresses
 
 
 def test_a_queue_s_name_is_unique_broker_wide() -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     a, b = registry.create_address(state, "a", {ANYCAST}), registry.create_address(state, "b", {ANYCAST})
     registry.create_queue(state, a, "q", ANYCAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a"):
@@ -151,7 +151,7 @@ def test_a_queue_s_name_is_unique_broker_wide() -> None:
 
 
 def test_targets_follow_every_binding() -> None:
-    state = Bench().enter().state
+    state = Bench().enter()._state
     address = registry.create_address(state, "a.b", {MULTICAST})
     assert state.bindings.targets(address) == ([], [])
     own = registry.create_queue(state, address, "own", ANYCAST, durable=True)
@@ -169,7 +169,7 @@ def test_targets_follow_every_binding() -> None:
 
 def test_letter_queues_take_exactly_their_address() -> None:
     bench = Bench({"match": "it's", "dead-letter-queue-prefix": "<", "dead-letter-queue-suffix": ">"})
-    state = bench.enter().state
+    state = bench.enter()._state
     target = registry.ensure_address(state, "DLQ")
     for _ in range(2):
         ensure_queue(state, target, "it's", expiry=False)
@@ -181,19 +181,19 @@ def test_letter_queues_take_exactly_their_address() -> None:
 
 def test_a_letter_queue_whose_name_cannot_be_is_reported() -> None:
     bench = Bench()
-    state = bench.enter().state
+    state = bench.enter()._state
     ensure_queue(state, registry.ensure_address(state, "DLQ"), "x" * 1024, expiry=False)
     assert bench.broker.reported("move.queue_refused")
 
 
 def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     bench = Bench({"match": "a.#", "max-delivery-attempts": 3})
-    state = bench.enter().state
+    state = bench.enter()._state
     address = registry.create_address(state, "a.b", {ANYCAST})
     assert (address.settings.max_delivery_attempts, address.settings.dead_letter_address) == (3, "DLQ")
     address.warned = frozenset({"full"})
     other = Bench({"match": "a.b", "max-delivery-attempts": 7})
-    registry.change_settings(state, other.engine.state.settings_table)
+    registry.change_settings(state, other.engine._state.settings_table)
     assert address.settings.max_delivery_attempts == 7
     assert not address.warned
 
@@ -204,9 +204,9 @@ def test_totals_never_go_back() -> None:
     bench.sent("b", b"1", routing_type=MULTICAST)
     engine = bench.enter()
     engine.delete_queue(bench.queue("a"))
-    registry.delete_address(engine.state, engine.state.addresses["a"])
-    state = engine.state
-    assert (state.retired.added, state.retired_routed, engine.state.unrouted) == (1, 1, 1)
+    registry.delete_address(engine._state, engine.addresses["a"])
+    state = engine._state
+    assert (state.retired.added, state.retired_routed, engine._state.unrouted) == (1, 1, 1)
 
 
 def test_every_refusal_has_a_code() -> None:

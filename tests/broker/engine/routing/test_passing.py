@@ -22,7 +22,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 def names(bench: Bench) -> set[str]:
     """The addresses that are there beside those of the configuration."""
-    return set(bench.engine.state.addresses) - {"DLQ", "ExpiryQueue"}
+    return set(bench.engine.addresses) - {"DLQ", "ExpiryQueue"}
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -31,7 +31,7 @@ def test_what_finds_no_binding_makes_no_address(durable: bool) -> None:
     for n in range(3 * PASSING_MAX):
         bench.sent(f"t.{n}", b"x", routing_type=MULTICAST, durable=durable)
     assert names(bench) == set()
-    assert bench.engine.state.unrouted == 3 * PASSING_MAX
+    assert bench.engine._state.unrouted == 3 * PASSING_MAX
     records = journal_records(bench.broker)
     assert sum(record.count for record in records if isinstance(record, decode.Dropped)) == durable * 3 * PASSING_MAX
     assert not [record for record in records if isinstance(record, decode.Definition) and "t.0" in str(record)]
@@ -60,7 +60,7 @@ def test_a_divert_that_is_made_later_takes() -> None:
     bench = Bench()
     bench.sent("t", b"0", routing_type=MULTICAST)
     bench.sent("b", b"0")
-    add_divert(bench.enter().state, section("t", "b").divert("d"))
+    add_divert(bench.enter()._state, section("t", "b").divert("d"))
     bench.run()
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert bench.bodies("b") == [b"0", b"1"]
@@ -115,7 +115,7 @@ REFUSED = [
 @pytest.mark.parametrize("refused", REFUSED)
 def test_nothing_remains_of_what_was_refused(refused: Callable[[Bench], None]) -> None:
     bench = Bench({"match": "off", "auto-create-queues": False}, {"match": "full", "default-max-consumers": 0})
-    state = bench.enter().state
+    state = bench.enter()._state
     registry.create_queue(state, registry.create_address(state, "other", {MULTICAST}), "taken", MULTICAST, durable=True)
     bench.take("t", MULTICAST, durable_name="held")
     before = (names(bench), set(state.queues))
@@ -128,17 +128,17 @@ def test_nothing_remains_of_what_was_refused(refused: Callable[[Bench], None]) -
 
 def test_a_routing_type_that_was_refused_its_queue_is_not_added() -> None:
     bench = Bench({"match": "t", "auto-create-queues": False})
-    address = registry.create_address(bench.enter().state, "t", {MULTICAST})
+    address = registry.create_address(bench.enter()._state, "t", {MULTICAST})
     with pytest.raises(NoQueue):
         bench.send("t", b"1")
     bench.run()
     assert address.routing_types == {MULTICAST}
-    assert bench.restart().engine.state.addresses["t"].routing_types == {MULTICAST}
+    assert bench.restart().engine.addresses["t"].routing_types == {MULTICAST}
 
 
 def test_the_limit() -> None:
     bench = Bench()
-    state = bench.enter().state
+    state = bench.enter()._state
     state.addresses_max = len(state.addresses) + 1
     bench.sent("a", b"1")
     for refused in (lambda: bench.send("b", b"1"), lambda: bench.attach(Taker(), "t", MULTICAST)):
@@ -156,7 +156,7 @@ def test_the_limit() -> None:
 def test_dead_letters_need_no_room() -> None:
     bench = Bench({"match": "a", "dead-letter-address": "morgue", "max-delivery-attempts": 1})
     bench.sent("a", b"1")
-    bench.enter().state.addresses_max = 0
+    bench.enter()._state.addresses_max = 0
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
     assert bench.bodies("morgue") == [b"1"]
@@ -181,7 +181,7 @@ def test_an_address_with_an_attached_sender_is_made_and_goes_after_it() -> None:
             """Never."""
 
     bench = Bench()
-    state = bench.enter().state
+    state = bench.enter()._state
     address, _ = destinations.destination(state, "t", MULTICAST, attached=True)
     sender = Attached()
     registry.attach_sender(state, address, sender)

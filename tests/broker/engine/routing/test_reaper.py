@@ -22,7 +22,7 @@ def used(*settings: dict[str, object]) -> Bench:
 
 
 def there(bench: Bench) -> tuple[bool, bool]:
-    return "a" in bench.engine.state.queues, "a" in bench.engine.state.addresses
+    return "a" in bench.engine.queues, "a" in bench.engine.addresses
 
 
 def test_two_scans_for_the_queue_and_then_two_for_its_address() -> None:
@@ -84,7 +84,7 @@ def test_what_was_never_used_stays_unless_the_settings_do_not_ask() -> None:
         settings = {"auto-delete-queues-skip-usage-check": skip, "auto-delete-addresses-skip-usage-check": skip}
         bench = Bench({**ON, **settings})
         engine = bench.enter()
-        destinations.destination(engine.state, "a", RoutingType.ANYCAST)
+        destinations.destination(engine._state, "a", RoutingType.ANYCAST)
         bench.run()
         bench.broker.advance(6 * PERIOD)
         assert there(bench) == (not skip, not skip)
@@ -93,7 +93,7 @@ def test_what_was_never_used_stays_unless_the_settings_do_not_ask() -> None:
 def test_an_address_that_never_had_a_queue() -> None:
     for skip in (False, True):
         bench = Bench({**ON, "auto-delete-addresses-skip-usage-check": skip})
-        registry.create_address(bench.enter().state, "a", {RoutingType.MULTICAST}, auto_created=True)
+        registry.create_address(bench.enter()._state, "a", {RoutingType.MULTICAST}, auto_created=True)
         bench.run()
         bench.broker.advance(6 * PERIOD)
         assert there(bench) == (False, not skip)
@@ -109,16 +109,16 @@ def test_an_address_that_only_a_wildcard_queue_reads_goes_when_nothing_comes() -
     taker = everything(bench)
     bench.sent("t", b"1", routing_type=RoutingType.MULTICAST)
     bench.broker.advance(6 * PERIOD)
-    assert "t" in bench.engine.state.addresses, "its message is on a queue"
+    assert "t" in bench.engine.addresses, "its message is on a queue"
     bench.ack(taker, *taker.taken)
     for _ in range(4):
         bench.sent("t", b"2", routing_type=RoutingType.MULTICAST, durable=False)
         bench.ack(taker, taker.taken[-1])
         bench.broker.advance(PERIOD)
-        assert "t" in bench.engine.state.addresses, "it is in use"
+        assert "t" in bench.engine.addresses, "it is in use"
     bench.broker.advance(2 * PERIOD)
-    assert "t" not in bench.engine.state.addresses
-    assert "t" not in bench.restart().engine.state.addresses
+    assert "t" not in bench.engine.addresses
+    assert "t" not in bench.restart().engine.addresses
 
 
 def test_an_address_that_remembers_duplicate_ids_stays() -> None:
@@ -128,27 +128,27 @@ def test_an_address_that_remembers_duplicate_ids_stays() -> None:
     bench.ack(taker, *taker.taken)
     bench.broker.advance(6 * PERIOD)
     bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, head=b"_AMQ_DUPL_ID:1\n")
-    assert bench.engine.state.duplicates.refused == 1
+    assert bench.engine._state.duplicates.refused == 1
 
 
 def test_those_of_an_older_journal_go() -> None:
     bench = Bench()
     for n in range(3 * LOOKED_AT_MAX):
-        registry.create_address(bench.enter().state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     bench.run()
     bench = bench.restart()
-    assert len(bench.engine.state.unused) == 3 * LOOKED_AT_MAX
+    assert len(bench.engine._state.unused) == 3 * LOOKED_AT_MAX
     bench.broker.advance(3 * PERIOD)
-    assert not [name for name in bench.engine.state.addresses if name.startswith("t.")]
-    assert not bench.engine.state.unused
+    assert not [name for name in bench.engine.addresses if name.startswith("t.")]
+    assert not bench.engine._state.unused
 
 
 def test_a_scan_takes_as_many_ticks_as_it_needs() -> None:
     bench = Bench()
     for n in range(3 * LOOKED_AT_MAX):
-        registry.create_address(bench.enter().state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     steps = 0
-    for _ in scan(bench.engine.state):
+    for _ in scan(bench.engine._state):
         steps += 1
     assert steps == 3
 
@@ -165,12 +165,12 @@ def test_the_configuration_s_own_stay() -> None:
     bench = Bench({**ON, "match": "DLQ", "auto-delete-queues-skip-usage-check": True})
     bench.close(bench.take("DLQ"), redelivery.CLOSED)
     bench.broker.advance(6 * PERIOD)
-    assert "DLQ" in bench.engine.state.queues
-    assert "DLQ" in bench.engine.state.addresses
+    assert "DLQ" in bench.engine.queues
+    assert "DLQ" in bench.engine.addresses
 
 
 def test_durable_subscriptions_stay() -> None:
     bench = Bench(ON)
     bench.close(bench.take("a", RoutingType.MULTICAST, durable_name="c.d"), redelivery.CLOSED)
     bench.broker.advance(6 * PERIOD)
-    assert "c.d" in bench.engine.state.queues
+    assert "c.d" in bench.engine.queues

@@ -50,7 +50,7 @@ def test_the_answer_says_how_long_a_node_lives(role: str, policy: object) -> Non
         "supported-dist-modes": Array("symbol", [Symbol("move"), Symbol("copy")]),
     }
     client.detach(link)
-    assert terminus.address not in broker.engine.state.addresses
+    assert terminus.address not in broker.engine.addresses
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -79,12 +79,12 @@ def test_a_topic_of_ones_own_gives_copies(role: str) -> None:
 )
 def test_wrong_properties_are_refused(role: str, wanted: dict[str, object]) -> None:
     broker, client = started()
-    before = set(broker.engine.state.addresses)
+    before = set(broker.engine.addresses)
     link = dynamic(client, role, dynamic_node_properties=wanted)
     error = client.refused(link)
     assert error.condition == "amqp:invalid-field"
     assert next(iter(wanted)) in (error.description or "")
-    assert set(broker.engine.state.addresses) == before
+    assert set(broker.engine.addresses) == before
 
 
 def test_properties_of_a_node_that_is_not_dynamic_are_not_answered() -> None:
@@ -139,7 +139,7 @@ def test_a_link_that_is_detached_leaves_its_node(role: str, expiry: str, again: 
     terminus = answered(client, link)
     assert terminus.expiry_policy == ("session-end" if expiry == "session-end" else "connection-close")
     client.detach(link, closed=False)
-    assert terminus.address in broker.engine.state.addresses
+    assert terminus.address in broker.engine.addresses
     other = AmqpSim(broker, container="other")
     [outcome] = other.send(other.sender(terminus.address), message("kept"))
     assert type(outcome.state).__name__ == "Accepted"
@@ -150,7 +150,7 @@ def test_a_link_that_is_detached_leaves_its_node(role: str, expiry: str, again: 
     else:
         link = client.sender(None, name="mine", target=Target(**named))
     client.detach(link)
-    assert terminus.address not in broker.engine.state.addresses
+    assert terminus.address not in broker.engine.addresses
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -160,7 +160,7 @@ def test_link_detach_leaves_nothing(role: str) -> None:
     terminus = answered(client, link)
     assert terminus.expiry_policy == "link-detach"
     client.detach(link, closed=False)
-    assert terminus.address not in broker.engine.state.addresses
+    assert terminus.address not in broker.engine.addresses
 
 
 @pytest.mark.parametrize("detached", [True, False])
@@ -173,9 +173,9 @@ def test_how_long_a_node_waits(detached: bool, expiry: str, stays: bool) -> None
         client.detach(link, closed=False)
     client.ses.send_end()
     client.say()
-    assert (address in broker.engine.state.addresses) == stays
+    assert (address in broker.engine.addresses) == stays
     client.drop()
-    assert address not in broker.engine.state.addresses
+    assert address not in broker.engine.addresses
 
 
 def test_a_link_of_another_name_does_not_take_a_node_up() -> None:
@@ -184,7 +184,7 @@ def test_a_link_of_another_name_does_not_take_a_node_up() -> None:
     address = answered(client, link).address
     client.detach(link, closed=False)
     client.detach(client.receiver(address, name="other"))
-    assert address in broker.engine.state.addresses
+    assert address in broker.engine.addresses
 
 
 def test_so_many_nodes_are_left_and_the_oldest_goes() -> None:
@@ -194,10 +194,10 @@ def test_so_many_nodes_are_left_and_the_oldest_goes() -> None:
         link = dynamic(client, "source", name=f"mine {number}")
         addresses.append(answered(client, link).address)
         client.detach(link, closed=False)
-    there = [address in broker.engine.state.addresses for address in addresses]
+    there = [address in broker.engine.addresses for address in addresses]
     assert there == [False] + [True] * LEFT_MAX
     client.drop()
-    assert not any(address in broker.engine.state.addresses for address in addresses)
+    assert not any(address in broker.engine.addresses for address in addresses)
 
 
 def test_a_node_whose_queue_was_deleted_is_not_left() -> None:
@@ -208,4 +208,4 @@ def test_a_node_whose_queue_was_deleted_is_not_left() -> None:
     broker.engine.delete_queue(broker.engine.queue(address))
     broker.run()
     assert client.refused(link).condition == "amqp:resource-deleted"
-    assert address not in broker.engine.state.addresses
+    assert address not in broker.engine.addresses

@@ -42,7 +42,7 @@ def test_the_relay_makes_what_jms_clients_say_that_it_is(settled: bool) -> None:
     broker, client = started()
     client.send(client.sender(None), jms("q", 0), jms("t", 1), jms("q", 0), settled=settled)
     assert len(held(broker, "q")) == 2
-    addresses = broker.engine.state.addresses
+    addresses = broker.engine.addresses
     assert addresses["q"].routing_types == {RoutingType.ANYCAST}
     assert "t" not in addresses or addresses["t"].routing_types == {RoutingType.MULTICAST}
 
@@ -66,7 +66,7 @@ def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(kind: 
     assert isinstance(outcome.state, Rejected)
     assert outcome.state.error is not None
     assert outcome.state.error.condition == "amqp:not-found"
-    assert "gone" not in broker.engine.state.addresses
+    assert "gone" not in broker.engine.addresses
     own = client.receiver(None, "temporary-topic" if kind == 3 else "temporary-queue", dynamic=True)
     source = client.answer(own).source
     assert isinstance(source, Source)
@@ -96,7 +96,7 @@ def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations() -> N
         assert outcome.state.error is not None
         assert outcome.state.error.condition == "amqp:not-found"
         assert client.refused(client.sender(source.address)).condition == "amqp:not-found"
-        assert source.address not in broker.engine.state.queues
+        assert source.address not in broker.engine.queues
 
 
 @pytest.mark.parametrize("kind", [-1, 4, "queue", None])
@@ -131,4 +131,4 @@ def test_the_relay_ends_a_link_that_could_not_hear_of_a_rejection(
         assert error.info is not None
         assert error.info["delivery-tag"] == b"\0\0\0\1"
     assert len(held(broker, "a")) == 1
-    assert ("b" in broker.engine.state.queues) is not ends
+    assert ("b" in broker.engine.queues) is not ends

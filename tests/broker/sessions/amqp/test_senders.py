@@ -40,7 +40,7 @@ def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: 
     error = client.refused(link)
     assert error.condition == "amqp:resource-deleted"
     assert "was deleted" in (error.description or "")
-    assert broker.engine.state.senders == {}
+    assert broker.engine._state.senders == {}
     [outcome] = client.send(client.sender("a", "queue", name="again"), message("2"))
     assert isinstance(outcome.state, Accepted), "the queue is made anew where that is allowed"
 
@@ -49,7 +49,7 @@ def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     broker, client = started()
     link = client.sender("news", "topic")
     broker.parts.tick.enter()
-    state = broker.engine.state
+    state = broker.engine._state
     broker.engine.operators.delete_address(state.addresses["news"], with_queues=True)
     broker.run()
     assert client.refused(link).description == "address news was deleted"
@@ -67,7 +67,7 @@ def test_what_else_is_deleted_tells_nobody() -> None:
         assert link.room, "it is attached"
     client.detach(queue)
     client.detach(topic)
-    assert broker.engine.state.senders == {}
+    assert broker.engine._state.senders == {}
 
 
 def test_auto_delete_leaves_an_address_with_a_sender() -> None:
@@ -79,13 +79,13 @@ def test_auto_delete_leaves_an_address_with_a_sender() -> None:
     client.detach(receiver)
     for _ in range(5):
         broker.advance(30_000)
-    assert "a" not in broker.engine.state.queues, "it was used, and nobody consumes it"
-    assert "a" in broker.engine.state.addresses
+    assert "a" not in broker.engine.queues, "it was used, and nobody consumes it"
+    assert "a" in broker.engine.addresses
     [outcome] = client.send(link, message("2"))
     assert isinstance(outcome.state, Accepted)
     assert len(held(broker, "a")) == 1
     client.detach(link)
-    assert broker.engine.state.senders == {}
+    assert broker.engine._state.senders == {}
 
 
 # -- the receiver settles second ---------------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_aft
 def test_the_routing_type_of_what_is_made(address: str, capabilities: tuple[str, ...], kind: str) -> None:
     broker, client = started()
     client.sender(address, *capabilities)
-    assert [t.name for t in broker.engine.state.addresses["a"].routing_types] == [kind]
+    assert [t.name for t in broker.engine.addresses["a"].routing_types] == [kind]
 
 
 def test_the_bare_message_goes_out_as_it_came_in() -> None:
@@ -379,7 +379,7 @@ def test_a_stopped_sender_gets_its_credit_as_soon_as_somebody_else_makes_room() 
     assert link.credit == 0
     gone = AmqpSim(broker)
     assert gone.sender("b", "queue").credit == 0
-    blocked = broker.engine.state.addresses["b"].blocked
+    blocked = broker.engine.addresses["b"].blocked
     assert len(blocked) == 2
     gone.drop()
     assert len(blocked) == 1

@@ -20,7 +20,7 @@ def publish(client: AmqpSim, *bodies: str) -> None:
 
 
 def names(broker: SimBroker) -> set[str]:
-    return set(broker.engine.state.queues) - {"DLQ", "ExpiryQueue"}
+    return set(broker.engine.queues) - {"DLQ", "ExpiryQueue"}
 
 
 def test_a_topic_gives_each_its_own() -> None:
@@ -153,7 +153,7 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) ->
         link = client.receiver(None, capability, dynamic=True)
         terminus = client.answer(link).source
     address = terminus.address
-    assert address in broker.engine.state.addresses
+    assert address in broker.engine.addresses
     other = AmqpSim(broker)
     if role == "target":
         client.receiver(address)
@@ -163,12 +163,12 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) ->
         other.send(other.sender(address), message("1"))
         assert client.bodies() == ["1"]
     client.detach(link)
-    assert address not in broker.engine.state.addresses
+    assert address not in broker.engine.addresses
     gone, _ = AmqpSim(broker), None
     gone.sender(None, target=Target(dynamic=True))
-    made = set(broker.engine.state.addresses)
+    made = set(broker.engine.addresses)
     gone.drop()
-    assert len(made) - len(broker.engine.state.addresses) == 1
+    assert len(made) - len(broker.engine.addresses) == 1
 
 
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
@@ -186,7 +186,7 @@ def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
     [outcome] = client.send(relay, message("too late", properties=Properties(to=source.address)))
     assert isinstance(outcome.state, Rejected)
     assert client.refused(client.sender(source.address, capability)).condition == "amqp:not-found"
-    assert source.address not in broker.engine.state.addresses
+    assert source.address not in broker.engine.addresses
 
 
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])

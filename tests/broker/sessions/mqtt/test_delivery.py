@@ -48,12 +48,12 @@ def small(sim: SimWorld, *properties: tuple[Property[Any], Any], clean: bool = T
 
 
 def dead_letters(sim: SimWorld) -> Queue:
-    return sim.broker.engine.state.queues["DLQ"]
+    return sim.broker.engine.queues["DLQ"]
 
 
 def dead_letters_or_none(sim: SimWorld) -> int:
     """How many dead letters there are, if there is a queue of them."""
-    queue = sim.broker.engine.state.queues.get("DLQ")
+    queue = sim.broker.engine.queues.get("DLQ")
     return 0 if queue is None else queue.message_count
 
 
@@ -666,7 +666,7 @@ def test_acknowledgements_before_one_that_does_not_fit_lose_nothing() -> None:
     assert client.closed
     client = sim.connect("c", **again)
     assert sorted(one.payload for one in client.take()) == [b"at least once", b"once"]
-    assert sum([queue.message_count for queue in sim.broker.engine.state.queues.values()]) == 0
+    assert sum([queue.message_count for queue in sim.broker.engine.queues.values()]) == 0
 
 
 @interpreted
@@ -694,4 +694,4 @@ def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(monkeypatch: p
     assert client.closed
     client = sim.connect("c", **again)
     assert client.take() == []
-    assert sum([queue.message_count for queue in sim.broker.engine.state.queues.values()]) == 0
+    assert sum([queue.message_count for queue in sim.broker.engine.queues.values()]) == 0

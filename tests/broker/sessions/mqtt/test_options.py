@@ -258,7 +258,7 @@ def test_messages_of_every_size_and_of_one_read(large: bool) -> None:
         PublishHead(V5, topic, qos=1).encode(out, [payload], [number])
     inside.raw(b"".join(out))
     assert [(m.topic, m.payload) for m in inside.take()] == [(topic, payload) for topic in "abab"]
-    assert sorted(world.root.broker.engine.state.addresses.keys() & {"a", "b", "devices.a"}) == ["devices.a"]
+    assert sorted(world.root.broker.engine.addresses.keys() & {"a", "b", "devices.a"}) == ["devices.a"]
 
 
 def test_a_filter_of_everything_is_everything_inside() -> None:
@@ -292,7 +292,7 @@ def test_retained_messages_shares_wills_and_response_topics_have_the_mount_point
     outside.publish("devices/jobs", b"j", 1, properties=[(RESPONSE_TOPIC, "outside"), (CONTENT_TYPE, "t")])
     [message] = second.take()
     assert (message.topic, message.get(RESPONSE_TOPIC), message.get(CONTENT_TYPE)) == ("jobs", None, "t")
-    assert "$share.g.devices.jobs" in world.root.broker.engine.state.queues
+    assert "$share.g.devices.jobs" in world.root.broker.engine.queues
     inside.drop()
     message = other.take()[-1]
     assert (message.topic, message.get(RESPONSE_TOPIC)) == ("devices/gone", "devices/answers/c")

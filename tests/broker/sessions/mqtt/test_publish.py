@@ -254,7 +254,7 @@ def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
     internal_owner(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
-    address = sim.broker.engine.state.addresses["full"]
+    address = sim.broker.engine.addresses["full"]
     assert len(address.blocked) == 1
     client.drop()
     assert not address.blocked
@@ -527,7 +527,7 @@ def test_the_system_topics() -> None:
     sim = SimWorld()
     sim.connect("away", expiry=100).drop()
     engine = sim.broker.engine
-    assert not any(name.startswith("$SYS") for name in engine.state.addresses), "nobody has asked"
+    assert not any(name.startswith("$SYS") for name in engine.addresses), "nobody has asked"
     client, everything = sim.connect("c"), sim.connect("all")
     everything.subscribe("#")
     client.subscribe("$SYS/broker/clients/+", "$SYS/broker/version", qos=1)

@@ -41,7 +41,7 @@ def test_the_temporary_destination_of_another_connection(version: int, refusal: 
     sim = SimWorld(configured())
     owner = sim.broker.connect()
     owner.subscribe(f"/temp-{kind}/mine")
-    (name,) = [name for name in sim.broker.engine.state.addresses if name.startswith("temporary-")]
+    (name,) = [name for name in sim.broker.engine.addresses if name.startswith("temporary-")]
     client = sim.connect("c", version=version)
     assert client.subscribe(name) == [refusal]
     if kind == "queue":  # a topic has none that could be named

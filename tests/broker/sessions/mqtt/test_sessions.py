@@ -42,7 +42,7 @@ def with_mqtt(**settings: object) -> Config:
 def queues(sim: SimWorld) -> dict[str, Queue]:
     """The queues of subscriptions, by name."""
     known = ("DLQ", "ExpiryQueue", "$sys.mqtt.retained")
-    return {name: queue for name, queue in sim.broker.engine.state.queues.items() if name not in known}
+    return {name: queue for name, queue in sim.broker.engine.queues.items() if name not in known}
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

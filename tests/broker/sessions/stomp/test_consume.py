@@ -129,7 +129,7 @@ def test_subscription_type(kind: str) -> None:
     client.subscribe("a", subscription_type=kind)
     client.send("a", b"1", **{"destination-type": kind})
     assert client.bodies() == [b"1"]
-    assert ("a" in broker.engine.state.queues) is (kind == "ANYCAST")
+    assert ("a" in broker.engine.queues) is (kind == "ANYCAST")
 
 
 def test_a_selector_on_a_queue_leaves_the_rest_to_others() -> None:
@@ -149,7 +149,7 @@ def test_a_selector_on_a_topic_decides_what_is_kept() -> None:
     client.send("/topic/a", b"1", colour="red")
     client.send("/topic/a", b"2", colour="blue")
     assert client.bodies() == [b"1"]
-    assert broker.engine.state.addresses["a"].unrouted == 1
+    assert broker.engine.addresses["a"].unrouted == 1
 
 
 @pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
@@ -216,15 +216,15 @@ def test_the_end_of_a_durable_subscription() -> None:
     assert held(broker, "c.d") == [b"kept"]
     client.do("UNSUBSCRIBE", {"durable-subscription-name": "d", "receipt": "r"})
     assert client.take("RECEIPT")
-    assert "c.d" not in broker.engine.state.queues
-    assert "c.d" not in broker.restart().engine.state.queues
+    assert "c.d" not in broker.engine.queues
+    assert "c.d" not in broker.restart().engine.queues
 
 
 def test_the_end_of_a_durable_subscription_in_one_frame() -> None:
     broker, client = started(**{"client-id": "c"})
     client.subscribe("/topic/a", **{"durable-subscription-name": "d"})
     client.do("UNSUBSCRIBE", {"id": "s", "durable-subscription-name": "d"})
-    assert "c.d" not in broker.engine.state.queues
+    assert "c.d" not in broker.engine.queues
 
 
 def test_somebody_else_s_subscription_cannot_be_ended_while_it_is_consumed() -> None:
@@ -273,14 +273,14 @@ def test_a_durable_subscription_by_its_id(flag: str, client_id: str, name: str, 
     other.do("UNSUBSCRIBE", {"id": "mine"})
     client.do("UNSUBSCRIBE", {"id": "mine", flag: "true", "receipt": "gone"})
     assert client.take("RECEIPT")
-    assert name not in broker.engine.state.queues
+    assert name not in broker.engine.queues
 
 
 def test_the_same_id_on_another_topic_is_another_durable_subscription() -> None:
     broker, client = started()
     client.subscribe("/topic/a", id="1", durable="true")
     broker.connect().subscribe("/topic/b", id="1", durable="true")
-    assert {"a.1", "b.1"} <= broker.engine.state.queues.keys()
+    assert {"a.1", "b.1"} <= broker.engine.queues.keys()
 
 
 def test_durable_means_nothing_on_a_queue() -> None:
@@ -288,7 +288,7 @@ def test_durable_means_nothing_on_a_queue() -> None:
     client.subscribe("/queue/a", id="1", durable="true")
     client.do("UNSUBSCRIBE", {"id": "1", "durable": "true", "receipt": "r"})
     assert client.take("RECEIPT")
-    assert "a" in broker.engine.state.queues
+    assert "a" in broker.engine.queues
 
 
 def test_a_durable_subscription_needs_an_id_in_stomp_1_0() -> None:
@@ -311,16 +311,16 @@ def test_an_unsubscribe_of_nothing(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize("end", ["UNSUBSCRIBE", "DISCONNECT", "drop"])
 def test_a_subscription_without_a_name_goes_with_its_client(end: str) -> None:
     broker, client = started()
-    before = set(broker.engine.state.queues)
+    before = set(broker.engine.queues)
     client.subscribe("/topic/a", ack="client")
     client.send("/topic/a", b"x")
-    assert set(broker.engine.state.queues) > before
+    assert set(broker.engine.queues) > before
     if end == "drop":
         client.drop()
     else:
         client.do(end, {"id": "s"} if end == "UNSUBSCRIBE" else {})
-    assert set(broker.engine.state.queues) == before
-    assert broker.engine.state.usage.messages == 0
+    assert set(broker.engine.queues) == before
+    assert broker.engine.usage.messages == 0
 
 
 # -- browsing ----------------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def test_a_wrong_length_leaves_nothing() -> None:
     assert client.take("ERROR")
     assert not client.take("RECEIPT")
     assert not files_of(broker)
-    assert "q" not in broker.engine.state.queues or not broker.engine.queue("q").ready
+    assert "q" not in broker.engine.queues or not broker.engine.queue("q").ready
 
 
 @pytest.mark.parametrize(("nbytes", "taken"), [(5000, True), (5001, False)])
@@ -185,7 +185,7 @@ def test_a_schedule_that_repeats_is_refused_before_the_body() -> None:
     (error,) = client.take("ERROR")
     assert error.headers["message"] == "not supported"
     assert not files_of(broker)
-    assert "q" not in broker.engine.state.addresses
+    assert "q" not in broker.engine.addresses
 
 
 def test_off() -> None:
@@ -327,7 +327,7 @@ def test_a_body_that_cannot_be_converted_for_now_comes_again() -> None:
         assert 1 <= len(broker.reported("body.unreadable")) <= 6
     broker.advance(1_000)
     assert len(reader.arrived) == 1
-    assert not broker.engine.state.queues.get("DLQ") or not broker.engine.queue("DLQ").message_count
+    assert not broker.engine.queues.get("DLQ") or not broker.engine.queue("DLQ").message_count
 
 
 def test_a_body_that_is_missing_stops_the_start() -> None:
@@ -396,7 +396,7 @@ def test_cleaning_writes_them_anew_there_too() -> None:
     for data in sent:
         client.confirmed("/queue/q", data)
     broker = broker.restart()
-    space = broker.engine.state.journal.space
+    space = broker.engine.journal.space
     first = space.segments[0]
     broker.parts.tick.enter()
     assert broker.engine.cleaner.whole(first) == 4

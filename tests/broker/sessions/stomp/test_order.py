@@ -125,7 +125,7 @@ def test_what_came_before_a_refusal_counts_and_nothing_after(places: tuple[str, 
     (error,) = client.take("ERROR")
     assert error.headers["receipt-id"] == "r"
     assert client.closed
-    (queue,) = [queue for queue in broker.engine.state.queues.values() if queue.address.name == "#"]
+    (queue,) = [queue for queue in broker.engine.queues.values() if queue.address.name == "#"]
     assert [body_of(message) for message, _ in broker.engine.messages.browse(queue)][1:] == [b"0"]
 
 

@@ -115,7 +115,7 @@ def test_an_error_waits_for_the_receipts_of_what_came_before_it() -> None:
     assert (said(client), client.closed) == (["0", "1", "ERROR"], True)
     broker = broker.restart()
     assert (held(broker, "a"), held(broker, "b")) == ([b"0"], [b"1"])
-    assert "c" not in broker.engine.state.queues
+    assert "c" not in broker.engine.queues
 
 
 def test_of_several_errors_that_wait_the_first_is_sent() -> None:
@@ -159,5 +159,5 @@ def test_receipts_say_what_was_taken_before_a_refusal(destinations: str, refused
     assert said(client) == [*map(str, range(refused)), "ERROR"]
     assert client.take("ERROR")[0].headers["receipt-id"] == str(refused)
     broker = broker.restart()
-    kept = {body for name in broker.engine.state.queues for body in held(broker, name)}
+    kept = {body for name in broker.engine.queues for body in held(broker, name)}
     assert kept >= {b"%d" % n for n in range(refused)}

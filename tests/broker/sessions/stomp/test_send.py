@@ -77,7 +77,7 @@ def test_a_stated_type_makes_the_address() -> None:
     client.send("b", b"1", **{"destination-type": "ANYCAST"})
     client.send("c", b"1", **{"destination-type": "MULTICAST"})
     assert held(broker, "b") == [b"1"]
-    assert "c" not in broker.engine.state.queues
+    assert "c" not in broker.engine.queues
 
 
 @pytest.mark.parametrize(("given", "shown"), [({}, "false"), ({"persistent": "true"}, "true")])
@@ -124,7 +124,7 @@ def test_headers_that_cannot_be(name: str, value: str) -> None:
     broker = SimBroker(small())
     client = broker.connect()
     client.send("/queue/a", b"", **{name: value, "receipt": "r"})
-    assert "a" not in broker.engine.state.addresses
+    assert "a" not in broker.engine.addresses
     (error,) = client.take("ERROR")
     assert name in error.headers["message"]
     assert value[:10].encode() in error.body
@@ -147,7 +147,7 @@ def test_a_schedule_that_repeats_is_refused(name: str, value: str) -> None:
     assert name.encode() in error.body
     assert b"AMQ_SCHEDULED_DELAY" in error.body
     assert client.closed
-    assert "a" not in broker.engine.state.addresses
+    assert "a" not in broker.engine.addresses
 
 
 def test_a_transaction_with_one_is_not_committed() -> None:
@@ -157,7 +157,7 @@ def test_a_transaction_with_one_is_not_committed() -> None:
     client.send("/queue/a", b"1", transaction="t", AMQ_SCHEDULED_REPEAT="9")
     client.take("ERROR")
     assert client.closed
-    assert "a" not in broker.engine.state.addresses
+    assert "a" not in broker.engine.addresses
 
 
 def test_a_schedule_that_asks_for_nothing_more_is_none() -> None:
@@ -446,7 +446,7 @@ def test_drop_is_confirmed_and_counted() -> None:
     for n in range(4):
         client.confirmed("/queue/a", b"%d" % n)
     assert held(broker, "a") == [b"0", b"1"]
-    assert broker.engine.state.addresses["a"].dropped == 2
+    assert broker.engine.addresses["a"].dropped == 2
 
 
 @pytest.mark.parametrize("transaction", [False, True])
@@ -478,7 +478,7 @@ def test_a_stopped_producer_that_leaves_is_forgotten() -> None:
     producer, consumer = broker.connect(), broker.connect()
     for _ in range(2):
         producer.confirmed("/queue/a", b"")
-    blocked = broker.engine.state.addresses["a"].blocked
+    blocked = broker.engine.addresses["a"].blocked
     assert len(blocked) == 1
     producer.drop()
     assert not blocked

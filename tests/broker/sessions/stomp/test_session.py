@@ -126,7 +126,7 @@ class TestLogin:
         assert len(broker.reported("login.refused")) == 1
         client.session.receive_data(frame("SEND", {"destination": "/queue/a"}, b"x"))
         broker.run()
-        assert "a" not in broker.engine.state.queues
+        assert "a" not in broker.engine.queues
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_nothing_goes_before_connect(first: bytes) -> None:
     client.raw(first)
     assert client.take("ERROR")
     assert client.closed
-    assert "a" not in broker.engine.state.queues
+    assert "a" not in broker.engine.queues
 
 
 def test_connect_comes_once() -> None:
@@ -180,7 +180,7 @@ def test_commit_does_it_all_at_once() -> None:
     client.ack(zero, transaction="t")
     client.nack(one, transaction="t")
     client.nack(two, transaction="t", requeue="false")
-    assert "b" not in broker.engine.state.queues or held(broker, "b") == []
+    assert "b" not in broker.engine.queues or held(broker, "b") == []
     assert len(held(broker, "a")) == 0, "settled: neither with the consumer nor gone"
     assert held(broker.restart(), "a") == [b"0", b"1", b"2"]
     broker, client = transacted()
@@ -211,7 +211,7 @@ def test_abort_is_a_failed_delivery_of_what_was_acknowledged_and_of_nothing_else
         client.do(end, {"transaction": "t"} if end == "ABORT" else {})
     held_by_others = {"ABORT": 0, "timeout": 0}.get(end, 1)  # the connection's end counts the oldest that it held
     assert counts(broker, "a") == {b"0": 1, b"1": held_by_others, b"2": 1}
-    assert "b" not in broker.engine.state.queues or held(broker, "b") == []
+    assert "b" not in broker.engine.queues or held(broker, "b") == []
 
 
 def test_a_transaction_that_took_too_long_is_over() -> None:
@@ -237,7 +237,7 @@ def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
     broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("other"))
     broker.advance(200_000)
-    assert "b" not in broker.engine.state.addresses
+    assert "b" not in broker.engine.addresses
     client.do("COMMIT", {"transaction": "t", "receipt": "r"})
     assert client.take("RECEIPT")
     broker = broker.restart()
@@ -291,7 +291,7 @@ def test_a_transaction_that_has_not_begun(command: str) -> None:
     client.do(command, headers)
     (error,) = client.take("ERROR")
     assert error.headers["message"] == "unknown transaction"
-    assert "b" not in broker.engine.state.queues
+    assert "b" not in broker.engine.queues
 
 
 def test_a_name_begins_once_and_may_begin_again_after_its_end() -> None:
@@ -329,7 +329,7 @@ def test_after_an_error_nothing_is_heard() -> None:
     client.session.receive_data(frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"y"))
     broker.run()
     assert len(client.take("ERROR")) == 1
-    assert "a" not in broker.engine.state.queues
+    assert "a" not in broker.engine.queues
 
 
 def test_what_came_before_an_error_counts() -> None:
@@ -346,7 +346,7 @@ def test_nothing_after_disconnect_counts() -> None:
     client.raw(frame("DISCONNECT", {"receipt": "r"}) + frame("SEND", {"destination": "/queue/a"}, b"x"))
     assert client.take("RECEIPT")
     assert client.closed
-    assert "a" not in broker.engine.state.queues
+    assert "a" not in broker.engine.queues
 
 
 def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do() -> None:

@@ -345,8 +345,8 @@ def test_an_operator_deletes_a_queue_under_its_consumers() -> None:
     broker.engine.delete_queue(broker.engine.queue("a"))
     broker.run()
     assert error(client) == "subscription closed"
-    assert broker.engine.state.usage.messages == 0
-    assert "a" not in broker.restart().engine.state.queues
+    assert broker.engine.usage.messages == 0
+    assert "a" not in broker.restart().engine.queues
 
 
 def test_more_than_may_wait_for_the_wire_at_once_comes_in_several_writes() -> None:
@@ -357,4 +357,4 @@ def test_more_than_may_wait_for_the_wire_at_once_comes_in_several_writes() -> No
     subscriptions = [{"destination": f"/queue/{queue}", "id": queue, "ack": "auto"} for queue in "abcde"]
     client.raw(b"".join(frame("SUBSCRIBE", headers) for headers in subscriptions))
     assert sorted(body[:1] for body in client.bodies()) == [b"a", b"b", b"c", b"d", b"e"]
-    assert broker.engine.state.usage.messages == 0
+    assert broker.engine.usage.messages == 0

@@ -84,10 +84,10 @@ def test_a_connection_may_send_to_its_own() -> None:
 @pytest.mark.parametrize("end", ["DISCONNECT", "drop", "error"])
 def test_they_go_with_the_connection(end: str) -> None:
     broker, client = started()
-    before = set(broker.engine.state.addresses)
+    before = set(broker.engine.addresses)
     client.send("/temp-queue/a", b"1", receipt="r")
     client.subscribe("/temp-topic/b")
-    assert len(set(broker.engine.state.addresses) - before) == 2
+    assert len(set(broker.engine.addresses) - before) == 2
     if end == "DISCONNECT":
         client.do("DISCONNECT", {"receipt": "bye"})
         assert client.take("RECEIPT")
@@ -95,7 +95,7 @@ def test_they_go_with_the_connection(end: str) -> None:
         client.drop()
     else:
         client.raw(b"NONSENSE\n\n\0")
-    assert set(broker.engine.state.addresses) == before
+    assert set(broker.engine.addresses) == before
 
 
 def test_a_reply_to_in_a_transaction_and_with_rare_headers() -> None:
@@ -151,7 +151,7 @@ def asked(broker: SimBroker, service: SimClient, kind: str = "queue") -> tuple[S
 def nothing_is_kept(broker: SimBroker) -> bool:
     """Whether all that there was for replies goes by itself."""
     broker.advance(120_000)
-    state = broker.engine.state
+    state = broker.engine._state
     return not [name for name in [*state.queues, *state.addresses] if name.startswith("temporary-")]
 
 
@@ -166,8 +166,8 @@ def test_a_late_reply_is_unroutable(kind: str, size: int) -> None:
         service.send(where, bytes(size), persistent="true", receipt=str(n))
     assert [receipt.headers["receipt-id"] for receipt in service.take("RECEIPT")] == ["0", "1"]
     assert not service.closed
-    assert broker.engine.state.unrouted == 2
-    assert where.removeprefix(f"/{kind}/") not in broker.engine.state.addresses
+    assert broker.engine._state.unrouted == 2
+    assert where.removeprefix(f"/{kind}/") not in broker.engine.addresses
     assert nothing_is_kept(broker)
 
 
@@ -177,7 +177,7 @@ def test_nobody_is_waited_for_after_a_restart(crash: bool) -> None:
     _, where = asked(broker, replier(broker))
     broker = broker.restart(crash=crash)
     broker.connect().confirmed(where, b"late")
-    assert where.removeprefix("/queue/") not in broker.engine.state.queues
+    assert where.removeprefix("/queue/") not in broker.engine.queues
     assert nothing_is_kept(broker)
 
 
@@ -224,6 +224,6 @@ def test_a_destination_whose_owner_is_there_stays() -> None:
     broker, client = started()
     client.subscribe("/temp-topic/mine", id="mine")
     client.do("UNSUBSCRIBE", {"id": "mine"})
-    made = set(broker.engine.state.addresses)
+    made = set(broker.engine.addresses)
     broker.advance(120_000)
-    assert set(broker.engine.state.addresses) == made
+    assert set(broker.engine.addresses) == made

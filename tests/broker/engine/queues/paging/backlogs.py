@@ -32,7 +32,7 @@ def filled(bench: Bench, count: int = 10, **more: object) -> None:
 
 def settled(bench: Bench) -> None:
     """Nothing is left of what was paged."""
-    state = bench.engine.state
+    state = bench.engine._state
     queue = bench.queue("q")
     assert queue.message_count == queue.paged == 0
     assert (state.usage.bytes, state.usage.messages) == (0, 0)

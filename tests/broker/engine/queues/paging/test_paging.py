@@ -18,7 +18,7 @@ MULTICAST = RoutingType.MULTICAST
 def test_a_backlog_beyond_memory_comes_back_in_order(durable: bool) -> None:
     bench = paging()
     filled(bench, durable=durable)
-    queue, usage = bench.queue("q"), bench.engine.state.usage
+    queue, usage = bench.queue("q"), bench.engine.usage
     assert (queue.ready, queue.paged, queue.message_count) == (2, 8, 10)
     assert usage.messages == queue.address.size_messages == 2
     assert [told["address"] for told in bench.broker.reported("address.full.paging")] == ["q"]
@@ -108,7 +108,7 @@ def test_a_message_of_several_queues_is_paged_for_each() -> None:
     for taker in (a, a, a, a, a, a, b, b, b, b, b, b):
         bench.ack(taker, taker.taken[-1])
     assert a.take() == b.take() == bodies(*range(6))
-    state = bench.engine.state
+    state = bench.engine._state
     assert (state.usage.messages, bench.queue("a").address.paged_messages) == (0, 0)
     space = state.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
@@ -176,7 +176,7 @@ def test_what_is_read_back_stays_within_its_bytes(limit: str, most: int) -> None
     held = 0
     while taker.taken:
         bench.ack(taker, taker.taken.pop())
-        held = max(held, bench.engine.state.usage.messages)
+        held = max(held, bench.engine.usage.messages)
     assert (held <= 20) is (most == 16), held
     settled(bench)
 

@@ -61,7 +61,7 @@ def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
         with pytest.raises(NotReadable):
             bench.enter().messages.move(queue, "elsewhere", MessageRange())
         with pytest.raises(NotReadable):
-            alter.change(bench.engine.state, queue, {"ring_size": 100})
+            alter.change(bench.engine._state, queue, {"ring_size": 100})
         bench.run()
     assert queue.paged == 6
     bench.enter().messages.move(queue, "elsewhere", MessageRange())

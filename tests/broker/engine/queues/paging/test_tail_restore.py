@@ -20,7 +20,7 @@ def after_restart(count: int, **settings: object) -> tuple[int, int]:
     bench = bench.restart()
     queue = bench.queue("q")
     found = queue.ready, queue.paged
-    assert bench.engine.state.usage.messages == queue.address.size_messages == queue.ready
+    assert bench.engine.usage.messages == queue.address.size_messages == queue.ready
     assert queue.message_count == count
     assert bench.bodies("q") == bodies(*range(count))
     taker = bench.take("q")
@@ -55,7 +55,7 @@ def test_the_limit_of_bytes_read_ahead(record_bytes: int, found: tuple[int, int]
 def test_the_limit_of_the_broker() -> None:
     bench = paging(**{"max-size-messages": -1, "max-read-page-messages": -1})
     filled(bench)
-    usage = bench.engine.state.usage.bytes
+    usage = bench.engine.usage.bytes
     broker = bench.broker.config.broker
     for limit, found in ((2 * usage, (10, 0)), (usage, (0, 10))):
         bench.broker.config = bench.broker.config.model_copy(
@@ -90,10 +90,10 @@ def test_a_message_of_several_short_queues_is_one_object() -> None:
     )
     assert [id(message) for message in first] == [id(message) for message in second] == [id(m) for m in third]
     assert [message.refs for message in first] == [3, 3]
-    assert bench.engine.state.usage.messages == 2
+    assert bench.engine.usage.messages == 2
     for name in ("q1", "q2", "q3"):
         taker = bench.take(f"a::{name}", None)
         bench.ack(taker, *taker.taken)
-    assert (bench.engine.state.usage.messages, bench.engine.state.usage.bytes) == (0, 0)
+    assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
     check_accounts(bench.broker)
     check_counters(bench.broker)

@@ -44,7 +44,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     assert sorted(bench.bodies("ExpiryQueue")) == bodies(0, 1, 3, 4, 6, 7, 9)
     bench.broker.advance(100)
     assert bench.queue("q").counters.expired == 10
-    assert len(bench.engine.state.paged_expiries) == 0
+    assert len(bench.engine._state.paged_expiries) == 0
     bench.enter().messages.purge(bench.queue("ExpiryQueue"))
     bench.run()
     settled(bench)
@@ -75,11 +75,11 @@ def test_purging_takes_what_is_paged_too_and_reads_nothing(durable: bool) -> Non
 def test_deleting_a_queue_takes_its_tail() -> None:
     bench = paging()
     filled(bench, 6)
-    state = bench.engine.state
+    state = bench.engine._state
     bench.enter().delete_queue(bench.queue("q"))
     bench.run()
     assert (state.paged, state.usage.messages) == ({}, 0)
-    assert "q" not in bench.restart().engine.state.queues
+    assert "q" not in bench.restart().engine.queues
     check_accounts(bench.broker)
 
 
@@ -123,7 +123,7 @@ def test_one_message_is_found_by_its_id() -> None:
     taker = bench.take("q", window=1)
     ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("q"))]
     queue = bench.queue("q")
-    paged = next(message for message in upkeep.waiting(bench.engine.state, queue) if message.body == b"4")
+    paged = next(message for message in upkeep.waiting(bench.engine._state, queue) if message.body == b"4")
     step = bench.enter().messages.move(queue, "other", MessageRange(id=paged.id))
     assert step.moved == 1
     with pytest.raises(NotFound):
@@ -148,7 +148,7 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
         bench.sent("q", b"%d" % n, routing_type=MULTICAST, expiration=bench.broker.now + 3_600_000)
     drain = bench.take("q::kept", MULTICAST)
     bench.ack(drain, *drain.taken)
-    segment = bench.engine.state.journal.segment
+    segment = bench.engine.journal.segment
     noise = bench.take("noise")
     while not bench.broker.reported("journal.cleaned"):
         bench.sent("noise", b"x" * 2000)
@@ -159,7 +159,7 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
         bench.broker.advance(20)
     assert bench.bodies("q") == bodies(*range(12))
     bench.sent("noise", b"last")
-    assert segment not in bench.engine.state.journal.space.segments
+    assert segment not in bench.engine.journal.space.segments
     check_accounts(bench.broker)
     if durable_queue:
         bench = bench.restart()
@@ -173,9 +173,9 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
 def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk() -> None:
     bench = paging()
     filled(bench, 6)
-    space, state = bench.engine.state.journal.space, bench.engine.state
+    space, state = bench.engine.journal.space, bench.engine._state
     bench = bench.restart()
-    state, space = bench.engine.state, bench.engine.state.journal.space
+    state, space = bench.engine._state, bench.engine.journal.space
     first = space.segments[0]
     bench.enter()
     assert bench.engine.cleaner.whole(first) == 6
@@ -233,7 +233,7 @@ def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait
     bench.sent("q", b"3", durable=False)
     queue, producer = bench.queue("q"), Producing()
     assert bench.broker.reported("paging.scratch_failed") == [{"address": "q"}]
-    assert (queue.paged, bench.engine.state.usage.messages) == (2, 3)
+    assert (queue.paged, bench.engine.usage.messages) == (2, 3)
     bench.enter()
     assert blocks(bench, producer)
     bench.run()
@@ -273,7 +273,7 @@ def test_a_queue_that_becomes_a_ring_has_all_in_memory() -> None:
     bench = paging()
     filled(bench, 6)
     queue = bench.queue("q")
-    alter.change(bench.enter().state, queue, {"ring_size": 4})
+    alter.change(bench.enter()._state, queue, {"ring_size": 4})
     bench.run()
     assert (queue.ready, queue.paged) == (6, 0)
     bench.sent("q", b"6")
@@ -325,7 +325,7 @@ def test_the_next_run_removes_scratch_files() -> None:
 
 def test_the_global_limit_pages_too() -> None:
     bench = Bench({"match": "q", "address-full-policy": "PAGE"})
-    bench.engine.state.usage.bytes_max = 500
+    bench.engine.usage.bytes_max = 500
     filled(bench, 5)
     assert bench.queue("q").paged == 3
     assert bench.take("q").take() == bodies(*range(5))
@@ -355,11 +355,11 @@ def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
     filled(bench, 8)
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
-    purged_in = bench.engine.state.journal.segment
+    purged_in = bench.engine.journal.segment
     bench.enter().messages.purge(bench.queue("q"))
     bench.run()
     bench = bench.restart()
-    space = bench.engine.state.journal.space
+    space = bench.engine.journal.space
     assert space.live(1) == 1
     assert purged_in in space.segments
 
@@ -369,10 +369,10 @@ def test_a_purge_notes_of_which_segments_it_speaks() -> None:
     filled(bench, 8)
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
-    purged_in = bench.engine.state.journal.segment
+    purged_in = bench.engine.journal.segment
     bench.enter().messages.purge(bench.queue("q"))
     bench.run()
-    assert purged_in not in bench.engine.state.journal.space.take_dead(purged_in + 1)
+    assert purged_in not in bench.engine.journal.space.take_dead(purged_in + 1)
 
 
 def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge() -> None:
@@ -381,7 +381,7 @@ def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge
     taker = bench.take("q", window=1)
     bench.nack(taker, taker.taken[-1])
     bench = bench.restart()
-    first = bench.engine.state.journal.space.segments[0]
+    first = bench.engine.journal.space.segments[0]
     bench.enter()
     assert bench.engine.cleaner.whole(first) == 4
     bench.run()

@@ -64,7 +64,7 @@ def test_a_queue_becomes_exclusive() -> None:
     queue = declared(bench)
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
-    alter.change(bench.enter().state, queue, {"exclusive": True})
+    alter.change(bench.enter()._state, queue, {"exclusive": True})
     put(bench, "q", b"3")
     assert (first.take(), second.take()) == ([b"1"], [b"2"]), "what is in delivery comes first"
     bench.ack(second, *second.consumer.unacked.values())
@@ -88,10 +88,10 @@ def test_at_most_so_many_consumers(most: int) -> None:
 
 def test_a_subscription_that_nobody_may_have_is_not_made() -> None:
     bench = Bench({"match": "t", "default-max-consumers": 0})
-    before = set(bench.engine.state.queues)
+    before = set(bench.engine.queues)
     with pytest.raises(TooManyConsumers):
         bench.take("t", MULTICAST)
-    assert set(bench.engine.state.queues) == before
+    assert set(bench.engine.queues) == before
 
 
 def test_shared_subscriptions_have_a_limit_too() -> None:
@@ -266,15 +266,15 @@ def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer() -> None:
     bench = Bench()
     queue = declared(bench)
     taker = bench.take("q")
-    alter.change(bench.enter().state, queue, {"consumers_before_dispatch": 2})
+    alter.change(bench.enter()._state, queue, {"consumers_before_dispatch": 2})
     put(bench, "q", b"1")
     assert taker.take() == [b"1"]
-    alter.change(bench.enter().state, queue, {"exclusive": True})
+    alter.change(bench.enter()._state, queue, {"exclusive": True})
     put(bench, "q", b"2")
     assert taker.take() == [b"2"]
     bench.close(taker, CLOSED)
     assert bench.take("q").take() == []
-    alter.change(bench.enter().state, queue, {"consumers_before_dispatch": 0})
+    alter.change(bench.enter()._state, queue, {"consumers_before_dispatch": 0})
     bench.run()
     assert len(bench.bodies("q")) == 2
     assert all(place == "delivering" for place in bench.places("q").values())
@@ -287,12 +287,12 @@ def test_a_disabled_queue_takes_nothing_and_is_consumed() -> None:
     bench = Bench()
     queue = declared(bench)
     put(bench, "q", b"1")
-    alter.change(bench.enter().state, queue, {"enabled": False})
+    alter.change(bench.enter()._state, queue, {"enabled": False})
     with pytest.raises(NoQueue):
         put(bench, "q", b"2")
     bench = bench.restart()
     assert bench.take("q").take() == [b"1"]
-    alter.change(bench.enter().state, bench.queue("q"), {"enabled": True})
+    alter.change(bench.enter()._state, bench.queue("q"), {"enabled": True})
     put(bench, "q", b"3")
     assert b"3" in bench.bodies("q")
 
@@ -301,8 +301,8 @@ def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered() -> N
     bench = Bench()
     queue = declared(bench)
     taker = bench.take("q")
-    assert alter.pause(bench.enter().state, queue, paused=True)
-    assert not alter.pause(bench.enter().state, queue, paused=True)
+    assert alter.pause(bench.enter()._state, queue, paused=True)
+    assert not alter.pause(bench.enter()._state, queue, paused=True)
     put(bench, "q", b"1")
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     bench.broker.advance(60_000)
@@ -310,7 +310,7 @@ def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered() -> N
     bench = bench.restart()
     taker = bench.take("q")
     assert taker.take() == []
-    alter.pause(bench.enter().state, bench.queue("q"), paused=False)
+    alter.pause(bench.enter()._state, bench.queue("q"), paused=False)
     bench.run()
     assert taker.take() == [b"1"]
     assert not bench.restart().queue("q").paused
@@ -319,24 +319,24 @@ def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered() -> N
 def test_a_paused_address_pauses_its_queues_also_future_ones() -> None:
     bench = Bench()
     declared(bench, "a", "t", routing_type=MULTICAST)
-    address = bench.engine.state.addresses["t"]
+    address = bench.engine.addresses["t"]
     takers = [bench.take("t::a", MULTICAST)]
-    assert alter.pause_address(bench.enter().state, address, paused=True)
+    assert alter.pause_address(bench.enter()._state, address, paused=True)
     declared(bench, "b", "t", routing_type=MULTICAST)
     takers.append(bench.take("t::b", MULTICAST))
     takers.append(bench.take("t", MULTICAST))
     put(bench, "t", b"1", routing_type=MULTICAST)
     assert [taker.take() for taker in takers] == [[], [], []]
-    assert alter.pause_address(bench.enter().state, address, paused=False)
+    assert alter.pause_address(bench.enter()._state, address, paused=False)
     bench.run()
     assert [taker.take() for taker in takers] == [[b"1"]] * 3
-    alter.pause_address(bench.enter().state, address, paused=True)
+    alter.pause_address(bench.enter()._state, address, paused=True)
     bench.run()
     bench = bench.restart()
     assert bench.queue("a").stopped
     assert bench.take("t::a", MULTICAST).take() == []
-    alter.pause(bench.enter().state, bench.queue("a"), paused=True)
-    alter.pause_address(bench.enter().state, bench.engine.state.addresses["t"], paused=False)
+    alter.pause(bench.enter()._state, bench.queue("a"), paused=True)
+    alter.pause_address(bench.enter()._state, bench.engine.addresses["t"], paused=False)
     bench.run()
     assert (bench.queue("a").stopped, bench.queue("b").stopped) == (True, False)
 
@@ -362,7 +362,7 @@ def test_a_paused_queue_is_as_one_without_consumers() -> None:
     for name in ("q1", "q2"):
         declared(bench, name, "a")
     takers = {name: bench.take(f"a::{name}") for name in ("q1", "q2")}
-    alter.pause(bench.enter().state, bench.queue("q1"), paused=True)
+    alter.pause(bench.enter()._state, bench.queue("q1"), paused=True)
     put(bench, "a", b"1", b"2")
     assert takers["q2"].take() == [b"1", b"2"]
 
@@ -370,7 +370,7 @@ def test_a_paused_queue_is_as_one_without_consumers() -> None:
 def test_seeds_4_5_point_to_point_and_publish_subscribe_together() -> None:
     bench = Bench()
     declared(bench, "orders", "foo.orders")
-    state = bench.enter().state
+    state = bench.enter()._state
     registry.add_routing_type(state, state.addresses["foo.orders"], MULTICAST)
     topic = bench.take("foo.orders", MULTICAST)
     queue = bench.take("foo.orders", None)
@@ -384,7 +384,7 @@ def test_seeds_4_5_point_to_point_and_publish_subscribe_together() -> None:
 def test_nothing_changed() -> None:
     bench = Bench()
     queue = declared(bench, ring_size=3)
-    assert not alter.change(bench.enter().state, queue, {"ring_size": 3})
+    assert not alter.change(bench.enter()._state, queue, {"ring_size": 3})
     bench.take("q")
     with pytest.raises(AlreadyInUse):
-        alter.change(bench.enter().state, queue, {"last_value": True})
+        alter.change(bench.enter()._state, queue, {"last_value": True})

@@ -27,7 +27,7 @@ def started(config: Config) -> Bench:
 def reload(bench: Bench, config: Config) -> None:
     """What the daemon does with a changed configuration."""
     engine = bench.enter()
-    registry.change_settings(engine.state, settings_table(config))
+    registry.change_settings(engine._state, settings_table(config))
     declare(engine, config)
     bench.run()
 
@@ -54,7 +54,7 @@ def test_a_queue_that_does_not_say_follows_the_settings() -> None:
 
 def test_an_operators_change_lasts_until_the_reload_and_whether_it_is_enabled_stays() -> None:
     bench = started(configured(ring_size=5))
-    alter.change(bench.enter().state, bench.queue("q"), {"ring_size": 2, "enabled": False})
+    alter.change(bench.enter()._state, bench.queue("q"), {"ring_size": 2, "enabled": False})
     reload(bench, configured(ring_size=5))
     attributes = bench.queue("q").attributes
     assert (attributes.ring_size, attributes.enabled) == (5, False)
@@ -80,7 +80,7 @@ def test_a_plain_queue_becomes_a_last_value_queue_and_back() -> None:
 def test_after_a_restart_the_configuration_holds() -> None:
     bench = started(configured(ring_size=5, last_value=True))
     assert bench.queue("q").attributes.last_value
-    alter.change(bench.enter().state, bench.queue("q"), {"ring_size": 2})
+    alter.change(bench.enter()._state, bench.queue("q"), {"ring_size": 2})
     bench.run()
     bench = bench.restart()
     assert bench.queue("q").attributes.ring_size == 5

@@ -224,7 +224,7 @@ def test_groups_that_close_survive_a_restart() -> None:
 def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     bench = Bench({"match": "q", "enable-ingress-timestamp": True})
     engine = bench.enter()
-    address, queue = destinations.destination(engine.state, "q", RoutingType.ANYCAST)
+    address, queue = destinations.destination(engine._state, "q", RoutingType.ANYCAST)
     base = bench.header("q", routing_type=RoutingType.ANYCAST)
     messages = [
         Message(base.in_group(group, closes=False), b"JMSXGroupID:%b\n" % group.encode(), b"") for group in "ab"
@@ -254,10 +254,10 @@ def test_buckets_may_change_while_messages_wait() -> None:
     queue = declared(bench)
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
-    alter.change(bench.enter().state, queue, {"group_buckets": 1})
+    alter.change(bench.enter()._state, queue, {"group_buckets": 1})
     first, second = bench.take("q"), bench.take("q")
     assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
-    alter.change(bench.enter().state, queue, {"group_buckets": 0})
+    alter.change(bench.enter()._state, queue, {"group_buckets": 0})
     grouped(bench, "q", "A", b"A1", b"A2")
     assert [len(taker.take()) for taker in (first, second)] == [1, 1]
 

@@ -163,7 +163,7 @@ def test_deleting_it_with_consumers() -> None:
     bench.enter().delete_queue(queue)
     bench.run()
     assert taker.closed
-    assert bench.engine.state.usage.messages == 0
+    assert bench.engine.usage.messages == 0
 
 
 def test_moving_messages_away() -> None:
@@ -185,14 +185,14 @@ def test_it_changes_only_while_nobody_consumes() -> None:
     put(bench, "q", b"1")
     taker = bench.take("q")
     with pytest.raises(AlreadyInUse, match="being consumed"):
-        alter.change(bench.enter().state, queue, {"non_destructive": True})
+        alter.change(bench.enter()._state, queue, {"non_destructive": True})
     bench.close(taker, redelivery.CLOSED)
-    assert alter.change(bench.enter().state, queue, {"non_destructive": True})
+    assert alter.change(bench.enter()._state, queue, {"non_destructive": True})
     takers = [bench.take("q"), bench.take("q")]
     assert [taker.take() for taker in takers] == [[b"1"], [b"1"]]
     for taker in takers:
         bench.close(taker, redelivery.CLOSED)
-    assert alter.change(bench.enter().state, queue, {"non_destructive": False})
+    assert alter.change(bench.enter()._state, queue, {"non_destructive": False})
     bench.run()
     taker = bench.take("q")
     bench.ack(taker, *taker.taken)

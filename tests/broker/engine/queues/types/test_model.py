@@ -405,14 +405,14 @@ class Run:
     def pause(self, a: int, b: int, c: int) -> None:
         """An operator stops the deliveries, or lets them go on."""
         self.model.paused = not self.model.paused
-        alter.pause(self.bench.enter().state, self.bench.queue("q"), paused=self.model.paused)
+        alter.pause(self.bench.enter()._state, self.bench.queue("q"), paused=self.model.paused)
         self.bench.run()
 
     def resize(self, a: int, b: int, c: int) -> None:
         """The ring gets another size."""
         if self.model.ring >= 0:
             self.model.ring = 1 + a % 4
-            alter.change(self.bench.enter().state, self.bench.queue("q"), {"ring_size": self.model.ring})
+            alter.change(self.bench.enter()._state, self.bench.queue("q"), {"ring_size": self.model.ring})
             self.bench.run()
 
 

@@ -123,7 +123,7 @@ def test_a_smaller_ring_does_not_shrink_the_queue_at_once() -> None:
     bench = Bench()
     queue = declared(bench, ring_size=5)
     put(bench, "q", *[b"%d" % n for n in range(5)])
-    alter.change(bench.enter().state, queue, {"ring_size": 2})
+    alter.change(bench.enter()._state, queue, {"ring_size": 2})
     bench.run()
     assert len(bench.bodies("q")) == 5
     put(bench, "q", b"5")
@@ -142,7 +142,7 @@ def test_a_larger_ring_holds_more_at_once() -> None:
     bench = Bench()
     queue = declared(bench, ring_size=1)
     put(bench, "q", b"1", b"2")
-    alter.change(bench.enter().state, queue, {"ring_size": 3})
+    alter.change(bench.enter()._state, queue, {"ring_size": 3})
     put(bench, "q", b"3", b"4", b"5")
     assert bench.bodies("q") == [b"3", b"4", b"5"]
 
