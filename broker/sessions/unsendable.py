@@ -32,7 +32,7 @@ class Unsendable:
         """The connection is over: what its consumers hold goes back."""
         self._found.clear()
 
-    def bury(self) -> list[Consumer]:
+    def dead_letter(self) -> list[Consumer]:
         """Make dead letters of them; whose they were.  Call when the tick is over."""
         if not self._found:
             return []

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
-from broker.engine import Address, Engine, Queue, Send
+from broker.engine import Address, Engine, LargeBody, Queue, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
@@ -25,9 +25,9 @@ from broker.engine.model.query import split_query
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp.terms import REJECTED, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
-from broker.sessions.amqp.upload import Uploading
 from broker.sessions.convert import JMS_KINDS
 from broker.sessions.reading import Reading
+from broker.sessions.upload import Uploading
 from protocols.amqp.check import check_body
 from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
 from protocols.amqp.events import Portion, Transfers
@@ -87,7 +87,7 @@ class Owner(Protocol):
     def detach(self, link: Link, error: Error) -> None:
         """The broker ends a link."""
 
-    def speak(self) -> None:
+    def touch(self) -> None:
         """What a link said outside of the peer's own turn goes out with this tick."""
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
@@ -163,7 +163,8 @@ class IncomingLink:
         self._wait_for_room()
         if place is not None:
             owner.engine.attach_sender(place.address, self)
-        self.uploading = Uploading(owner.engine, owner.reading, owner.go_on)
+        self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
+        self._large: _Large | None = None  # whose body is coming
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -205,17 +206,34 @@ class IncomingLink:
     def add_portion(self, event: Portion) -> None:
         """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
         if not event.first:
-            self.uploading.more(event)
+            if self.uploading.coming:
+                self.uploading.write(event.payload, last=event.last)
+            elif event.last:
+                self._owner.go_on()
             return
         tx = None
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
         try:
-            self.uploading.begin(_Large(self, event, tx), event)
+            large = _Large(self, event, tx)
+            self.uploading.begin(durable=large.durable)
         except (DecodeError, EngineError) as error:
             self.refuse(error, event, event.id, event.tag, tx)
             if event.last:
-                self.uploading.more(event)
+                self._owner.go_on()
+            return
+        self._large = large
+        self.uploading.write(large.body, last=event.last)
+
+    def _uploaded(self, body: LargeBody | EngineError) -> None:
+        large, self._large = self._large, None
+        assert large is not None, "it began it"
+        try:
+            if isinstance(body, EngineError):
+                raise body
+            large.publish(body)
+        except (EngineError, DecodeError) as refusal:
+            large.refuse(refusal)
 
     def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> _Run | None:
         """The run that messages may join."""
@@ -414,7 +432,7 @@ class IncomingLink:
         """A full address has room again (see Producer)."""
         self._blocked = False
         self.top_up()
-        self._owner.speak()
+        self._owner.touch()
 
 
 class _Large:

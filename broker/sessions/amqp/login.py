@@ -17,12 +17,10 @@ from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslOutcome, SaslResponse
 
 
-def report_error(report: Report, error: AmqpError, *, connection: str, remote: str, first: bool) -> None:
+def report_error(report: Report, error: AmqpError, *, first: bool) -> None:
     """What the log says about an error; `first`: of somebody whose OPEN is not answered."""
     report(
         "login.too_large" if first and isinstance(error, FrameTooLarge) else "amqp.error",
-        connection=connection,
-        remote=remote,
         condition=error.condition,
         detail=error.description,
     )

@@ -65,7 +65,7 @@ class Owner(Protocol):
 
     pulling: Pulling
 
-    def sent(self, link: Outgoing, nbytes: int) -> None:
+    def sent_on(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
 
     def drain_later(self, link: Outgoing) -> None:
@@ -164,7 +164,7 @@ class OutgoingLink:
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """See Sink."""
-        self._owner.sent(self, sum([message.size for message in messages]))
+        self._owner.sent_on(self, sum([message.size for message in messages]))
         if self._settled:
             self._unflushed = True
         if self._pending or len(messages) > self.link.room:
@@ -204,7 +204,7 @@ class OutgoingLink:
             self._owner.engine.consumers.postpone(consumer, message, str(error))
         elif error is not None and message.id in consumer.unacked:
             self._owner.engine.consumers.give_back(consumer, message.id, redelivery.rejected(str(error)))
-        self._owner.sent(self, 0)
+        self._owner.sent_on(self, 0)
         self.more_room()
 
     def _send(self, messages: list[Message]) -> None:
@@ -366,7 +366,7 @@ class BrowsingLink:
             self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
-                self._owner.sent(self, sum([message.size for message in batch[:taken]]))
+                self._owner.sent_on(self, sum([message.size for message in batch[:taken]]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:
@@ -389,7 +389,7 @@ class BrowsingLink:
         if most is None or large.nbytes <= most:
             self.large = LargeOut(self.link, large, None, settled=True)
             self._owner.pulling.add(self)
-            self._owner.sent(self, message.size)
+            self._owner.sent_on(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         """See Puller."""

@@ -8,15 +8,14 @@ everything done before them is durable (promise P1), in their order, those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
-from broker.engine import DeliveryOutcome, Engine, redelivery
+from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.access import NOBODY
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl
 from broker.sessions.amqp import containers as amqp_containers
-from broker.sessions.amqp.answers import Answers
+from broker.sessions.amqp.answers import Answer, settle
 from broker.sessions.amqp.attach import Attacher, refuse
 from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.format import AMQP_FORMAT
@@ -26,10 +25,10 @@ from broker.sessions.amqp.login import Login, report_error
 from broker.sessions.amqp.outgoing import Outgoing, OutgoingLink
 from broker.sessions.amqp.terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, Transactions, coordinate
+from broker.sessions.base import BaseSession
+from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
-from broker.sessions.reading import Reading
 from broker.sessions.tick import Tick, Transport
-from broker.sessions.unsendable import Unsendable
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     CONNECTION_FORCED,
@@ -72,11 +71,8 @@ from protocols.amqp.session import Session
 #: The shortest idle-time-out of a peer's that is kept (part 2, 2.4.5), in ms: two of the network's looks at its timers.
 IDLE_TIMEOUT_MIN_MS: Final = 500
 
-#: Bytes of messages that wait for the operating system to take them, over all links, above which none are delivered.
-UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
-
-class AmqpSession:
+class AmqpSession(BaseSession):
     """The broker's side of one AMQP connection."""
 
     def __init__(
@@ -91,25 +87,19 @@ class AmqpSession:
         gate: Gate,
         containers: Containers,
     ) -> None:
-        self.established = False
-        self.engine: Engine = tick.engine
+        super().__init__(tick, transport, connection_id, peer)
         self.options = options
         self.format = tick.engine.formats[AMQP_FORMAT]
         self.access = tick.engine.security.access(NOBODY, "")
         self.origin = connection_id
         self.container = ""
-        self.remote = peer.remote
-        self._tick = tick
-        self._transport = transport
         self._containers = containers
-        self._id = connection_id
         self._codec = AmqpConnection(
             limits,
             container_id=options.container_id,
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        self.reading = Reading(transport, partial(tick.guarded, transport))
         self._login = Login(self._codec, gate, peer, self.reading, self._proceed)
         self._sole = False
         self.pulling = Pulling()
@@ -119,20 +109,11 @@ class AmqpSession:
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
         self._gathered = PendingPublishes()
-        self._answers = Answers(tick.engine)
+        self._answers: Confirmations[Answer] = Confirmations(tick.engine, settle)
         self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
-        self.unsendable = Unsendable(tick)
-        self._unflushed_bytes = 0
-        self._write_blocked = self._stuffed = False  # nothing is delivered; the system does not take what there is
-        self._lost = False
 
     # -- what the network calls ------------------------------------------------------------------------------------
-
-    @property
-    def transport(self) -> Transport:
-        """The connection: see Waiter."""
-        return self._transport
 
     @property
     def receive_timeout(self) -> int:
@@ -151,13 +132,13 @@ class AmqpSession:
 
     def receive_data(self, data: bytes) -> None:
         """Bytes from the peer: frames, in order, then the messages they gathered."""
-        if not self._lost:
+        if not self.lost:
             self._codec.receive_data(data)
             self._process()
 
     def receive_eof(self) -> None:
         """The peer has closed its side without CLOSE: as if the connection had failed."""
-        if not self._lost:
+        if not self.lost:
             self._codec.receive_eof()
             self._process()
             self._end(redelivery.LOST)
@@ -166,7 +147,7 @@ class AmqpSession:
     def _process(self) -> None:
         codec, handlers = self._codec, _HANDLERS
         try:
-            while not self._lost and (events := codec.events()):
+            while not self.lost and (events := codec.events()):
                 for event in events:
                     if (handler := handlers.get(type(event))) is not None:  # else it asks for nothing
                         handler(self, event)
@@ -174,7 +155,7 @@ class AmqpSession:
             self._fail(error)
         self._gathered.publish()
         if self._answers.confirm(self):
-            self._tick.touch(self._transport)
+            self.touch()
         if codec.error is not None:
             self._fail(codec.error)
 
@@ -182,16 +163,16 @@ class AmqpSession:
         """The peer broke a rule of the connection: say which, and end it."""
         self._report(error)
         self._codec.send_close(error)
-        self._tick.touch(self._transport)
+        self.touch()
         self._end(redelivery.LOST)
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
-        for consumer in self.unsendable.bury():
+        for consumer in self.unsendable.dead_letter():
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
-        if self.pulling.links and not self._stuffed:
-            self._tick.enter()
+        if self.pulling.links and not self.window.socket_full:
+            self.tick.enter()
             self.pulling.pull()
         if self._draining:
             self._finish_drains()
@@ -199,40 +180,30 @@ class AmqpSession:
 
     def flushed(self) -> None:
         """The bytes are with the operating system."""
-        self._stuffed = False
-        if self._write_blocked:
-            self._write_blocked = False
-            for link in self._outgoing.values():
-                link.pause(False)
+        self.window.flushed()
         sending, self._sending = self._sending, {}
         for link in sending:
             link.flushed()
-        self._unflushed_bytes = 0
         if self.pulling.links and self.pulling.ready:
-            self._tick.touch(self._transport)
+            self.touch()
 
-    def write_blocked(self) -> None:
-        """The operating system does not take more: no deliveries until it does."""
-        self._stuffed = True
-        self._pause()
-
-    def _pause(self) -> None:
-        self._write_blocked = True
+    def pause(self, paused: bool) -> None:
+        """No deliveries for now, or again."""
         for link in self._outgoing.values():
-            link.pause(True)
+            link.pause(paused)
 
     def send_heartbeat(self) -> None:
         """An empty frame."""
         self._codec.send_heartbeat()
-        self._tick.touch(self._transport)
+        self.touch()
 
     def timed_out(self) -> None:
         """The peer fell silent for longer than its idle-time-out allows."""
-        self.engine.report("connection.silent", connection=self._id, remote=self.remote)
+        self.report("connection.silent")
         self._codec.send_close(
             connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
         )
-        self._tick.touch(self._transport)
+        self.touch()
         self._end(redelivery.LOST)
 
     def connection_lost(self) -> None:
@@ -246,19 +217,23 @@ class AmqpSession:
         self._draining.clear()
         self._fail(connection_error(INTERNAL_ERROR, why))
 
+    def dismiss(self, reason: str) -> None:
+        """See BaseSession."""
+        self.shut_down(reason)
+
     def shut_down(self, why: str = "The broker is shutting down.") -> None:
         """The peer has to go."""
         self._gathered.publish()
         self._codec.send_close(connection_error(CONNECTION_FORCED, why))
-        self._tick.touch(self._transport)
+        self.touch()
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: DeliveryOutcome) -> None:
         """Nothing more happens on this connection."""
-        if self._lost:
+        if self.lost:
             return
-        self._lost = self._login.over = True
-        self.engine.connections.closed(self._id)
+        self.lost = self._login.over = True
+        self.engine.connections.closed(self.id)
         self._transactions.abandon()
         for link in self._outgoing.values():
             link.close(how)
@@ -269,7 +244,7 @@ class AmqpSession:
         self._outgoing.clear()
         self._incoming.clear()
         self._draining.clear()
-        self._answers = Answers(self.engine)
+        self._answers.drop()
         if self._sole:
             self._containers.release(self.container)
 
@@ -277,11 +252,11 @@ class AmqpSession:
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
-        self._tick.touch(self._transport)
+        self.touch()
 
     def _proceed(self) -> None:
         """The answer to a login, which took a while, is given."""
-        self._tick.touch(self._transport)
+        self.touch()
         self._process()
 
     def _on_open(self, event: Open) -> None:
@@ -293,7 +268,7 @@ class AmqpSession:
             raise connection_error(INVALID_FIELD, text)
         self.container = event.container_id
         self.access = self.engine.security.access(identity, event.container_id)
-        self.origin = event.container_id or self._id
+        self.origin = event.container_id or self.id
         if SOLE_CONNECTION in event.desired_capabilities:
             self._sole = self._containers.take(event.container_id)
             if not self._sole:
@@ -303,9 +278,7 @@ class AmqpSession:
                 return
         self._attacher = Attacher(self)
         self._send_open(amqp_containers.GRANTED if self._sole else {})
-        self.established = True
-        dismiss = self._tick.guarded(self._transport, self.shut_down)
-        self.engine.connections.opened(self._id, "AMQP", self.remote, self.access, dismiss)
+        self.opened("AMQP", self.access)
 
     def _send_open(self, properties: dict[str, object]) -> None:
         self._codec.send_open(
@@ -313,7 +286,7 @@ class AmqpSession:
             offered_capabilities=OFFERED,
             properties={"product": "bartleby", "version": self.options.version} | properties,
         )
-        self._tick.touch(self._transport)
+        self.touch()
 
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
@@ -339,7 +312,7 @@ class AmqpSession:
                 self._drop(link, closed=False, detached=True, how=how)
         assert self._attacher is not None, "the connection is open"
         self._attacher.session_ended(session)
-        self._answers.forget(session)
+        self._answers.keep(lambda answer: answer[0] is not session)
 
     def _on_attached(self, event: Attached) -> None:
         link = event.link
@@ -359,7 +332,7 @@ class AmqpSession:
             made.top_up()
         elif made is not None:
             self._outgoing[link] = made
-            if self._write_blocked:
+            if self.window.paused:
                 made.pause(True)
         elif isinstance(link, Receiver):
             self._coordinators[link] = link
@@ -387,8 +360,7 @@ class AmqpSession:
         link.send_detach(error=error)
 
     def _report(self, error: AmqpError) -> None:
-        first = not self.established
-        report_error(self.engine.report, error, connection=self._id, remote=self.remote, first=first)
+        report_error(self.report, error, first=not self.established)
 
     def _drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
@@ -414,7 +386,7 @@ class AmqpSession:
             link.send_detach(error=error)
         except AmqpError as too_large:
             self._fail(too_large)
-        self._tick.touch(self._transport)
+        self.touch()
 
     # -- messages in -----------------------------------------------------------------------------------------------
 
@@ -479,13 +451,10 @@ class AmqpSession:
             except AmqpError as error:
                 self.lose(event.link, error)
 
-    def sent(self, link: Outgoing, nbytes: int) -> None:
+    def sent_on(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
         self._sending[link] = None
-        self._unflushed_bytes += nbytes
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self._pause()
-        self._tick.touch(self._transport)
+        self.sent(nbytes)
 
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
@@ -494,27 +463,23 @@ class AmqpSession:
     def _finish_drains(self) -> None:
         self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
         if self._draining:  # there is more to send first: look again after the next tick
-            self._tick.touch(self._transport)
+            self.touch()
 
     def answer(
         self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Settle deliveries, or only say their state, once everything done so far is durable."""
-        self._answers.add(session, role, ids, state, settled=settled)
+        self._answers.owed.append((session, role, ids, state, settled))
 
     def dropped(self, target: str, messages: int, why: Error) -> None:
         """See amqp_incoming.Owner."""
-        of = {"connection": self._id, "remote": self.remote, "client": self.container, "target": target}
-        self.engine.report("amqp.transfer_dropped", **of, messages=messages, error=why.description or "")
-
-    def speak(self) -> None:
-        """What a link said outside of the peer's own turn goes out with this tick."""
-        self._tick.touch(self._transport)
+        why_not = why.description or ""
+        self.report("amqp.transfer_dropped", client=self.container, target=target, messages=messages, error=why_not)
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
-        self._answers.release(number)
-        self._tick.touch(self._transport)
+        self._answers.durable(number)
+        self.touch()
 
 
 #: What is done about each event; one table for all, as those who have not logged in must cost little.

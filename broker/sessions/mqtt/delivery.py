@@ -554,7 +554,7 @@ class Deliveries:
         if consumer.id in self._by_consumer:
             self.remove(consumer)
             if self.port is not None:
-                self.port.taken_away(reason)
+                self.port.dismiss(reason)
 
 
 def _refusal_text(ack: Ack) -> str:

@@ -34,7 +34,7 @@ class Port(Protocol):
     def spend(self, messages: int, nbytes: int) -> None:
         """So many messages of so many bytes go out."""
 
-    def taken_away(self, reason: str) -> None:
+    def dismiss(self, reason: str) -> None:
         """An operator has ended a subscription of the session: so is the connection, for its client to notice."""
 
     def durable(self, number: int) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from functools import partial
 from typing import Final, Protocol
 
-from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, LargeBody, Upload
+from broker.engine import LargeBody
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.client_session import ClientSession, Common
@@ -19,6 +19,7 @@ from broker.sessions.mqtt.connect import check_publish, payload_too_large
 from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.reading import Reading
+from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.errors import MqttError
@@ -26,7 +27,6 @@ from protocols.mqtt.packets import Ack, Begun, Part, Publish
 
 #: Why a connection is not read.
 _FULL: Final = "full"
-_SLOW_DISK: Final = "disk"
 
 
 class Link(Protocol):
@@ -61,10 +61,10 @@ class Receiver:
         self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.access)
         self._run: Publish | None = None  # what is coming in parts,
-        self._upload: Upload | None = None  # ... where to, if it is taken,
         self._refused: Refused | None = None  # ... why not, if it is refused,
-        self._repeated = False  # ... whether it was published before,
-        self._whole = False  # ... and whether the last part has come
+        self._repeated = False  # ... and whether it was published before
+        self._failure: MqttError | None = None  # what was wrong with its end
+        self._uploading = Uploading(engine, reading, self._uploaded, self._go_on)
 
     # -- messages in memory ----------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Receiver:
     @property
     def waiting(self) -> bool:
         """Whether a message has come whole that is not published yet."""
-        return self._whole
+        return self._uploading.whole
 
     def begin(self, begun: Begun) -> None:
         """A message whose payload comes in parts.  Raises MqttError."""
@@ -174,54 +174,35 @@ class Receiver:
         try:
             self._publisher.check(run.topics[0])
             # A retained message is durable, and has the same body.
-            self._upload = self._engine.uploads.begin(
-                self._changed, durable=run.qos > 0 or run.retain, transport=self._link.transport
-            )
+            self._uploading.begin(durable=run.qos > 0 or run.retain)
         except EngineError as error:
             self._refused = Refused(refusal(error), str(error))
 
     def part(self, part: Part) -> None:
         """More of it.  Raises MqttError."""
-        upload = self._upload
-        if upload is None:
-            if part.last:
-                self._finish(None)
-            return
-        self._whole = part.last
-        self._engine.uploads.write(upload, part.payload, last=part.last)
-        if part.last or upload.pending > PENDING_BYTES_MAX:
-            self._reading.stop(_SLOW_DISK)
+        if self._uploading.coming:
+            self._uploading.write(part.payload, last=part.last)
+        elif part.last:
+            self._finish(None)
 
-    def _changed(self) -> None:
-        upload = self._upload
-        if upload is None:
-            return  # given up, while more of it was on its way to the disk
-        if upload.reference is None and not upload.refusal:
-            if upload.pending <= PENDING_BYTES_LOW and not self._whole:
-                self._reading.go(_SLOW_DISK)
-            return
-        self._upload = None
-        body: LargeBody | None = None
-        try:
-            body = self._engine.uploads.finished(upload)
-        except EngineError as error:
-            self._refused = Refused(refusal(error), str(error))
-        failure: MqttError | None = None
-        whole = self._whole
-        if whole:
+    def _uploaded(self, body: LargeBody | EngineError) -> None:
+        if isinstance(body, EngineError):
+            self._refused = Refused(refusal(body), str(body))
+        if self._uploading.whole:
             try:
-                self._finish(body)
+                self._finish(None if isinstance(body, EngineError) else body)
             except MqttError as wrong:
-                failure = wrong
-        self._reading.go(_SLOW_DISK)
-        if whole:
-            self._link.proceed(failure)
+                self._failure = wrong
+
+    def _go_on(self) -> None:
+        failure, self._failure = self._failure, None
+        self._link.proceed(failure)
 
     def _finish(self, body: LargeBody | None) -> None:
         """All of it has come: publish it, unless it was refused or repeated.  Raises MqttError."""
         run, refused = self._run, self._refused
         assert run is not None, "it has begun"
-        self._run, self._refused, self._whole = None, None, False
+        self._run, self._refused = None, None
         self._link.codec.resume()
         self._traffic.received += 1
         if run.qos and not self._repeated:
@@ -238,6 +219,4 @@ class Receiver:
     def abandon(self) -> None:
         """The connection ends."""
         self._engine.stop_waiting(self)
-        upload, self._upload = self._upload, None
-        if upload is not None:
-            self._engine.uploads.abort(upload)
+        self._uploading.abandon()

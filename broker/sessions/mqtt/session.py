@@ -9,15 +9,15 @@ What outlives the connection is the session's (`client_session`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from broker.engine import Unreadable
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
+from broker.sessions.base import BaseSession
+from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
@@ -28,9 +28,7 @@ from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.render import Renderer
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.mqtt.will import Will
-from broker.sessions.reading import Reading
 from broker.sessions.tick import Transport
-from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import V5, PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
@@ -56,10 +54,6 @@ from protocols.mqtt.packets import (
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from protocols.mqtt.state import State
 
-#: Bytes of messages that wait for the operating system to take them, above which no more are delivered: what a client
-#: that does not read costs.
-UNFLUSHED_BYTES_MAX: Final = 2 << 20
-
 #: Why a connection is not read: its CONNACK waits for the journal.
 _GREETING: Final = "greeting"
 
@@ -67,42 +61,28 @@ _GREETING: Final = "greeting"
 Waiting = Ack | Connack | Suback | Unsuback | Publishing
 
 
-class MqttSession:
+class MqttSession(BaseSession):
     """The broker's side of one MQTT connection."""
 
     def __init__(self, common: Common, transport: Transport, *, connection_id: str, peer: Peer) -> None:
-        self.established = False
+        super().__init__(common.tick, transport, connection_id, peer)
         self.receive_timeout = 0
         self.send_interval = 0
         self.codec = MqttConnection(common.codec)
-        self.unsendable = Unsendable(common.tick)
         self.renderer = Renderer(common.heads, V5)  # until the version is known
         self._common = common
-        self._engine = common.tick.engine
         self._options = common.options
         self._traffic = common.sessions.traffic
-        self._transport = transport
-        self._reading = Reading(transport, partial(common.tick.guarded, transport))
-        self._id = connection_id
-        self._introduction = mqtt_connect.Login(self.codec, common.gate, peer, self._reading, self._known, self._fail)
-        self._remote = peer.remote
+        self._login = mqtt_connect.Login(self.codec, common.gate, peer, self.reading, self._known, self._fail)
         self._session: ClientSession | None = None
         self._receiver: Receiver | None = None
         self._connect: Connect | None = None
-        self._owed: list[Ack | Suback | Unsuback] = []
-        self._waiting: deque[tuple[int, Waiting]] = deque()
-        self._unflushed_bytes = 0
-        self._stuffed = False  # the operating system does not take what there is
+        self._greeting: tuple[int, Connack] | None = None  # waits for this tick to be durable
+        self._answers: Confirmations[Waiting] = Confirmations(self.engine, self._send_all)
         self._ended = False  # the peer has closed its side
-        self._lost = False
         self._leaving = False  # DISCONNECT came, or goes
 
     # -- what the network calls ------------------------------------------------------------------------------------
-
-    @property
-    def transport(self) -> Transport:
-        """The connection: see Waiter, Port."""
-        return self._transport
 
     @property
     def close_expected(self) -> bool:
@@ -111,14 +91,14 @@ class MqttSession:
 
     def receive_data(self, data: bytes) -> None:
         """Bytes from the peer."""
-        if not self._lost:
+        if not self.lost:
             self._traffic.bytes_received += len(data)
             self.codec.receive_data(data)
             self._process()
 
     def receive_eof(self) -> None:
         """The peer has closed its side without a DISCONNECT, after which nothing is owed to it."""
-        if not self._lost:
+        if not self.lost:
             self.codec.receive_eof()
             self._ended = True
             self._process()
@@ -130,32 +110,34 @@ class MqttSession:
             while packets := codec.events():
                 self._traffic.heard(packets)
                 for packet in packets:
-                    if self._lost:
+                    if self.lost:
                         return  # one before it has ended the connection
                     handlers[packet.type](self, packet)
             failure = codec.error
         except MqttError as wrong:
             failure = wrong
         self._confirm()
-        if failure is not None and not self._lost:
+        if failure is not None and not self.lost:
             self._fail(failure)
-        if self._ended and not self._lost and not (self._receiver is not None and self._receiver.waiting):
+        if self._ended and not self.lost and not (self._receiver is not None and self._receiver.waiting):
             self._end(publish_will=True)
             self._leaving = True
 
     def proceed(self, failure: MqttError | None) -> None:
         """See mqtt_receive.Link."""
+        if self.lost:
+            return
         if failure is not None:
             self._fail(failure)
         else:
             self._process()
-        self._turn_out()
+        self.touch()
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
-        if self.unsendable.bury() and self._session is not None and not self._lost:
+        if self.unsendable.dead_letter() and self._session is not None and not self.lost:
             self._session.deliveries.proceed()  # what could not be sent has used credit
-        if self._stuffed and self.codec.streaming:
+        if self.window.socket_full and self.codec.streaming:
             return b""
         try:
             data = self.codec.data_to_send()
@@ -168,46 +150,39 @@ class MqttSession:
     def _cut(self, error: Unreadable) -> None:
         """A payload cannot be read, in the middle of its packet: there is no way to say so."""
         why = str(error)
-        self._common.tick.enter()
-        self._engine.report("body.unreadable", connection=self._id, remote=self._remote, error=why)
+        self.tick.enter()
+        self.report("body.unreadable", error=why)
         payload, session = self.codec.streaming, self._session
         if session is not None and isinstance(payload, LargePayload) and not error.passing:
             session.deliveries.unreadable(payload, why)
-            self.unsendable.bury()
+            self.unsendable.dead_letter()
         self.codec.abandon()
         self._end(publish_will=True)
         self._leaving = True
 
     def flushed(self) -> None:
         """The bytes are with the operating system."""
-        self._stuffed = False
+        self.window.socket_full = False
         if self.codec.streaming:  # there is more, and what follows it waits
-            self._turn_out()
+            self.touch()
             return
-        self._unflushed_bytes = 0
-        if self._session is not None and not self._lost:
-            deliveries = self._session.deliveries
-            deliveries.flushed()
-            if deliveries.blocked:
-                deliveries.set_blocked(False)
+        if self._session is not None and not self.lost:
+            self._session.deliveries.flushed()
+        self.window.flushed()
 
-    def write_blocked(self) -> None:
-        """The operating system does not take more: no deliveries until it does."""
-        self._stuffed = True
-        self._pause()
-
-    def _pause(self) -> None:
-        if self._session is not None and not self._lost:
-            self._session.deliveries.set_blocked(True)
+    def pause(self, paused: bool) -> None:
+        """No deliveries for now, or again."""
+        if self._session is not None and not self.lost:
+            self._session.deliveries.set_blocked(paused)
 
     def send_heartbeat(self) -> None:
         """A server says nothing by itself in MQTT."""
 
     def timed_out(self) -> None:
         """Silence for one and a half times the keep alive [MQTT-3.1.2-22]."""
-        self._engine.report("connection.silent", connection=self._id, remote=self._remote)
+        self.report("connection.silent")
         self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
-        self._turn_out()
+        self.touch()
         self._end(publish_will=True)
 
     def connection_lost(self) -> None:
@@ -230,45 +205,41 @@ class MqttSession:
 
     def taken_over(self) -> None:
         """The session has another connection now; a CONNACK that waits for the journal still comes first."""
-        greetings = [each for each in self._waiting if isinstance(each[1], Connack)]
-        if greetings:
+        if self._greeting is not None:
+            ticket, connack = self._greeting
             self._end(publish_will=True)
-            self._waiting.extend(greetings)
+            self._answers.after(ticket, connack)
         else:
             self._say_taken_over()
 
     def _say_taken_over(self) -> None:
         self._goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
 
-    def taken_away(self, reason: str) -> None:
-        """See mqtt_delivery.Port."""
+    def dismiss(self, reason: str) -> None:
+        """An operator ends the connection, or a subscription of its session: so that the client notices."""
         self._goodbye(ReasonCode.ADMINISTRATIVE_ACTION, reason)
 
     def _goodbye(self, reason: ReasonCode, sentence: str) -> None:
         self.codec.send_error(MqttError(reason, sentence))
-        self._turn_out()
+        self.touch()
         self._end(publish_will=True)
         self._leaving = True
 
-    def _turn_out(self) -> None:
-        self._common.tick.touch(self._transport)
-
     def _end(self, *, publish_will: bool) -> None:
         """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
-        if self._lost:
+        if self.lost:
             return
-        self._lost = self._introduction.over = True
+        self.lost = self._login.over = True
         if self._receiver is not None:
             self._receiver.abandon()
         if self.codec.streaming:
             self.codec.abandon()
-        self._engine.connections.closed(self._id)
+        self.engine.connections.closed(self.id)
         self._traffic.connections -= self.established
-        self._owed.clear()
-        waiting, self._waiting = self._waiting, deque()
+        waiting = self._answers.drop()
         session = self._session
         if session is not None:
-            for _, packet in waiting:
+            for packet in waiting:
                 if isinstance(packet, tuple):
                     session.deliveries.unsent(packet)
             self._common.sessions.disconnect(session, publish_will=publish_will)
@@ -276,16 +247,14 @@ class MqttSession:
     def _fail(self, failure: MqttError) -> None:
         """Say what was wrong, where there is a packet for it, and close."""
         first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
-        self._engine.report(
+        self.report(
             "login.too_large" if first else "mqtt.error",
-            connection=self._id,
-            remote=self._remote,
             client=self._session.client_id if self._session is not None else "",
             reason=f"0x{int(failure.reason):02X}",
             message=str(failure),
         )
         self.codec.send_error(failure)
-        self._turn_out()
+        self.touch()
         self._end(publish_will=True)
         self._leaving = True
 
@@ -293,43 +262,32 @@ class MqttSession:
 
     def _confirm(self) -> None:
         """Answers for what has come so far: now, or when what it did is on disk."""
-        if not self._owed:
-            return
-        owed, self._owed = self._owed, []
-        if self._session is not None:
+        if self._answers.owed and self._session is not None:
             self._common.sessions.note_changed(self._session)
-        ticket = self._engine.ticks.confirmation(self)
-        if not ticket and self._waiting:
-            ticket = self._waiting[-1][0]
-        if ticket:
-            self._waiting.extend([(ticket, packet) for packet in owed])
-            return
-        for packet in owed:
-            self._send(packet)
-        self._turn_out()
+        if self._answers.confirm(self):
+            self.touch()
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= number:
-            self._send(waiting.popleft()[1])
-        self._turn_out()
+        self._answers.durable(number)
+        self.touch()
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
         """See mqtt_delivery.Port."""
         if ticket:
-            self._waiting.append((ticket, packet))
+            self._answers.after(ticket, packet)
         else:
             self._send(packet)
-            self._turn_out()
+            self.touch()
 
     def spend(self, messages: int, nbytes: int) -> None:
         """See mqtt_delivery.Port."""
         self._traffic.published += messages
-        self._unflushed_bytes += nbytes
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self._pause()
-        self._turn_out()
+        self.sent(nbytes)
+
+    def _send_all(self, packets: list[Waiting]) -> None:
+        for packet in packets:
+            self._send(packet)
 
     def _send(self, packet: Waiting | Pingresp) -> None:
         if self.codec.state is State.DISCONNECTED:
@@ -355,11 +313,11 @@ class MqttSession:
 
     def _on_connect(self, connect: Connect) -> None:
         self._connect = connect
-        self._introduction.begin(connect)
+        self._login.begin(connect)
 
     def _on_auth(self, auth: Auth) -> None:
-        self._introduction.step(auth)
-        self._turn_out()
+        self._login.step(auth)
+        self.touch()
 
     def _known(self, identity: Identity | None, data: bytes | None) -> None:
         """Who it is has been found out, maybe some time after it asked; `data` goes with the answer."""
@@ -369,19 +327,19 @@ class MqttSession:
                 if identity is None or identity.user != session.access.user:
                     raise MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused, or is of another user")
                 self._give_access(session, identity)
-                self._introduction.send(ReasonCode.SUCCESS, data)
+                self._login.send(ReasonCode.SUCCESS, data)
             elif identity is not None and connect is not None:
                 self._admit(connect, identity, data)
             elif connect is not None:
                 raise mqtt_connect.wrong_login(connect)
         except MqttError as failure:
             self._fail(failure)
-        self._turn_out()
+        self.touch()
 
     def _give_access(self, session: ClientSession, identity: Identity) -> None:
-        session.access = self._engine.security.access(identity, session.client_id)
+        session.access = self.engine.security.access(identity, session.client_id)
         if self._receiver is None:
-            self._receiver = Receiver(self._common, session, self, self._reading)
+            self._receiver = Receiver(self._common, session, self, self.reading)
         else:
             self._receiver.give_access(session.access)
         session.subscriptions.recheck()
@@ -390,7 +348,7 @@ class MqttSession:
         """The client may come in: it gets its session.  Raises MqttError."""
         options, sessions = self._options, self._common.sessions
         mqtt_connect.check(connect, options)
-        assigned = "" if connect.client_id else f"{self._engine.random.getrandbits(128):032x}"
+        assigned = "" if connect.client_id else f"{self.engine.random.getrandbits(128):032x}"
         client_id, will, mount = connect.client_id or assigned, connect.will, self._common.mount
         if mount is not None:
             client_id, will = mount.client_id(client_id), will and mount.will(will)
@@ -403,8 +361,8 @@ class MqttSession:
             clean=connect.clean_start,
             expiry=expiry,
             will=None if will is None else Will.of(will),
-            access=self._engine.security.access(identity, client_id),
-            remote=self._remote,
+            access=self.engine.security.access(identity, client_id),
+            remote=self.remote,
             options=options,
         )
         try:
@@ -417,10 +375,11 @@ class MqttSession:
         self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
         session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
         connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
-        ticket = self._engine.ticks.confirmation(self) if session.stored is not None else 0
+        ticket = self.engine.ticks.confirmation(self) if session.stored is not None else 0
         if ticket:
-            self._reading.stop(_GREETING)
-            self._waiting.append((ticket, connack))
+            self.reading.stop(_GREETING)
+            self._greeting = ticket, connack
+            self._answers.after(ticket, connack)
         else:
             self._greet(connack)
 
@@ -429,19 +388,17 @@ class MqttSession:
         connect, session = self._connect, self._session
         assert connect is not None
         assert session is not None
-        self._connect = None
-        self._reading.go(_GREETING)
+        self._connect = self._greeting = None
+        self.reading.go(_GREETING)
         if not self.codec.send(connack):
             self._fail(mqtt_connect.no_room("CONNACK"))
-        elif self._lost:
+        elif self.lost:
             self._say_taken_over()
-        if self._lost:
+        if self.lost:
             return
-        self._turn_out()
-        self.established = True
+        self.touch()
         self._traffic.came()
-        dismiss = self._common.tick.guarded(self._transport, self.taken_away)
-        self._engine.connections.opened(self._id, "MQTT", self._remote, session.access, dismiss)
+        self.opened("MQTT", session.access)
         self._traffic.said(connack)
         options = self._options
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, options), options.inflight_bytes_max)
@@ -449,7 +406,7 @@ class MqttSession:
 
     def _on_pingreq(self, packet: Pingreq) -> None:
         self._send(Pingresp())
-        self._turn_out()
+        self.touch()
 
     def _on_disconnect(self, packet: Disconnect) -> None:
         """Goodbye; only reason code 0 takes the will back [MQTT-3.14.4-3]."""
@@ -461,7 +418,7 @@ class MqttSession:
         self._confirm()
         self._end(publish_will=packet.reason_code != ReasonCode.SUCCESS)
         self._leaving = True
-        self._turn_out()
+        self.touch()
 
     # -- what the client publishes ---------------------------------------------------------------------------------
 
@@ -479,13 +436,12 @@ class MqttSession:
 
     def owe(self, ack: Ack) -> None:
         """See mqtt_receive.Link."""
-        self._owed.append(ack)
+        self._answers.owed.append(ack)
 
     def dropped(self, messages: int, sentence: str) -> None:
         """See mqtt_receive.Link."""
         self._traffic.dropped += messages
-        of = {"connection": self._id, "remote": self._remote}
-        self._engine.report("mqtt.publish_dropped", **of, messages=messages, message=sentence)
+        self.report("mqtt.publish_dropped", messages=messages, message=sentence)
 
     def _on_pubrel(self, ack: Ack) -> None:
         assert self._receiver is not None
@@ -506,9 +462,9 @@ class MqttSession:
         subscriptions, version, mount = session.subscriptions, self.codec.version, self._common.mount
         if mount is not None:
             packet.subscriptions = [replace(each, filter=mount.filter(each.filter)) for each in packet.subscriptions]
-        codes, why, wanting = subscriptions.ask(packet, version, self._remote, self._options)
+        codes, why, wanting = subscriptions.ask(packet, version, self.remote, self._options)
         self._owe(session, Suback(packet.packet_id, codes, why))
-        if self._lost:
+        if self.lost:
             return  # it has no room for the answer
         for text in wanting:
             if self._options.retain:
@@ -520,9 +476,9 @@ class MqttSession:
         """Answer once the subscriptions are stored, if they are to be: those of one read together."""
         if session.stored is None:
             self._send(answer)
-            self._turn_out()
+            self.touch()
         else:
-            self._owed.append(answer)
+            self._answers.owed.append(answer)
 
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:
         session = self._session

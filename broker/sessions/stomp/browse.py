@@ -61,9 +61,6 @@ class Browser(Rendering):
         codec.out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
         return taken, True
 
-    def pause(self) -> None:
-        """Nothing comes by itself."""
-
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """The end: nothing has been taken."""
         self._messages, self._next = iter(()), None

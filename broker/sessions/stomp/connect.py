@@ -62,12 +62,10 @@ class Login:
         return send_interval, receive_timeout
 
 
-def report_error(report: Report, failure: StompError, *, connection: str, remote: str) -> None:
+def report_error(report: Report, failure: StompError) -> None:
     """What the log says about an error that ends a connection."""
     report(
         "login.too_large" if isinstance(failure, FirstTooLarge) else "stomp.error",
-        connection=connection,
-        remote=remote,
         message=failure.message,
         detail=failure.detail,
     )

@@ -133,10 +133,6 @@ class Subscription(Rendering):
         self.consumer = consumer
         self.durable = durable
 
-    def pause(self) -> None:
-        """No deliveries for now."""
-        self.consumer.paused = True
-
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """The end of the subscription."""
         engine.consumers.close(self.consumer, how)

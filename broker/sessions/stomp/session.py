@@ -10,15 +10,15 @@ messages, on disk (`receipts`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
-from broker.engine import AckMode, Consumer, Engine, Transaction, Unreadable, redelivery
+from broker.engine import AckMode, Consumer, LargeBody, Transaction, Unreadable, redelivery
 from broker.engine.model.access import NOBODY, Identity
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
+from broker.sessions.base import BaseSession
 from broker.sessions.login import Gate, Peer
-from broker.sessions.reading import LOGIN, Reading
+from broker.sessions.reading import LOGIN
 from broker.sessions.stomp.acknowledge import Acknowledging
 from broker.sessions.stomp.browse import Browser, Browsers
 from broker.sessions.stomp.connect import Login, login_refused, report_error
@@ -29,12 +29,11 @@ from broker.sessions.stomp.receipts import Receipts
 from broker.sessions.stomp.send import Sends, find_transaction
 from broker.sessions.stomp.subscribe import deletes, durable_name, read_subscribe
 from broker.sessions.stomp.temporary import Destinations, is_temporary
-from broker.sessions.stomp.upload import LargeSend
 from broker.sessions.tick import Tick, Transport
-from broker.sessions.unsendable import Unsendable
+from broker.sessions.upload import Uploading
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import Begun, Frame
+from protocols.stomp.frames import Begun, Frame, Part
 from protocols.stomp.limits import Limits
 
 #: Frames that a receipt cannot be asked for (STOMP 1.2, standard headers).
@@ -43,12 +42,8 @@ _WITHOUT_RECEIPT: Final = ("CONNECT", "STOMP", "BEGUN")
 #: Why a connection is not read: nobody knows yet who it is; an address is full.
 _FULL: Final = "full"
 
-#: Bytes of messages that wait for the operating system to take them, over all subscriptions, above which no more are
-#: delivered: what a client that does not read costs.
-UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
-
-class StompSession:
+class StompSession(BaseSession):
     """The broker's side of one STOMP connection."""
 
     def __init__(
@@ -62,17 +57,12 @@ class StompSession:
         peer: Peer,
         gate: Gate,
     ) -> None:
-        self.established = False
+        super().__init__(tick, transport, connection_id, peer)
         self.receive_timeout = 0
         self.send_interval = 0
-        self._tick = tick
-        self._engine: Engine = tick.engine
-        self._transport = transport
         self._options = options
         self._codec = StompConnection(limits)
-        self._id = connection_id
-        self._remote = peer.remote
-        self._introduction = Login(self._codec, gate, peer, options, connection_id)
+        self._login = Login(self._codec, gate, peer, options, connection_id)
         self._origin = connection_id  # whose messages no-local means: the client's, whatever its connection
         nobody = tick.engine.security.access(NOBODY, "")
         self._destinations = Destinations(tick.engine, options.prefixes, nobody)
@@ -89,15 +79,10 @@ class StompSession:
         )
         self._receipts = Receipts(tick.engine, self._codec)
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed
-        self._unsendable = Unsendable(tick)
-        self._unflushed_bytes = 0
-        self._lost = False
         self._ended = False  # the peer has closed its side
         self._leaving = False  # DISCONNECT seen: close once its receipt is out
-        self._reading = Reading(transport, partial(tick.guarded, transport))
-        self._large = LargeSend(tick.engine, self._sends, self._reading, self._sent_large)
-        self._write_blocked = False  # nothing is delivered ...
-        self._stuffed = False  # ... since the operating system does not take what there is
+        self._uploading = Uploading(tick.engine, self.reading, self._uploaded, self._go_on)
+        self._large: Begun | None = None  # whose body is coming in parts
         acknowledging = Acknowledging(tick.engine, self._codec, self._by_number, self._transactions)
         self._handlers: Final[dict[str, Callable[[Any], None]]] = {
             "CONNECT": self._on_connect,
@@ -106,7 +91,7 @@ class StompSession:
             "SUBSCRIBE": self._on_subscribe,
             "UNSUBSCRIBE": self._on_unsubscribe,
             "BEGUN": self._on_begun,
-            "PART": self._large.part,
+            "PART": self._on_part,
             "ACK": acknowledging.ack,
             "ACKS": acknowledging.acks,
             "NACK": acknowledging.nack,
@@ -119,11 +104,6 @@ class StompSession:
     # -- what the network calls ------------------------------------------------------------------------------------
 
     @property
-    def transport(self) -> Transport:
-        """The connection: see Sink, Waiter, Producer."""
-        return self._transport
-
-    @property
     def close_expected(self) -> bool:
         """After an ERROR, or once the receipt of DISCONNECT is out."""
         if self._leaving:
@@ -132,7 +112,7 @@ class StompSession:
 
     def receive_data(self, data: bytes) -> None:
         """Bytes from the peer: frames, in order, then the sends they gathered."""
-        if self._lost or self._leaving:
+        if self.lost or self._leaving:
             return
         codec = self._codec
         codec.receive_data(data)
@@ -143,7 +123,7 @@ class StompSession:
 
         It can acknowledge nothing any more, so its deliveries go back; it may still read its receipts.
         """
-        if self._lost or self._leaving:
+        if self.lost or self._leaving:
             return
         self._codec.receive_eof()
         self._ended = True
@@ -169,13 +149,13 @@ class StompSession:
         self._receipts.confirm(self)
         if failure is not None:
             self._fail(failure)
-        if self._ended and not (self._lost or self._leaving or self._introduction.waiting or self._large.coming):
+        if self._ended and not (self.lost or self._leaving or self._login.waiting or self._large is not None):
             self._depart()
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
-        self._unsendable.bury()
-        if self._stuffed and self._codec.streaming:
+        self.unsendable.dead_letter()
+        if self.window.socket_full and self._codec.streaming:
             return b""
         try:
             return self._codec.data_to_send()
@@ -185,8 +165,8 @@ class StompSession:
 
     def frames_to_send(self) -> tuple[list[bytes], bool]:
         """The same, frame by frame, and whether the last one goes on."""
-        self._unsendable.bury()
-        if self._stuffed and self._codec.streaming:
+        self.unsendable.dead_letter()
+        if self.window.socket_full and self._codec.streaming:
             return [], True
         try:
             return self._codec.frames_to_send(), self._codec.streaming
@@ -196,8 +176,8 @@ class StompSession:
 
     def _cut(self, error: Unreadable) -> None:
         """A body cannot be read, in the middle of its frame: there is no way to say so."""
-        self._tick.enter()
-        self._engine.report("body.unreadable", connection=self._id, remote=self._remote, error=str(error))
+        self.tick.enter()
+        self.report("body.unreadable", error=str(error))
         self._codec.abandon()
         self._receipts.forget()
         self._leaving = True
@@ -205,41 +185,36 @@ class StompSession:
 
     def flushed(self) -> None:
         """The bytes are with the operating system: messages of automatic subscriptions count as consumed."""
-        self._stuffed = False
+        self.window.socket_full = False
         if self._codec.streaming:  # there is more, and what follows it waits
-            self._tick.touch(self._transport)
+            self.touch()
             return
-        if self._write_blocked:
-            self._write_blocked = False
-            for subscription in self._subscriptions.values():
-                if isinstance(subscription, Subscription):
-                    self._engine.consumers.resume(subscription.consumer)
+        self.window.flushed()
         for consumer in self._automatic:
             if not consumer.closed:
-                self._engine.consumers.acknowledge_all(consumer)
+                self.engine.consumers.acknowledge_all(consumer)
         self._automatic.clear()
-        self._unflushed_bytes = 0
         if self._browsers.showing:
             self._browse()
 
-    def write_blocked(self) -> None:
-        """The operating system does not take more: no deliveries until it does."""
-        self._stuffed = True
-        self._pause()
-
-    def _pause(self) -> None:
-        self._write_blocked = True
+    def pause(self, paused: bool) -> None:
+        """No deliveries for now, or again."""
         for subscription in self._subscriptions.values():
-            subscription.pause()
+            if isinstance(subscription, Browser):
+                continue  # nothing comes to it by itself
+            if paused:
+                subscription.consumer.paused = True
+            else:
+                self.engine.consumers.resume(subscription.consumer)
 
     def send_heartbeat(self) -> None:
         """An empty line."""
         self._codec.send_heartbeat()
-        self._tick.touch(self._transport)
+        self.touch()
 
     def timed_out(self) -> None:
         """Heart-beats ceased: every unacknowledged delivery counts as failed."""
-        self._engine.report("connection.silent", connection=self._id, remote=self._remote)
+        self.report("connection.silent")
         self._receipts.forget()
         self._end(redelivery.SILENT)
 
@@ -252,33 +227,38 @@ class StompSession:
         """See Session."""
         self._codec.discard()
         self._receipts.forget()
-        self._unsendable.forget()
+        self.unsendable.forget()
         self._fail(StompError("internal error", why, None))
+
+    def dismiss(self, reason: str) -> None:
+        """See BaseSession."""
+        self.shut_down(reason)
 
     def shut_down(self, why: str = "") -> None:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         self._receipts.end(StompError(short, why or default, None))
-        self._tick.touch(self._transport)
+        self.touch()
         self._end(redelivery.INTERRUPTED)
 
     def _end(self, how: redelivery.DeliveryOutcome) -> None:
-        if self._lost:
+        if self.lost:
             return
-        self._lost = True
-        self._engine.connections.closed(self._id)
-        self._engine.stop_waiting(self)
-        self._large.abandon()
+        self.lost = True
+        self.engine.connections.closed(self.id)
+        self.engine.stop_waiting(self)
+        self._large = None
+        self._uploading.abandon()
         self._sends.forget()
         self._give_up(how)
 
     def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
         """Everything that the peer holds is given back, and what was its own is deleted."""
         for tx in self._transactions.values():
-            self._engine.transactions.rollback(tx)
+            self.engine.transactions.rollback(tx)
         self._transactions.clear()
         for subscription in self._subscriptions.values():
-            subscription.close(self._engine, how)
+            subscription.close(self.engine, how)
         self._browsers.showing.clear()
         self._subscriptions.clear()
         self._by_number.clear()
@@ -288,17 +268,17 @@ class StompSession:
 
     def _fail(self, failure: StompError) -> None:
         """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
-        if self._lost:
+        if self.lost:
             return
-        report_error(self._engine.report, failure, connection=self._id, remote=self._remote)
+        report_error(self.report, failure)
         self._receipts.end(failure)
-        self._tick.touch(self._transport)
+        self.touch()
         self._end(redelivery.DISCONNECTED)
 
     def durable(self, ticket: int) -> None:
         """Everything up to a tick is on disk."""
         self._receipts.durable(ticket)
-        self._tick.touch(self._transport)
+        self.touch()
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -306,27 +286,25 @@ class StompSession:
         def known(identity: Identity | None) -> None:
             self._introduced(frame, identity)
 
-        self._introduction.begin(frame, self._reading.until(LOGIN, known))
+        self._login.begin(frame, self.reading.until(LOGIN, known))
 
     def _introduced(self, frame: Frame, identity: Identity | None) -> None:
         """Who the peer is has been found out, maybe some time after it asked."""
-        if self._lost:
+        if self.lost:
             return
         if identity is None:
             self._fail(login_refused())
             return
-        client = self._introduction.client_id
-        self._destinations.access = self._engine.security.access(identity, client)
-        self._sends.origin = self._origin = client or self._id
+        client = self._login.client_id
+        self._destinations.access = self.engine.security.access(identity, client)
+        self._sends.origin = self._origin = client or self.id
         try:
-            self.send_interval, self.receive_timeout = self._introduction.welcome(frame, identity)
+            self.send_interval, self.receive_timeout = self._login.welcome(frame, identity)
         except StompError as wrong:
             self._fail(wrong)
             return
-        self.established = True
-        dismiss = self._tick.guarded(self._transport, self.shut_down)
-        self._engine.connections.opened(self._id, "STOMP", self._remote, self._destinations.access, dismiss)
-        self._tick.touch(self._transport)
+        self.opened("STOMP", self._destinations.access)
+        self.touch()
         self._process()
 
     def _on_disconnect(self, frame: Frame) -> None:
@@ -337,7 +315,7 @@ class StompSession:
         """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
         self._give_up(redelivery.DISCONNECTED)
         self._leaving = True
-        self._tick.touch(self._transport)
+        self.touch()
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -352,7 +330,7 @@ class StompSession:
 
     def _block(self) -> None:
         """An address is full: the peer is not read until it has room."""
-        self._reading.stop(_FULL)
+        self.reading.stop(_FULL)
 
     def _publish_first(self) -> None:
         """What comes next needs the sends before it to be done.  Raises StompError."""
@@ -362,23 +340,40 @@ class StompSession:
 
     def unblock(self) -> None:
         """A full address has room again."""
-        if not self._lost:
-            self._reading.go(_FULL)
+        if not self.lost:
+            self.reading.go(_FULL)
 
     def _on_begun(self, frame: Begun) -> None:
         self._publish_first()
-        self._large.begin(frame)
+        # Whoever may not send learns it before the body.
+        self._uploading.begin(durable=self._sends.check(frame))
+        self._large = frame
 
-    def _sent_large(self, frame: Begun, failure: StompError | None) -> None:
-        """A body that came in parts is whole, and its message gathered; or it was refused."""
-        if failure is not None:
-            self._fail(failure)
-            return
-        if b"receipt" in frame.headers:
-            self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
-        self._codec.resume()
-        self._process()
-        self._tick.touch(self._transport)
+    def _on_part(self, part: Part) -> None:
+        if self._uploading.coming:  # else it was refused, and the connection is about to end
+            self._uploading.write(part.body, last=part.last)
+
+    def _uploaded(self, body: LargeBody | EngineError) -> None:
+        """A body that came in parts is whole: its message is gathered; or it was refused."""
+        frame, self._large = self._large, None
+        assert frame is not None, "it began it"
+        try:
+            if isinstance(body, EngineError):
+                raise body
+            self._sends.add_large(frame, body)
+        except StompError as wrong:
+            self._fail(wrong)
+        except EngineError as refusal:
+            self._fail(refused("SEND", refusal, frame.headers))
+        else:
+            if b"receipt" in frame.headers:
+                self._receipts.want(frame.headers[b"receipt"], sends=self._sends.gathered)
+
+    def _go_on(self) -> None:
+        if not self.lost:
+            self._codec.resume()
+            self._process()
+            self.touch()
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -393,14 +388,14 @@ class StompSession:
         if len(self._subscriptions) >= self._options.subscriptions_max:
             most = self._options.subscriptions_max
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
-        request, prefix = read_subscribe(headers, self._options, self._destinations, self._origin, self._remote)
+        request, prefix = read_subscribe(headers, self._options, self._destinations, self._origin, self.remote)
         self._publish_first()
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
             self._subscribed(self._browsers.make(request, headers, id=id, prefix=prefix))
             self._browse()
             return
-        consumer = self._engine.consumers.subscribe(self, request)
-        consumer.paused = self._write_blocked
+        consumer = self.engine.consumers.subscribe(self, request)
+        consumer.paused = self.window.paused
         durable = request.name if consumer.queue.name == request.name else ""
         replies = self._options.prefixes.of_replies
         self._subscribed(Subscription(id, consumer, prefix, self._codec.version, replies=replies, durable=durable))
@@ -416,16 +411,12 @@ class StompSession:
 
     def _browse(self) -> None:
         """Show more to those who browse, as much as may wait for the operating system."""
-        if self._write_blocked:
+        if self.window.paused:
             return
         try:
-            self._unflushed_bytes += self._browsers.show(UNFLUSHED_BYTES_MAX - self._unflushed_bytes)
+            self.sent(self._browsers.show(self.window.room))
         except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
             self._fail(refused("SUBSCRIBE", refusal, {}))
-            return
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self._pause()
-        self._tick.touch(self._transport)
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -439,25 +430,24 @@ class StompSession:
             raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
         if subscription is not None:
             del self._by_number[subscription.number]
-            subscription.close(self._engine, redelivery.CLOSED)
+            subscription.close(self.engine, redelivery.CLOSED)
             if isinstance(subscription, Browser):
                 self._browsers.forget(subscription)
             elif not durable and deletes(headers):
                 durable = subscription.durable
         if durable:
-            self._engine.delete_subscription(durable, access=self._destinations.access)
+            self.engine.delete_subscription(durable, access=self._destinations.access)
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
         refused = self._by_number[b"%d" % consumer.id].encode(self._codec, messages)
         for message, why in refused:
-            self._unsendable.add(consumer, message, why)
+            self.unsendable.add(consumer, message, why)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
-        self._unflushed_bytes += sum([message.size for message in messages])
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX or self._codec.streaming:
-            self._pause()
-        self._tick.touch(self._transport)
+        self.sent(sum([message.size for message in messages]))
+        if self._codec.streaming:
+            self.window.close()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """The engine closed a subscription: STOMP can only say so with an ERROR."""
@@ -473,18 +463,18 @@ class StompSession:
         if len(self._transactions) >= self._options.transactions_max:
             most = self._options.transactions_max
             raise error("BEGIN", "too many transactions", f"a connection may have {most} open", headers)
-        self._transactions[name] = self._engine.transactions.begin()
+        self._transactions[name] = self.engine.transactions.begin()
 
     def _on_commit(self, frame: Frame) -> None:
         tx = find_transaction(self._transactions, frame.headers, "COMMIT")
         self._publish_first()
-        self._engine.transactions.commit(tx)
+        self.engine.transactions.commit(tx)
         del self._transactions[frame.headers[b"transaction"]]
-        if any([self._engine.block_if_full(send.address, self) for send in tx.sends]):
+        if any([self.engine.block_if_full(send.address, self) for send in tx.sends]):
             self._block()
 
     def _on_abort(self, frame: Frame) -> None:
         tx = find_transaction(self._transactions, frame.headers, "ABORT")
         self._publish_first()
         del self._transactions[frame.headers[b"transaction"]]
-        self._engine.transactions.rollback(tx)
+        self.engine.transactions.rollback(tx)

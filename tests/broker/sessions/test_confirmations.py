@@ -1,0 +1,74 @@
+"""The line of confirmations: nothing is said before it is durable, and nothing overtakes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.sessions.confirmations import Confirmations
+from tests.broker.engine.bench import Bench
+
+
+class Peer:
+    """Waits for ticks, and hears what is said."""
+
+    transport = None
+
+    def __init__(self, bench: Bench) -> None:
+        self.heard: list[str] = []
+        self.line: Confirmations[str] = Confirmations(bench.engine, self.heard.extend)
+
+    def durable(self, number: int) -> None:
+        self.line.durable(number)
+
+
+def test_what_did_nothing_is_confirmed_at_once() -> None:
+    peer = Peer(Bench())
+    peer.line.owed.append("a")
+    assert peer.line.confirm(peer)
+    assert (peer.heard, peer.line.waiting) == (["a"], False)
+    assert not peer.line.confirm(peer), "nothing is owed any more"
+
+
+def test_what_is_behind_something_that_waits_waits_too() -> None:
+    peer = Peer(Bench())
+    peer.line.after(7, "a")
+    peer.line.owed.append("b")
+    assert not peer.line.confirm(peer)
+    peer.line.after(8, "c")
+    peer.durable(6)
+    assert peer.heard == []
+    peer.durable(7)
+    assert peer.heard == ["a", "b"]
+    peer.durable(8)
+    assert (peer.heard, peer.line.waiting) == (["a", "b", "c"], False)
+
+
+def test_what_is_not_wanted_any_more_is_not_said() -> None:
+    peer = Peer(Bench())
+    for tick, item in ((1, "a"), (1, "b"), (2, "a")):
+        peer.line.after(tick, item)
+    peer.line.owed += ["a", "b"]
+    peer.line.keep(lambda item: item != "a")
+    assert peer.line.owed == ["b"]
+    assert peer.line.drop() == ["b"], "what waited, not what is only owed"
+    peer.durable(2)
+    assert (peer.heard, peer.line.owed) == ([], [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30))
+def test_all_is_said_once_and_in_order(steps: list[tuple[int, bool]]) -> None:
+    peer = Peer(Bench())
+    tick = said = 0
+    expected: list[str] = []
+    for ahead, announce in steps:
+        tick += ahead
+        expected.append(str(len(expected)))
+        peer.line.after(tick + 1, expected[-1])
+        if announce:
+            peer.durable(tick)
+        assert peer.heard == expected[: len(peer.heard)]
+        assert len(peer.heard) >= said
+        said = len(peer.heard)
+    peer.durable(tick + 1)
+    assert peer.heard == expected

@@ -1,0 +1,86 @@
+"""A body that comes in parts, whatever protocol it comes by: read, not read, done, and gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine import PENDING_BYTES_MAX, LargeBody
+from broker.engine.model.errors import DiskFull, EngineError
+from broker.sessions.reading import Reading
+from broker.sessions.upload import Uploading
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
+
+
+class Source:
+    """A connection that uploads."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self.broker = broker
+        self.paused = False
+        self.done: list[LargeBody | EngineError] = []
+        self.proceeded = 0
+        broker.parts.tick.enter()
+        self.upload = Uploading(broker.engine, Reading(self, lambda call: call), self.done.append, self.proceed)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def proceed(self) -> None:
+        self.proceeded += 1
+
+    @property
+    def read(self) -> bool:
+        """Whether the connection is read."""
+        return not self.paused
+
+
+def test_it_is_done_once_it_is_durable_and_only_then_is_read_on() -> None:
+    source = Source(SimBroker())
+    source.upload.begin(durable=True)
+    source.upload.write(b"a" * 10, last=False)
+    assert (source.read, source.done) == (True, [])
+    source.upload.write(b"b" * 10, last=True)
+    assert (source.read, source.upload.whole, source.done) == (False, True, [])
+    source.broker.run()
+    assert [len(body) for body in source.done if isinstance(body, LargeBody)] == [20]
+    assert (source.read, source.proceeded, source.upload.coming) == (True, 1, False)
+
+
+def test_a_slow_disk_stops_reading_at_the_limit() -> None:
+    source = Source(SimBroker())
+    source.upload.begin(durable=True)
+    source.upload.write(b"a" * PENDING_BYTES_MAX, last=False)
+    stopped = [source.paused]
+    source.upload.write(b"a", last=False)
+    stopped.append(source.paused)
+    assert stopped == [False, True]
+    source.broker.run()
+    assert (source.read, source.proceeded) == (True, 0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_the_disk_refuses_is_told_once(last: bool) -> None:
+    files = SimFiles()
+    source = Source(SimBroker(files=files))
+    source.upload.begin(durable=True)
+    files.capacity = 0
+    source.upload.write(b"a" * 1000, last=last)
+    source.broker.run()
+    assert [type(each) for each in source.done] == [DiskFull]
+    assert (source.read, source.proceeded, source.upload.coming) == (True, int(last), False)
+
+
+def test_what_is_abandoned_is_never_done() -> None:
+    source = Source(SimBroker())
+    source.upload.begin(durable=True)
+    source.upload.write(b"a", last=True)
+    source.upload.abandon()
+    assert (source.read, source.proceeded) == (True, 1)
+    source.broker.run()
+    assert source.done == []
+    source.upload.abandon()
+    assert source.proceeded == 1, "harmless when nothing is coming"
