@@ -276,12 +276,9 @@ def _diverts(config: Config) -> Iterator[Clash]:
 
 def _setting_ranges(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
-        pairs = (
-            ("min-expiry-delay", setting.min_expiry_delay, "max-expiry-delay", setting.max_expiry_delay),
-            ("redelivery-delay", setting.redelivery_delay, "max-redelivery-delay", setting.max_redelivery_delay),
-        )
-        for low, least, high, most in pairs:
-            if least is not None and most is not None and 0 <= most < least:
+        for low, high in (("min-expiry-delay", "max-expiry-delay"), ("redelivery-delay", "max-redelivery-delay")):
+            least, most = setting.given(low), setting.given(high)
+            if isinstance(least, int) and isinstance(most, int) and 0 <= most < least:
                 keys = (f"{_key(setting)}.{low}", f"{_key(setting)}.{high}")
                 yield Clash(keys, _duration(least), f"give at most {high} ({_duration(most)})")
 
@@ -289,21 +286,19 @@ def _setting_ranges(config: Config) -> Iterator[Clash]:
 def _setting_names(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
         key = _key(setting)
-        for name, address in (
-            ("dead-letter-address", setting.dead_letter_address),
-            ("expiry-address", setting.expiry_address),
-        ):
-            if address:
+        for name in ("dead-letter-address", "expiry-address"):
+            address = setting.given(name)
+            if isinstance(address, str) and address:
                 rule = partial(check_sendable, syntax=syntax_of(config))
                 yield from _checked(rule, f"{key}.{name}", address, "give the name of one address")
 
 
 def _one_persistence(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
-        alias, persistence = setting.persist_delivery_count_before_delivery, setting.delivery_count_persistence
+        keys = ("persist-delivery-count-before-delivery", "delivery-count-persistence")
+        alias, persistence = map(setting.given, keys)
         strict = persistence is DeliveryCountPersistence.STRICT
         if alias is not None and persistence is not None and alias is not strict:
-            keys = ("persist-delivery-count-before-delivery", "delivery-count-persistence")
             fix = f'{keys[1]} = "{persistence}" says the opposite: keep one of them'
             yield Clash(tuple(f"{_key(setting)}.{key}" for key in keys), shown(alias), fix)
 

@@ -11,7 +11,7 @@ def kebab(name: str) -> str:
 
 
 class Section(BaseModel):
-    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too (`reference`)."""
+    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too."""
 
     model_config = ConfigDict(
         frozen=True,

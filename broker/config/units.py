@@ -60,9 +60,9 @@ def written(value: int, units: Mapping[str, int]) -> str:
     return f"{value // factor}{unit}"
 
 
-_LARGEST: Final = 2**63 - 1  # what the journal and the protocols have room for
+LARGEST: Final = 2**63 - 1  # what the journal and the protocols have room for
 
-Milliseconds = Annotated[int, BeforeValidator(duration), Field(ge=0, le=_LARGEST)]
-MillisecondsOrOff = Annotated[int, BeforeValidator(duration), Field(ge=-1, le=_LARGEST)]
-Bytes = Annotated[int, BeforeValidator(size), Field(ge=0, le=_LARGEST)]
-BytesOrUnlimited = Annotated[int, BeforeValidator(size), Field(ge=-1, le=_LARGEST)]
+Milliseconds = Annotated[int, BeforeValidator(duration), Field(ge=0, le=LARGEST)]
+MillisecondsOrOff = Annotated[int, BeforeValidator(duration), Field(ge=-1, le=LARGEST)]
+Bytes = Annotated[int, BeforeValidator(size), Field(ge=0, le=LARGEST)]
+BytesOrUnlimited = Annotated[int, BeforeValidator(size), Field(ge=-1, le=LARGEST)]

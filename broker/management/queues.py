@@ -31,9 +31,10 @@ from starlette.routing import Route
 
 from broker.engine import PURGE_STEP_MAX, Engine, Filter, MessageRange, MoveResult, NewQueue, Queue, parse_selector
 from broker.engine.model.access import Access
-from broker.engine.model.attributes import FIELDS, dashed, parse
+from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.row import dashed
 from broker.management.asking import (
     Refused,
     access_of,

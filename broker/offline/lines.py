@@ -16,10 +16,11 @@ from pydantic_core import ErrorDetails
 
 from broker.engine import DivertRouting
 from broker.engine.model import annotation
-from broker.engine.model.attributes import FIELDS, dashed, parse
+from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format
 from broker.engine.model.names import check_name, check_queue_name
+from broker.engine.model.row import dashed
 
 #: Bytes of a text in a record of the journal.
 TEXT_BYTES_MAX: Final = 65_535

@@ -90,7 +90,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
         "store.log",
     ),
     "broker.config": ("broker.config", "broker.engine", "broker.security.certificates"),
-    "broker.importing": ("broker.importing", "broker.config"),
+    "broker.importing": ("broker.importing", "broker.config", "broker.engine"),
     "broker.offline": (
         "broker.offline",
         "broker.clock",

@@ -6,11 +6,12 @@ settings of its address.  They belong to the queue from then on and stand in its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.engine.model.errors import InvalidAttribute
+from broker.engine.model.row import Described, Unit, dashed, row, rows
 
 #: The property that is the key of a last-value queue unless another is named.
 LAST_VALUE_KEY_DEFAULT: Final = "_AMQ_LVQ_NAME"
@@ -21,25 +22,86 @@ PROPERTY_NAME_CHARS_MAX: Final = 255
 #: The largest number in an attribute: a ring of so many messages, a delay of so many ms.
 NUMBER_MAX: Final = (1 << 31) - 1
 
+RING_OF_NOTHING: Final = "a ring of 0 would lose every message: give at least 1, or -1 for no limit"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueAttributes:
     """The kind of a queue; `QueueAttributes()` is a plain one.  -1: no limit, or off."""
 
-    last_value: bool = False
-    last_value_key: str = ""
-    non_destructive: bool = False
-    exclusive: bool = False
-    max_consumers: int = -1
-    purge_on_no_consumers: bool = False
-    ring_size: int = -1
-    consumers_before_dispatch: int = 0
-    delay_before_dispatch: int = -1
-    group_rebalance: bool = False
-    group_rebalance_pause_dispatch: bool = False
-    group_buckets: int = -1
-    group_first_key: str = ""
-    enabled: bool = True
+    last_value: bool = row(
+        False,
+        "true: a message replaces the waiting one with the same key; without last-value-key that is _AMQ_LVQ_NAME.",
+        setting="default_last_value_queue",
+    )
+    last_value_key: str = row(
+        "",
+        "The property by which messages replace each other; naming one makes the queue a last-value queue.",
+        chars_max=PROPERTY_NAME_CHARS_MAX,
+        setting="default_last_value_key",
+    )
+    non_destructive: bool = row(
+        False,
+        "true: each consumer gets every message, and none is removed by consuming it.",
+        setting="default_non_destructive",
+    )
+    exclusive: bool = row(
+        False, "true: one consumer gets everything; the others wait for it to leave.", setting="default_exclusive_queue"
+    )
+    max_consumers: int = row(
+        -1, "Consumers at a time; 0: nobody, -1: any number.", low=-1, high=NUMBER_MAX, setting="default_max_consumers"
+    )
+    purge_on_no_consumers: bool = row(
+        False,
+        "true: the queue takes messages only while it has consumers, and loses them with the last one.",
+        setting="default_purge_on_no_consumers",
+    )
+    ring_size: int = row(
+        -1,
+        "Messages that may wait, beyond which the oldest leaves for each new one; -1: no limit.",
+        low=-1,
+        high=NUMBER_MAX,
+        zero=RING_OF_NOTHING,
+        setting="default_ring_size",
+    )
+    consumers_before_dispatch: int = row(
+        0,
+        "Deliveries begin once there are so many consumers.",
+        low=0,
+        high=NUMBER_MAX,
+        setting="default_consumers_before_dispatch",
+    )
+    delay_before_dispatch: int = row(
+        -1,
+        "Deliveries begin so long after the first consumer came, though there be too few; -1: never for that.",
+        unit=Unit.MILLISECONDS,
+        low=-1,
+        setting="default_delay_before_dispatch",
+    )
+    group_rebalance: bool = row(
+        False, "true: when a consumer comes, all message groups are dealt out anew.", setting="default_group_rebalance"
+    )
+    group_rebalance_pause_dispatch: bool = row(
+        False, "true: and only when nothing is in delivery any more.", setting="default_group_rebalance_pause_dispatch"
+    )
+    group_buckets: int = row(
+        -1,
+        "Message groups are hashed into so many; 0: groups mean nothing, -1: each is one of its own.",
+        low=-1,
+        high=NUMBER_MAX,
+        setting="default_group_buckets",
+    )
+    group_first_key: str = row(
+        "",
+        "The property that is true on the first message of a group that a consumer gets.",
+        chars_max=PROPERTY_NAME_CHARS_MAX,
+        setting="default_group_first_key",
+    )
+    enabled: bool = row(
+        True,
+        "false: no new messages enter, and those that are there can be consumed; unset: as an operator left it.",
+        setting="",
+    )
 
     @property
     def key(self) -> str:
@@ -59,71 +121,46 @@ Asked = Mapping[str, object]
 NOTHING_ASKED: Final[Asked] = {}
 
 
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("true or false")
-    return text == "true"
+#: The attributes by field name.
+ATTRIBUTES: Final = rows(QueueAttributes)
+
+FIELDS: Final = tuple(ATTRIBUTES)
+
+_BY_DASHED: Final = {dashed(name): name for name in FIELDS}
 
 
-def _number(low: int, *, but: int | None = None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        digits = text.removeprefix("-")
-        number = int(text) if len(digits) <= 10 and digits.isascii() and digits.isdigit() else low - 1
-        if not low <= number <= NUMBER_MAX or number == but:
-            raise ValueError(f"a number from {low} to {NUMBER_MAX}" + ("" if but is None else f" other than {but}"))
-        return number
-
-    return parse
-
-
-def _property_name(text: str) -> str:
-    if len(text) > PROPERTY_NAME_CHARS_MAX:
-        raise ValueError(f"a property's name of at most {PROPERTY_NAME_CHARS_MAX} characters")
-    return text
-
-
-#: How the text of each attribute is read, by its name in Artemis.  The parsers raise ValueError with what is expected.
-_PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    "last-value": _boolean,
-    "last-value-key": _property_name,
-    "non-destructive": _boolean,
-    "exclusive": _boolean,
-    "max-consumers": _number(-1),
-    "purge-on-no-consumers": _boolean,
-    "ring-size": _number(-1, but=0),
-    "consumers-before-dispatch": _number(0),
-    "delay-before-dispatch": _number(-1),
-    "group-rebalance": _boolean,
-    "group-rebalance-pause-dispatch": _boolean,
-    "group-buckets": _number(-1),
-    "group-first-key": _property_name,
-    "enabled": _boolean,
-}
-
-FIELDS: Final = tuple(field.name for field in fields(QueueAttributes))
-
-
-def dashed(field: str) -> str:
-    """The name of a field outside: ring_size is ring-size."""
-    return field.replace("_", "-")
-
-
-assert set(map(dashed, FIELDS)) == set(_PARSERS)
+def _read(attribute: Described, text: str) -> object:
+    """The value that a text is.  Raises ValueError with what is expected."""
+    if attribute.type is bool:
+        if text not in ("true", "false"):
+            raise ValueError("true or false")
+        return text == "true"
+    row = attribute.row
+    if attribute.type is str:
+        if len(text) > row.chars_max:
+            raise ValueError(f"a property's name of at most {row.chars_max} characters")
+        return text
+    digits = text.removeprefix("-")
+    number = int(text) if len(digits) <= 10 and digits.isascii() and digits.isdigit() else None
+    low = row.low or 0
+    if number is None or not low <= number <= NUMBER_MAX or (row.zero and not number):
+        raise ValueError(f"a number from {low} to {NUMBER_MAX}" + (" other than 0" if row.zero else ""))
+    return number
 
 
 def is_attribute(name: str) -> bool:
     """Whether an attribute has this name."""
-    return name in _PARSERS
+    return name in _BY_DASHED
 
 
 def parse(name: str, text: str) -> dict[str, object]:
     """One attribute from text, by its field's name.  Raises InvalidAttribute."""
-    parser = _PARSERS.get(name)
-    if parser is None:
-        known = ", ".join(sorted(_PARSERS))
+    field = _BY_DASHED.get(name)
+    if field is None:
+        known = ", ".join(sorted(_BY_DASHED))
         raise InvalidAttribute(f"queues have no attribute {name[:100]!r}; they have {known}")
     try:
-        return {name.replace("-", "_"): parser(text)}
+        return {field: _read(ATTRIBUTES[field], text)}
     except ValueError as expected:
         raise InvalidAttribute(f"{name} is {expected}, not {text[:100]!r}") from None
 

@@ -1,19 +1,20 @@
 """What an address is told to do: the merged settings of everything that matches it.
 
-Names and defaults are Artemis's; where Bartleby differs the comment says so.  The defaults
-here are the only ones: the configuration model takes them from this class.
+Names and defaults are Artemis's.  A setting is a row here, and everything else about it is made from that (`row`): to
+add one, add its row, and read it where it means something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 from random import Random
 from typing import Final
 
-from broker.engine.model.attributes import QueueAttributes
+from broker.engine.model.attributes import ATTRIBUTES, PLAIN, QueueAttributes, with_asked
 from broker.engine.model.message import RoutingType
+from broker.engine.model.row import Described, dashed, duration, row, rows, size
 
 
 class AddressFullPolicy(StrEnum):
@@ -77,96 +78,159 @@ class ExpirySource(IntEnum):
 class AddressSettings:
     """The settings of one address; times in milliseconds, sizes in bytes, -1 means off or unlimited."""
 
-    dead_letter_address: str | None = None
-    auto_create_dead_letter_resources: bool = False
-    dead_letter_queue_prefix: str = "DLQ."
-    dead_letter_queue_suffix: str = ""
-    expiry_address: str | None = None
-    auto_create_expiry_resources: bool = False
-    expiry_queue_prefix: str = "EXP."
-    expiry_queue_suffix: str = ""
-    no_expiry: bool = False
-    expiry_delay: int = -1
-    min_expiry_delay: int = -1
-    max_expiry_delay: int = -1
-    redelivery_delay: int = 0
-    redelivery_delay_multiplier: float = 1.0
-    redelivery_collision_avoidance_factor: float = 0.0
-    max_redelivery_delay: int = -1
-    max_delivery_attempts: int = 10
-    delivery_count_persistence: DeliveryCountPersistence = DeliveryCountPersistence.ON_RETURN
-    max_size_bytes: int = -1
-    max_size_messages: int = -1
-    default_last_value_queue: bool = False
-    default_last_value_key: str = ""
-    default_non_destructive: bool = False
-    default_exclusive_queue: bool = False
-    default_max_consumers: int = -1
-    default_purge_on_no_consumers: bool = False
-    default_ring_size: int = -1
-    default_consumers_before_dispatch: int = 0
-    default_delay_before_dispatch: int = -1
-    default_group_rebalance: bool = False
-    default_group_rebalance_pause_dispatch: bool = False
-    default_group_buckets: int = -1
-    default_group_first_key: str = ""
-    max_size_bytes_reject_threshold: int = -1
-    address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
-    max_read_page_bytes: int = 20 << 20
-    max_read_page_messages: int = -1
-    page_limit_bytes: int = -1
-    page_limit_messages: int = -1
-    page_full_policy: PageFullPolicy = PageFullPolicy.OFF
-    default_queue_routing_type: RoutingType = RoutingType.MULTICAST
-    default_address_routing_type: RoutingType = RoutingType.MULTICAST
-    auto_create_queues: bool = True
-    auto_create_addresses: bool = True
-    auto_delete_queues: bool = True
-    auto_delete_addresses: bool = True
-    auto_delete_queues_delay: int = 0
-    auto_delete_addresses_delay: int = 0
-    auto_delete_queues_message_count: int = 0
-    auto_delete_queues_skip_usage_check: bool = False
-    auto_delete_addresses_skip_usage_check: bool = False
-    auto_delete_created_queues: bool = False
-    config_delete_queues: ConfigDelete = ConfigDelete.OFF
-    config_delete_addresses: ConfigDelete = ConfigDelete.OFF
-    config_delete_diverts: ConfigDelete = ConfigDelete.OFF
-    id_cache_size: int = 20_000
-    send_to_dla_on_no_route: bool = False
-    enable_ingress_timestamp: bool = False
-    enable_metrics: bool = True
-    retroactive_message_count: int = 0
-    slow_consumer_threshold: int = -1
-    slow_consumer_threshold_measurement_unit: SlowConsumerUnit = SlowConsumerUnit.MESSAGES_PER_SECOND
-    slow_consumer_check_period: int = 5_000
-    slow_consumer_policy: SlowConsumerPolicy = SlowConsumerPolicy.NOTIFY
-    management_message_attribute_size_limit: int = 256
-    management_browse_page_size: int = 200
+    dead_letter_address: str | None = row(
+        None, "Where a message goes that failed max-delivery-attempts times; unset or empty: it is removed, and logged."
+    )
+    auto_create_dead_letter_resources: bool = row(
+        False, "Make a dead-letter queue for each address of dead messages, named prefix + address + suffix."
+    )
+    dead_letter_queue_prefix: str = row("DLQ.", "Before the address in the name of an auto-created dead-letter queue.")
+    dead_letter_queue_suffix: str = row("", "After the address in the name of an auto-created dead-letter queue.")
+    expiry_address: str | None = row(
+        None,
+        "Where an expired message goes; empty: none, also where a less specific match gives one; then it is removed.",
+    )
+    auto_create_expiry_resources: bool = row(
+        False, "Make an expiry queue for each address of expired messages, named prefix + address + suffix."
+    )
+    expiry_queue_prefix: str = row("EXP.", "Before the address in the name of an auto-created expiry queue.")
+    expiry_queue_suffix: str = row("", "After the address in the name of an auto-created expiry queue.")
+    no_expiry: bool = row(False, "true: messages lose their expiration on arrival; beats the three below.")
+    expiry_delay: int = duration(-1, "The time to live of messages that come without one; -1: none.")
+    min_expiry_delay: int = duration(-1, "The shortest time to live: a shorter one is raised to it; -1: no limit.")
+    max_expiry_delay: int = duration(
+        -1, "The longest time to live: a longer one, or none, is lowered to it; -1: no limit."
+    )
+    redelivery_delay: int = duration(
+        0, "How long a message waits after its first failed delivery; others flow meanwhile.", low=0
+    )
+    redelivery_delay_multiplier: float = row(
+        1.0, "What each further failure multiplies the delay by: above 1 it backs off.", low=0
+    )
+    redelivery_collision_avoidance_factor: float = row(
+        0.0,
+        "The part of the delay that is left to chance, so that messages that failed together do not return together.",
+        low=0,
+        high=1,
+    )
+    max_redelivery_delay: int = duration(-1, "The longest delay; -1: ten times redelivery-delay.")
+    max_delivery_attempts: int = row(
+        10, "Failed deliveries after which a message is dead; 0 or -1: it is tried for ever.", low=-1
+    )
+    delivery_count_persistence: DeliveryCountPersistence = row(
+        DeliveryCountPersistence.ON_RETURN,
+        "on-return journals failed deliveries; strict also what leaves, so that a crash cannot hide a delivery.",
+    )
+    max_size_bytes: int = size(
+        -1, "Memory of the address's messages above which it is full; -1: no limit but global-max-size."
+    )
+    max_size_messages: int = row(-1, "Messages above which the address is full; -1: no limit.", low=-1)
+    max_size_bytes_reject_threshold: int = size(
+        -1,
+        "Memory above which a full address with BLOCK refuses messages of senders that did not "
+        "stop; -1: it never does.",
+    )
+    address_full_policy: AddressFullPolicy = row(
+        AddressFullPolicy.PAGE,
+        "Senders to a full address: BLOCK does not read from them, FAIL is an error, DROP drops and "
+        "counts, PAGE pages.",
+    )
+    max_read_page_bytes: int = size(
+        20 << 20, "Memory for paged messages of one queue that are read back and not yet delivered.", low=1
+    )
+    max_read_page_messages: int = row(-1, "The same in messages; -1: no limit but that in bytes.", low=-1)
+    page_limit_bytes: int = size(
+        -1, "Paged messages of an address on disk above which page-full-policy holds; -1: no limit."
+    )
+    page_limit_messages: int = row(-1, "The same in messages; a message counts once a queue.", low=-1)
+    page_full_policy: PageFullPolicy = row(
+        PageFullPolicy.OFF,
+        "Senders to an address beyond its page limits: DROP drops and counts, FAIL is an error; OFF: no such limits.",
+    )
+    #: Each attribute is a setting, whose name its own row has.
+    queue_attributes: QueueAttributes = PLAIN
+    default_queue_routing_type: RoutingType = row(
+        RoutingType.MULTICAST, "The routing type of auto-created queues when the client names none."
+    )
+    default_address_routing_type: RoutingType = row(
+        RoutingType.MULTICAST, "The routing type of auto-created addresses when the client names none."
+    )
+    auto_create_queues: bool = row(
+        True, "Make the queue that a client sends to or consumes from; false: that is an error."
+    )
+    auto_create_addresses: bool = row(
+        True, "Make the address that a client sends to or consumes from; false: that is an error."
+    )
+    auto_delete_queues: bool = row(True, "Delete auto-created queues that are empty, were used, and have no consumer.")
+    auto_delete_addresses: bool = row(
+        True, "Delete auto-created addresses that were used, have no queue, and of which no queue holds a message."
+    )
+    auto_delete_queues_delay: int = duration(
+        0, "How long a queue must have been without consumers before it is deleted.", low=0
+    )
+    auto_delete_addresses_delay: int = duration(
+        0, "How long an address must have been without queues before it is deleted.", low=0
+    )
+    auto_delete_queues_message_count: int = row(
+        0, "Messages that a queue may still hold when it is deleted, and loses; -1: any number.", low=-1
+    )
+    auto_delete_queues_skip_usage_check: bool = row(False, "true: also queues that were never used.")
+    auto_delete_addresses_skip_usage_check: bool = row(
+        False, "true: also addresses that never had a queue, and to which nothing was sent."
+    )
+    auto_delete_created_queues: bool = row(
+        False, "true: also queues that an operator or a client made by name; never those of the configuration."
+    )
+    config_delete_queues: ConfigDelete = row(
+        ConfigDelete.OFF,
+        "FORCE deletes queues that were in the configuration and no longer are, with their messages; OFF keeps them.",
+    )
+    config_delete_addresses: ConfigDelete = row(
+        ConfigDelete.OFF,
+        "FORCE deletes addresses that were in the configuration and no longer are, with their queues; OFF keeps them.",
+    )
+    config_delete_diverts: ConfigDelete = row(
+        ConfigDelete.OFF, "FORCE deletes diverts that were in the configuration and no longer are; OFF keeps them."
+    )
+    id_cache_size: int = row(
+        20_000,
+        "Duplicate ids (_AMQ_DUPL_ID) that an address remembers: a second message with one is refused; 0: none.",
+        low=0,
+        high=1_000_000,
+    )
+    send_to_dla_on_no_route: bool = row(
+        False, "true: what no queue takes goes to the dead-letter address; false: it is dropped and counted."
+    )
+    enable_ingress_timestamp: bool = row(
+        False, "true: each message is told when it arrived: header ingress-timestamp, annotation x-opt-ingress-time."
+    )
+    enable_metrics: bool = row(True, "false: the address's queues have no metrics of their own; totals count them.")
+    retroactive_message_count: int = row(
+        0, "The last messages of an address that a new queue gets; 0: none.", low=0, high=1_000_000
+    )
+    slow_consumer_threshold: int = row(
+        -1, "Acknowledged messages in a unit below which a consumer with enough to do is slow; -1: none is.", low=-1
+    )
+    slow_consumer_threshold_measurement_unit: SlowConsumerUnit = row(
+        SlowConsumerUnit.MESSAGES_PER_SECOND, "The unit of slow-consumer-threshold."
+    )
+    slow_consumer_check_period: int = duration(
+        5_000,
+        "How often consumers are looked at; Artemis writes seconds here, Bartleby a duration like everywhere.",
+        low=1_000,
+    )
+    slow_consumer_policy: SlowConsumerPolicy = row(
+        SlowConsumerPolicy.NOTIFY, "NOTIFY tells of a slow consumer; KILL closes it, over STOMP with its connection."
+    )
+    management_message_attribute_size_limit: int = row(
+        256, "Characters of one property that browsing shows; -1: all.", low=-1, high=1_000_000
+    )
+    management_browse_page_size: int = row(200, "Messages that one page of browsing shows.", low=1, high=10_000)
 
     @property
     def strict(self) -> bool:
         """Whether deliveries are journalled before they leave."""
         return self.delivery_count_persistence is DeliveryCountPersistence.STRICT
-
-    @property
-    def queue_attributes(self) -> QueueAttributes:
-        """What a queue of such an address is like when it is made and nobody asks for anything else."""
-        return QueueAttributes(
-            last_value=self.default_last_value_queue,
-            last_value_key=self.default_last_value_key,
-            non_destructive=self.default_non_destructive,
-            exclusive=self.default_exclusive_queue,
-            max_consumers=self.default_max_consumers,
-            purge_on_no_consumers=self.default_purge_on_no_consumers,
-            ring_size=self.default_ring_size,
-            consumers_before_dispatch=self.default_consumers_before_dispatch,
-            delay_before_dispatch=self.default_delay_before_dispatch,
-            group_rebalance=self.default_group_rebalance,
-            group_rebalance_pause_dispatch=self.default_group_rebalance_pause_dispatch,
-            group_buckets=self.default_group_buckets,
-            group_first_key=self.default_group_first_key,
-        )
 
     def expiration(self, own: int, now: int) -> tuple[int, ExpirySource]:
         """The expiration a message gets on arrival, by the rules of ActiveMQ Artemis.
@@ -213,9 +277,39 @@ class AddressSettings:
         return min(delay, cap)
 
 
-SETTING_NAMES: Final = frozenset(field.name for field in fields(AddressSettings))
+def _all_rows() -> dict[str, Described]:
+    own = rows(AddressSettings)
+    found: dict[str, Described] = {}
+    for each in fields(AddressSettings):
+        if each.name in own:
+            found[each.name] = own[each.name]
+            continue
+        for attribute in ATTRIBUTES.values():
+            if attribute.row.setting:
+                none = "; empty: none" if attribute.type is str else ""
+                why = f"{dashed(attribute.name)} of queues that do not say{none}."
+                name = attribute.row.setting
+                found[name] = Described(name, attribute.type, attribute.default, replace(attribute.row, why=why))
+    return found
+
+
+#: Every setting of an address by field name, those for the attributes of queues among them.
+SETTINGS: Final = _all_rows()
+
+_ATTRIBUTE_OF: Final = {each.row.setting: each.name for each in ATTRIBUTES.values() if each.row.setting}
 
 
 def from_mapping(values: Mapping[str, object]) -> AddressSettings:
-    """Settings from merged values by field name.  Raises TypeError on a name that is no setting."""
-    return AddressSettings(**values)  # type: ignore[arg-type]
+    """Settings from merged values by name.  Raises TypeError on a name that is no setting."""
+    own = {name: value for name, value in values.items() if name not in _ATTRIBUTE_OF}
+    attributes = {_ATTRIBUTE_OF[name]: value for name, value in values.items() if name in _ATTRIBUTE_OF}
+    return AddressSettings(**own, queue_attributes=with_asked(PLAIN, attributes))  # type: ignore[arg-type]
+
+
+def as_mapping(settings: AddressSettings) -> dict[str, object]:
+    """The inverse of `from_mapping`."""
+    attributes = settings.queue_attributes
+    return {
+        name: getattr(attributes, _ATTRIBUTE_OF[name]) if name in _ATTRIBUTE_OF else getattr(settings, name)
+        for name in SETTINGS
+    }

@@ -28,7 +28,7 @@ from broker.config.schema import model_fields
 from broker.config.security import REFUSED_PERMISSIONS
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
-from broker.engine.model.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, DeliveryCountPersistence, from_mapping
 from broker.engine.model.settings_match import SettingsTable
 
 Write = Callable[[str], Path]
@@ -132,7 +132,7 @@ def test_what_is_unset_is_left_to_the_engine(write: Write) -> None:
         "redelivery_delay_multiplier": 2.0,
     }
     merged = SettingsTable(config.setting_matches(), config.setting_defaults()).resolve("orders.eu")
-    assert AddressSettings(**merged) == AddressSettings(**(DEFAULTS | fields))  # type: ignore[arg-type]
+    assert from_mapping(merged) == from_mapping(DEFAULTS | fields)
 
 
 @pytest.mark.parametrize(("written", "persistence"), [("true", "strict"), ("false", "on-return")])
@@ -144,7 +144,7 @@ def test_artemis_name_for_strict(write: Write, written: str, persistence: str) -
 def test_address_settings_are_the_engines_with_its_defaults() -> None:
     names = set(AddressSetting.model_fields) - {"match", "persist_delivery_count_before_delivery", "last_value_queue"}
     assert names == set(DEFAULTS)
-    assert AddressSettings() == AddressSettings(**DEFAULTS)  # type: ignore[arg-type]
+    assert AddressSettings() == from_mapping(DEFAULTS)
     assert all(AddressSetting.model_fields[name].default is None for name in names)
 
 

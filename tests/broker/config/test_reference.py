@@ -27,10 +27,9 @@ from broker.config import (
 )
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
-from broker.config.reference import why
 from broker.config.section import Section, kebab
 from broker.config.security import JwtSection, ResourceLimit
-from tests.support.reference import DOCUMENT, FILE, expected
+from tests.support.reference import DOCUMENT, FILE, expected, why
 
 # The tables of the file, each with its model; a queue and an address as DLQ is.
 TABLES: Final[dict[str, type[Section]]] = {

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ import uvloop
 from broker.engine.engine import Engine
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.model.settings import AddressSettings
+from broker.engine.model.settings import AddressSettings, as_mapping
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import Consumer
@@ -74,7 +74,7 @@ class TestBroker:
         self.journal = journal
         self.engine = Engine(
             journal,
-            SettingsTable(SETTINGS, asdict(AddressSettings())),
+            SettingsTable(SETTINGS, as_mapping(AddressSettings())),
             FilePages(OsFiles(), log.directory, log.path),
             clock=self.clock,
             random=Random(1),

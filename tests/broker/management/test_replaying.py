@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from broker.engine.model.annotation import TypedInt
 from broker.engine.model.message import RoutingType
-from broker.engine.model.settings import AddressFullPolicy, AddressSettings
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_mapping
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from broker.management import replaying
@@ -104,7 +103,7 @@ def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -
 def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
-        registry.change_settings(broker.engine._state, SettingsTable([], asdict(blocking)))
+        registry.change_settings(broker.engine._state, SettingsTable([], as_mapping(blocking)))
         broker.engine.usage.bytes_max = 400
         broker.queue("orders")
         answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))

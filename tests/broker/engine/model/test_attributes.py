@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -14,14 +14,14 @@ from broker.engine.model.attributes import (
     PROPERTY_NAME_CHARS_MAX,
     QueueAttributes,
     as_json,
-    dashed,
     differences,
     from_json,
     parse,
     with_asked,
 )
 from broker.engine.model.errors import InvalidAttribute
-from broker.engine.model.settings import AddressSettings
+from broker.engine.model.row import dashed
+from broker.engine.model.settings import from_mapping
 from broker.engine.queues.types.factory import has_rules
 
 numbers = st.integers(-1, NUMBER_MAX)
@@ -55,7 +55,7 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
     assert parse(dashed(name), text) == {name: value}
     if name != "enabled":
         setting = {"last_value": "default_last_value_queue", "exclusive": "default_exclusive_queue"}
-        settings = replace(AddressSettings(), **{setting.get(name, f"default_{name}"): value})  # type: ignore[arg-type]
+        settings = from_mapping({setting.get(name, f"default_{name}"): value})
         assert settings.queue_attributes == with_asked(PLAIN, {name: value})
 
 

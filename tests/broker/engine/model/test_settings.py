@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.settings import (
-    SETTING_NAMES,
+    SETTINGS,
     AddressSettings,
     DeliveryCountPersistence,
     ExpirySource,
@@ -111,6 +111,6 @@ def test_strict() -> None:
 
 
 def test_names() -> None:
-    assert "max_delivery_attempts" in SETTING_NAMES
+    assert "max_delivery_attempts" in SETTINGS
     with pytest.raises(TypeError, match="colour"):
         from_mapping({"colour": 1})

@@ -1,0 +1,96 @@
+"""A row of the tables of settings: what a setting may be and why it is set, said once.
+
+The fields of `AddressSettings` and `QueueAttributes` are such rows.  The configuration's sections, the options of
+clients, what operators set, the definitions in the journal, imports and the reference are made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, NamedTuple, get_type_hints
+
+#: The key of a field's metadata.
+_ROW: Final = "row"
+
+
+class Unit(Enum):
+    """What a number counts."""
+
+    NONE = ""
+    MILLISECONDS = "ms"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What may be given, and why; `low` and `high` are the least and the greatest number, None: any.
+
+    `zero`: why 0 is no value; empty: it is one.  `chars_max`: of a text, -1: any.  `setting`: of an attribute of
+    queues, the address setting that is its default; empty: none is.
+    """
+
+    why: str
+    unit: Unit = Unit.NONE
+    low: float | None = None
+    high: float | None = None
+    zero: str = ""
+    chars_max: int = -1
+    setting: str = ""
+
+
+class Described(NamedTuple):
+    """A setting by its field's name: its type (without None), its default, its row."""
+
+    name: str
+    type: type
+    default: object
+    row: Row
+
+
+def row(
+    default: Any,
+    why: str,
+    *,
+    unit: Unit = Unit.NONE,
+    low: float | None = None,
+    high: float | None = None,
+    zero: str = "",
+    chars_max: int = -1,
+    setting: str = "",
+) -> Any:
+    """A field of a table: its default, and the rest as in `Row`."""
+    described = Row(why, unit, low, high, zero, chars_max, setting)
+    return field(default=default, metadata={_ROW: described})
+
+
+def duration(default: int, why: str, *, low: int = -1) -> Any:
+    """The same for a length of time; -1, if it may be, means off or unlimited."""
+    return row(default, why, unit=Unit.MILLISECONDS, low=low)
+
+
+def size(default: int, why: str, *, low: int = -1) -> Any:
+    """The same for bytes."""
+    return row(default, why, unit=Unit.BYTES, low=low)
+
+
+def rows(table: type[Any]) -> Mapping[str, Described]:
+    """The rows of a table in their order, by field name."""
+    hints = get_type_hints(table)
+    return {
+        each.name: Described(each.name, _plain(hints[each.name]), each.default, each.metadata[_ROW])
+        for each in fields(table)
+        if _ROW in each.metadata
+    }
+
+
+def _plain(hint: Any) -> type:
+    """`str` of `str | None`."""
+    found: type = hint if isinstance(hint, type) else next(each for each in hint.__args__ if each is not type(None))
+    return found
+
+
+def dashed(name: str) -> str:
+    """The name of a field outside: ring_size is ring-size."""
+    return name.replace("_", "-")
