@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage mutation bench reference pyfiles clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference pyfiles clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -58,10 +58,6 @@ interop: $(TESTING)
 coverage: $(TESTING)
 	$(BIN)/coverage run --source=store -m pytest --timeout 600 tests/store
 	$(BIN)/coverage report --fail-under=100
-
-# Faults put into the store and the way to an acknowledgement, and which of them no test finds.
-mutation: $(TESTING)
-	$(BIN)/python -m tests.mutation
 
 # Beside another broker, if one is installed: docs/performance.md.
 bench: $(TESTING)

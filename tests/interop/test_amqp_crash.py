@@ -6,12 +6,12 @@ after its restart.  The seed of the moments is printed; what the kernel and the 
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
@@ -202,9 +202,9 @@ def test_a_rolled_back_transaction_stays_so(tmp_path: Path) -> None:
 
 def moments_of_death(confirmed: list[int]) -> Iterator[float]:
     """When to kill each broker, in seconds; the seed is printed.  Lives get longer until something is `confirmed`."""
-    seed = random.randrange(1 << 32)
+    seed = Random().randrange(1 << 32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = Random(seed)
     for _ in range(ROUNDS):
         yield chance.uniform(0, LIFE_S)
     life = LIFE_S

@@ -7,11 +7,11 @@ The seed of the moments is printed; what the kernel and the disk do meanwhile, i
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import paho.mqtt.client as paho
@@ -132,9 +132,9 @@ def clients(version: str) -> Iterator[tuple[Lasting, Lasting]]:
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_exactly_once_through_crashes(tmp_path: Path, version: str) -> None:
     """No loss for QoS 1 and 2, no duplicate for QoS 2, no disorder."""
-    seed = random.randrange(1 << 32)
+    seed = Random().randrange(1 << 32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = Random(seed)
     numbers = {1: 0, 2: 0}
 
     def publish(client: Lasting, qos: int) -> None:
@@ -166,7 +166,7 @@ def test_exactly_once_through_crashes(tmp_path: Path, version: str) -> None:
         assert left == []
 
 
-def storm(broker: DaemonProcess, publisher: Lasting, subscriber: Lasting, chance: random.Random, publish: Any) -> None:
+def storm(broker: DaemonProcess, publisher: Lasting, subscriber: Lasting, chance: Random, publish: Any) -> None:
     """Work until some messages have arrived; SIGKILL in the middle; a new life."""
     enough = len(subscriber.arrived) + chance.randint(1, MESSAGES_MAX)
     for _ in range(2 * MESSAGES_MAX):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -440,7 +439,7 @@ def test_the_thread_on_a_real_disk(tmp_path: Path) -> None:
         failures: list[Exception] = []
         writer = WriterThread(log, announced.append, failures.append)
         writer.start()
-        journal = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: uuid.uuid4().bytes)
+        journal = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: bytes(range(16)))
         journal.recover()
         return journal, announced
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from os import getpid
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_reload_says_when_it_began(manager: tuple[socket.socket, str]) -> None
 
 
 def test_an_abstract_socket_is_reached() -> None:
-    name = f"bartleby-test-{uuid4()}"
+    name = f"bartleby-test-{getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("\0" + name)
         listening.settimeout(5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -139,8 +139,8 @@ def test_the_command_says_it_without_a_traceback(tmp_path: Path, line: bytes, wh
 def test_a_broker_starts_with_whatever_was_taken() -> None:
     """Lines that were changed at random: what is not refused is what a broker can live with."""
     target = targets()["import"]
-    print(f"seed {(seed := random.randrange(1 << 32))}")
-    mutator = Mutator(random.Random(seed), target.seeds, target.tokens, target.bytes_max)
+    print(f"seed {(seed := Random().randrange(1 << 32))}")
+    mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
     for _ in range(300):
         JOURNAL.take(mutator.next())
     again = JOURNAL.broker.restart(crash=False)
