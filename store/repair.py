@@ -255,7 +255,7 @@ def _amend(kept: _Kept, next_id: int, made: Plan) -> tuple[list[bytes], int]:
     return amending, next_id
 
 
-def _bury(files: Files, directory: str, kept: _Kept, made: Plan) -> list[bytes]:
+def _send_to_dla(files: Files, directory: str, kept: _Kept, made: Plan) -> list[bytes]:
     """The removals of messages whose large bodies are missing or damaged."""
     wrong = check_bodies(files, directory, kept.large, contents=True).wrong
     burying = []
@@ -273,7 +273,7 @@ def _conclude(files: Files, directory: str, segments: list[Salvage], made: Plan,
     unused = kept.next_id + (made.records_lost + 1) * IDS_PER_RECORD
     amending, next_id = _amend(kept, unused, made)
     about: record.Json = {"software": "bartleby journal repair", "lost": made.records_lost}
-    burying = _bury(files, directory, kept, made)
+    burying = _send_to_dla(files, directory, kept, made)
     parts = [record.opened(next_id, [each.number for each in segments], about), *amending, *burying]
     last = segments[-1]
     first = last.position

@@ -249,7 +249,7 @@ class _Broker:
             data = record.scheduled(queue.id, self.random.choice((0, self.out.now + 2000)), ids)
             self.out.add(queue.id, data, RecordType.SCHEDULED)
 
-    def bury(self) -> None:
+    def send_to_dla(self) -> None:
         queue = self._busy()
         for message in self._take(queue, 1):
             reason = self.random.choice((DeadLetterReason.MAX_DELIVERIES, DeadLetterReason.REJECTED))
@@ -345,7 +345,7 @@ _RARE: Final[dict[_Operation, int]] = {
     _Broker.count: 30,
     _Broker.deliver: 30,
     _Broker.schedule: 10,
-    _Broker.bury: 60,
+    _Broker.send_to_dla: 60,
     _Broker.kill: 6,
     _Broker.expire: 60,
     _Broker.remove_oldest: 20,

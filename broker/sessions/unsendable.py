@@ -40,7 +40,7 @@ class Unsendable:
         found, self._found = self._found, []
         engine = self._tick.engine
         for consumer, message, why in found:
-            confess(engine, message, why)
+            report_render_fault(engine, message, why)
             if consumer.closed or message.id not in consumer.unacked:
                 continue
             if why.passing:
@@ -50,7 +50,7 @@ class Unsendable:
         return [each[0] for each in found]
 
 
-def confess(engine: Engine, message: Message, why: ConversionError) -> None:
+def report_render_fault(engine: Engine, message: Message, why: ConversionError) -> None:
     """Report an error of the broker's own, which a message has brought to light."""
     if isinstance(why, RenderingFailed):
         header = message.header

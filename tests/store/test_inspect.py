@@ -24,7 +24,7 @@ def files() -> SimFiles:
     Script(3).run(station, 60)
     queue = station.new_queue("last")
     (id,) = station.send([queue], [b"dies"])
-    station.bury(queue, id, queue)
+    station.send_to_dla(queue, id, queue)
     station.commit()
     station.journal.close()
     return disk

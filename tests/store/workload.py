@@ -219,7 +219,7 @@ class Station:
         self.journal.add(record.scheduled(queue, due, ids))
         self._set(queue, tuple(ids), self.journal.segment, due=due)
 
-    def bury(self, queue: int, id: int, grave: int) -> None:
+    def send_to_dla(self, queue: int, id: int, grave: int) -> None:
         """Move a message in one entry."""
         (new,) = self.send([grave], [self.messages[id].body], essential=True)
         self.journal.add(
@@ -305,7 +305,7 @@ class Script:
         elif chance < 0.87:
             station.schedule(queue, waiting[:1], station.now + 1000)
         elif chance < 0.95:
-            station.bury(queue, waiting[0], other)
+            station.send_to_dla(queue, waiting[0], other)
         elif chance < 0.98:
             station.rename_queue(queue, f"r{random.randrange(1000)}")
         else:

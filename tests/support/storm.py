@@ -340,7 +340,7 @@ class Storm:
         if self._check() > BACKLOG_MAX:
             self._drain()
         else:
-            self._bury()
+            self._send_to_dla()
         ledger.restarted()
 
     def _others(self) -> list[AmqpProducer | AmqpConsumer | MqttProducer]:
@@ -396,7 +396,7 @@ class Storm:
         assert len(messages) == count, f"{queue}: {len(messages)} messages are shown, {count} are counted"
         return messages
 
-    def _bury(self, *more: str) -> Undertaker:
+    def _send_to_dla(self, *more: str) -> Undertaker:
         counts = self._settled_counts()
         undertaker = Undertaker(self._ledger, self._broker.port)
         for queue in ("DLQ", "ExpiryQueue", *more):
@@ -424,7 +424,7 @@ class Storm:
             for queue, count in self._settled_counts().items()
             for message in self._browse(queue, count)
         }
-        undertaker = self._bury(*QUEUES)
+        undertaker = self._send_to_dla(*QUEUES)
         for number, (redelivered, count) in counts.items():
             assert undertaker.redelivered[number] == redelivered, f"message {number}: {count} failures"
             assert redelivered or not count, f"message {number}: {count} failures"

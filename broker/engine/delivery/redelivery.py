@@ -66,7 +66,7 @@ def rejected(text: str) -> DeliveryOutcome:
 def give_back(
     state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
 ) -> None:
-    """Put deliveries back on their queue, or bury those that have failed too often.
+    """Put deliveries back on their queue, or make dead letters of those that have failed too often.
 
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
     that keeps its messages has them still: what a consumer says of them changes nothing.
@@ -87,7 +87,7 @@ def give_back(
         dead = [m for m in messages if queue.delivery_count(m.id) >= limit]
         if dead:
             alive = [m for m in messages if queue.delivery_count(m.id) < limit]
-    staying = _bury(state, queue, dead, how.text, consumer)
+    staying = _send_to_dla(state, queue, dead, how.text, consumer)
     _journal_counts(state, queue, alive + staying, failed, flagged)
     arrival.keep_for_later(state, queue, staying)
     requeue(state, queue, alive, delayed=how.delayed)
@@ -140,12 +140,14 @@ def _fail(state: State, queue: Queue, ids: Set[int]) -> None:
         states[id] = tried.failed(state.now) if tried.count else once
 
 
-def _bury(state: State, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None) -> list[Message]:
+def _send_to_dla(
+    state: State, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None
+) -> list[Message]:
     staying: list[Message] = []
     for message in dead:
         count = queue.delivery_count(message.id)
         who = f", last by {consumer.describe}" if consumer else ""
-        staying += dead_letter.bury(
+        staying += dead_letter.send_to_dla(
             state,
             queue,
             [message],
@@ -179,7 +181,7 @@ def reject(
         what = f"rejected by {consumer.describe}" if consumer else "rejected"
     else:
         what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"
-    staying = dead_letter.bury(
+    staying = dead_letter.send_to_dla(
         state,
         queue,
         messages,

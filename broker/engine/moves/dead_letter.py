@@ -8,7 +8,7 @@ Addresses may lead in a circle.  A message that died or expired `move.HOPS_MAX` 
 stays where it is when it fails again (`expiry` has the rest of the rule).
 
 A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
-that came to that address: the message stays (`bury` returns it).
+that came to that address: the message stays (`send_to_dla` returns it).
 Resources made automatically are made for the message's own address, so that their filter takes the very message.
 """
 
@@ -29,7 +29,7 @@ from store import record
 from store.record import DeadLetterReason, RemovalReason
 
 
-def bury(
+def send_to_dla(
     state: State,
     queue: Queue,
     messages: list[Message],
@@ -84,7 +84,7 @@ def bury(
     return staying
 
 
-def bury_unrouted(state: State, address: Address, queue: Queue | None, message: Message) -> bool:
+def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, message: Message) -> bool:
     """Dead-letter a message that no queue of its address took; `queue`: the one that it was sent to, if it named one.
 
     Within the entry of its send.  False: nothing was done, no dead-letter address keeps it.

@@ -77,7 +77,7 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     reason = DeadLetterReason.LINK_HOPS
     name = queue.address.settings.dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
-        return dead_letter.bury(state, queue, [message], reason=reason, text=text, consumer=None)
+        return dead_letter.send_to_dla(state, queue, [message], reason=reason, text=text, consumer=None)
     dead_letter.kill(state, queue, message, reason, text, None)
     return []
 

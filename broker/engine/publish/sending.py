@@ -128,7 +128,7 @@ def check_routed(
     if extras is not None and extras.exclusive and queue is None:
         left = [message for message in left if not _diverted(state, message, extras)]
     if extras is not None and extras.no_route:
-        left = [message for message in left if not _buried(state, address, message)]
+        left = [message for message in left if not _goes_to_dla(state, address, message)]
     if left and not arrival.may_lose(address, targets):
         raise arrival.no_queue(address, targets, left)
 
@@ -143,7 +143,7 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
     return False
 
 
-def _buried(state: State, address: Address, message: Message) -> bool:
+def _goes_to_dla(state: State, address: Address, message: Message) -> bool:
     """Whether the dead-letter address of an address keeps a message."""
     settings = address.settings
     name = settings.dead_letter_address
@@ -191,7 +191,7 @@ def _perform(
         unrouted: list[Message] | None = [] if address.extras is not None and address.extras.no_route else None
         meant = messages[0].header.durable and unrouted is None and is_meant(address, queue, routing_type)
         routed = arrival.publish(state, address, messages, targets, meant=meant, unrouted=unrouted)
-        _bury(state, address, queue, unrouted or [])
+        _send_to_dla(state, address, queue, unrouted or [])
     else:
         routed = _handle(state, address, routing_type, messages, extras, frozenset())
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
@@ -229,7 +229,7 @@ def _handle(
                 if divert.takes(message):
                     divert.taken += 1
                     forwards += _copies(state, divert, message)
-    _bury(state, address, None, unrouted or [])
+    _send_to_dla(state, address, None, unrouted or [])
     for divert, forward, wanted, copy in forwards:
         _forward(state, forward, wanted, copy, passed | {divert.name})
     return routed
@@ -306,10 +306,10 @@ def _forward(state: State, forward: Address, wanted: RoutingType | None, copy: M
         _handle(state, forward, wanted, [copy], extras, passed)
 
 
-def _bury(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:
+def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:
     """Messages that no queue took go to the dead-letter address, if there is one; else they are unroutable."""
     for message in messages:
-        if not dead_letter.bury_unrouted(state, address, queue, message):
+        if not dead_letter.send_unrouted_to_dla(state, address, queue, message):
             arrival.unroutable(state, address, [message])
 
 

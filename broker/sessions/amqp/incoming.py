@@ -126,20 +126,20 @@ class Place(NamedTuple):
 
 
 class _Run(Send):
-    """Messages in a row for one goal with the same header; `ids` are their delivery ids."""
+    """Messages in a row for one target with the same header; `ids` are their delivery ids."""
 
-    __slots__ = ("alone", "goal", "header", "ids", "second", "section", "settled", "tx")
+    __slots__ = ("alone", "header", "ids", "second", "section", "settled", "target", "tx")
 
     def __init__(
         self,
-        goal: SendTarget,
+        target: SendTarget,
         header: MessageHeader,
         address: Address,
         queue: Queue | None,
         routing_type: RoutingType | None,
     ) -> None:
         super().__init__(address, queue, routing_type, [])
-        self.goal = goal
+        self.target = target
         self.header = header
         self.section = b""
         self.alone = False  # its header depends on more than that section: nobody joins it
@@ -150,12 +150,12 @@ class _Run(Send):
 
 
 class IncomingLink:
-    """A producer's link.  `goal` is the target's, `place` what it names; without them it is the anonymous relay."""
+    """A producer's link.  `target` is the target's, `place` what it names; without them it is the anonymous relay."""
 
-    def __init__(self, owner: Owner, link: Receiver, goal: SendTarget, place: Place | None) -> None:
+    def __init__(self, owner: Owner, link: Receiver, target: SendTarget, place: Place | None) -> None:
         self.link = link
         self._owner = owner
-        self._goal = goal
+        self._target = target
         self._place = place
         self._runs: list[_Run] = []
         self._tags: dict[int, bytes] = {}  # of what the relay has gathered and what is refused, by delivery id
@@ -175,7 +175,7 @@ class IncomingLink:
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
-        goal, relay = self._goal, not self._goal.name
+        target, relay = self._target, not self._target.name
         if relay:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
@@ -183,13 +183,13 @@ class IncomingLink:
                 section, head, body, broker_annotations = take_apart(payload)
                 check_body(body)
                 if relay:
-                    goal = self._stated_goal(payload)
-                other = relay and run is not None and goal != run.goal
+                    target = self._stated_target(payload)
+                other = relay and run is not None and target != run.target
                 if run is None or other or broker_annotations is not None or section != run.section:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(goal, section, broker_annotations, event, tx)
+                    run = self._begin(target, section, broker_annotations, event, tx)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
@@ -244,19 +244,19 @@ class IncomingLink:
 
     def _begin(
         self,
-        goal: SendTarget,
+        target: SendTarget,
         section: bytes,
         broker_annotations: BrokerAnnotations | None,
         event: Transfers | Portion,
         tx: OpenTransaction | None,
     ) -> _Run:
-        run = self.make(goal, section, broker_annotations, event, tx)
+        run = self.make(target, section, broker_annotations, event, tx)
         self._runs.append(run)
         return run
 
     def make(
         self,
-        goal: SendTarget,
+        target: SendTarget,
         section: bytes,
         broker_annotations: BrokerAnnotations | None,
         event: Transfers | Portion,
@@ -264,17 +264,17 @@ class IncomingLink:
     ) -> _Run:
         """A run of messages.  Raises DecodeError, EngineError."""
         owner = self._owner
-        plain, stated = owner.options.split(goal.name)
+        plain, stated = owner.options.split(target.name)
         plain, query = split_query(plain)
         noted = None if broker_annotations is None else broker_annotations.routing_type
-        asked = next((t for t in (stated, goal.asked, noted, query.routing_type) if t is not None), None)
-        check_temporary(owner.engine, plain, stated=goal.temporary)
+        asked = next((t for t in (stated, target.asked, noted, query.routing_type) if t is not None), None)
+        check_temporary(owner.engine, plain, stated=target.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
         header = make_facts(section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin)
         address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
-        run = _Run(goal, header, address, queue, asked)
+        run = _Run(target, header, address, queue, asked)
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
@@ -292,17 +292,17 @@ class IncomingLink:
         """The link cannot go on."""
         self._owner.lose(self.link, error)
 
-    def goal(self, payload: bytes) -> SendTarget:
+    def target(self, payload: bytes) -> SendTarget:
         """Where a message goes.  Raises DecodeError."""
-        return self._goal if self._goal.name else self._stated_goal(payload)
+        return self._target if self._target.name else self._stated_target(payload)
 
-    def _stated_goal(self, payload: bytes) -> SendTarget:
+    def _stated_target(self, payload: bytes) -> SendTarget:
         """Where a message for the anonymous relay goes.  Raises DecodeError."""
         encoded = Encoded(payload)
         to = encoded.properties.to
         if not to:
             raise _NoAddress()
-        asked, temporary = self._goal.asked, False
+        asked, temporary = self._target.asked, False
         if asked is None and payload.find(_JMS_NOTED, 0, encoded.body_at) >= 0:
             kind = encoded.message_annotations.get(_JMS_DESTINATION)
             if isinstance(kind, int) and 0 <= kind < len(JMS_KINDS):
@@ -327,7 +327,7 @@ class IncomingLink:
         """Tell the sender that deliveries are refused.  Raises AmqpError if the relay's does not hear it."""
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
-        if self._goal.name:
+        if self._target.name:
             self._tell(ids, why, sent, tx)
             return
         heard = tx is not None if sent.settled else rejects(self.link)
@@ -345,7 +345,7 @@ class IncomingLink:
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not sent.second)
         elif tx is None:  # else its discharge tells
-            self._owner.dropped(self._goal.name, len(ids), why)
+            self._owner.dropped(self._target.name, len(ids), why)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -439,16 +439,16 @@ class _Large:
     """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
-        self._header, self._head, self.body, self._special = take_apart(event.payload)
-        self._goal = link.goal(self._head + _NO_BODY)
-        self.durable = link.make(self._goal, self._header, self._special, event, tx).header.durable
+        self._header, self._head, self.body, self._broker_annotations = take_apart(event.payload)
+        self._target = link.target(self._head + _NO_BODY)
+        self.durable = link.make(self._target, self._header, self._broker_annotations, event, tx).header.durable
         self._link = link
         self._event = event
         self._tx = tx
 
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
-        run = self._link.make(self._goal, self._header, self._special, self._event, self._tx)
+        run = self._link.make(self._target, self._header, self._broker_annotations, self._event, self._tx)
         self._link.publish_large(run, Message.of(run.header, self._head, body), self._event)
 
     def refuse(self, error: EngineError | DecodeError) -> None:

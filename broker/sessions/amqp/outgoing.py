@@ -26,7 +26,7 @@ from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, 
 from broker.sessions.amqp.terms import AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import ConversionError, unsaid
-from broker.sessions.unsendable import Unsendable, confess
+from broker.sessions.unsendable import Unsendable, report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import (
@@ -362,7 +362,7 @@ class BrowsingLink:
             engine = self._owner.engine
             payloads, refused, taken = self._encoder.encode(batch, LOOKED_AT, engine.now, self.link.message_bytes_max)
             for message, why in refused:
-                confess(engine, message, why)
+                report_render_fault(engine, message, why)
             self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
@@ -384,7 +384,7 @@ class BrowsingLink:
             owner = self._owner
             large = LargeMessage(message, LOOKED_AT, owner.engine.now, owner.options.of_replies)
         except Exception as error:  # of ours, too
-            confess(self._owner.engine, message, unsaid(error))
+            report_render_fault(self._owner.engine, message, unsaid(error))
             return
         if most is None or large.nbytes <= most:
             self.large = LargeOut(self.link, large, None, settled=True)

@@ -58,12 +58,12 @@ class Deliveries:
         "_by_consumer",
         "_bytes_in_flight",
         "_engine",
-        "_hungry",
         "_parked",
         "_parked_messages",
-        "_starved",
+        "_quota_exhausted",
         "_unflushed",
         "_unsent",
+        "_wants_credit",
         "blocked",
         "bytes_in_flight_max",
         "outgoing",
@@ -83,8 +83,8 @@ class Deliveries:
         self._by_consumer: dict[int, Subscription] = {}
         self._parked: deque[tuple[Subscription, list[Message]]] = deque()
         self._parked_messages = 0
-        self._hungry: dict[Consumer, None] = {}  # counted consumers that have used credit
-        self._starved = False  # the quota is used up, and counted consumers are paused
+        self._wants_credit: dict[Consumer, None] = {}  # counted consumers that have used credit
+        self._quota_exhausted = False  # the quota is used up, and counted consumers are paused
         self._unflushed: dict[Consumer, list[int]] = {}  # what counts as consumed once it is flushed
         self._unsent: set[int] = set()  # packet identifiers whose PUBLISH has never left
 
@@ -101,7 +101,7 @@ class Deliveries:
     def remove(self, consumer: Consumer) -> None:
         """A consumer is gone.  What is in flight stays in flight: it is delivered to the end [MQTT-3.10.4-3]."""
         self._by_consumer.pop(consumer.id, None)
-        self._hungry.pop(consumer, None)
+        self._wants_credit.pop(consumer, None)
         self._unflushed.pop(consumer, None)
         self._unpark(consumer)
 
@@ -113,7 +113,7 @@ class Deliveries:
     def retire(self, consumer: Consumer) -> None:
         """A consumer gets no more messages, and stays until those in flight are answered."""
         consumer.paused = True
-        self._hungry.pop(consumer, None)
+        self._wants_credit.pop(consumer, None)
         self._by_consumer.pop(consumer.id, None)
 
     def give_back_parked(self, consumer: Consumer) -> None:
@@ -193,7 +193,7 @@ class Deliveries:
 
     def _refresh(self, consumer: Consumer) -> None:
         """Whether a consumer gets messages now, and how many."""
-        if self.port is None or self.blocked or (consumer.counted and self._starved):
+        if self.port is None or self.blocked or (consumer.counted and self._quota_exhausted):
             consumer.paused = True
             return
         if consumer.counted:
@@ -231,8 +231,8 @@ class Deliveries:
 
     def refresh(self) -> None:
         """Look at all consumers again."""
-        self._starved = self._room <= 0
-        self._hungry.clear()
+        self._quota_exhausted = self._room <= 0
+        self._wants_credit.clear()
         for subscription in self._by_consumer.values():
             if subscription.consumer is not None:
                 self._refresh(subscription.consumer)
@@ -292,7 +292,7 @@ class Deliveries:
         if subscription is None:
             return  # unsubscribed while the journal had these (strict mode): they stay with the consumer, which ends
         if consumer.counted:
-            self._hungry[consumer] = None
+            self._wants_credit[consumer] = None
             if self.port is None or self._parked:
                 self._park(subscription, messages)
                 return
@@ -340,7 +340,7 @@ class Deliveries:
             done += count
         if done < len(messages):
             self._park(subscription, messages[done:])
-        if not self._starved and self._room <= 0:
+        if not self._quota_exhausted and self._room <= 0:
             self._starve()
 
     def _sent(self, consumer: Consumer, run: list[Message]) -> None:
@@ -379,7 +379,7 @@ class Deliveries:
 
     def _starve(self) -> None:
         """The quota is used up: the engine keeps what it has."""
-        self._starved = True
+        self._quota_exhausted = True
         for subscription in self._by_consumer.values():
             consumer = subscription.consumer
             if consumer is not None and consumer.counted:
@@ -451,11 +451,11 @@ class Deliveries:
         room = self._room
         if room <= 0:
             return
-        if self._starved:
+        if self._quota_exhausted:
             self.refresh()
             return
-        for consumer in [c for c in self._hungry if c.credit <= room // 2]:
-            del self._hungry[consumer]
+        for consumer in [c for c in self._wants_credit if c.credit <= room // 2]:
+            del self._wants_credit[consumer]
             if not consumer.closed:
                 self._engine.consumers.grant(consumer, max(room - consumer.held, 0))
 
@@ -541,7 +541,7 @@ class Deliveries:
                 for id in ids:
                     if id in consumer.unacked:
                         self._engine.consumers.acknowledge(consumer, id)
-        if self.port is not None and self._hungry:
+        if self.port is not None and self._wants_credit:
             self.proceed()
 
     def set_blocked(self, blocked: bool) -> None:

@@ -14,7 +14,7 @@ from broker.engine.model.message import Message
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.stomp.headers import Headers, error
-from broker.sessions.unsendable import confess
+from broker.sessions.unsendable import report_render_fault
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import encode
 from protocols.stomp.headers import escape
@@ -52,7 +52,7 @@ class Browser(Rendering):
         while self._next is not None and taken < bytes_max:
             taken += self._next.size
             for message, why in self.encode(codec, [self._next]):
-                confess(self._engine, message, why)
+                report_render_fault(self._engine, message, why)
             self._next = next(self._messages, None)
         if self._next is not None:
             return taken, False

@@ -174,7 +174,7 @@ def test_a_fault_of_the_engine_ends_the_process(monkeypatch: pytest.MonkeyPatch,
 
 @interpreted
 @pytest.mark.parametrize(
-    ("room", "name"), [(move, "annotate"), (move, "remove"), (dead_letter, "bury"), (removal, "_forget")]
+    ("room", "name"), [(move, "annotate"), (move, "remove"), (dead_letter, "send_to_dla"), (removal, "_forget")]
 )
 def test_a_verb_that_is_interrupted_ends_the_process(monkeypatch: pytest.MonkeyPatch, room: Any, name: str) -> None:
     """A rejected message is neither on both queues after a restart, nor on none."""
