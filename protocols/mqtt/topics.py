@@ -120,21 +120,19 @@ def check_response_topic(topic: str, limits: Limits) -> None:
 class AddressSyntax:
     """The characters of addresses, and the way from topics to them and back."""
 
-    __slots__ = ("_any_words", "_broker_annotations", "_delimiter", "_escapes", "_single_word", "_written")
+    __slots__ = ("_any_words", "_delimiter", "_escapes", "_single_word", "_special", "_written")
 
     def __init__(self, delimiter: str = ".", any_words: str = "#", single_word: str = "*") -> None:
         self._delimiter = delimiter
         self._any_words = any_words
         self._single_word = single_word
         self._escapes = str.maketrans({c: _ESCAPE + c for c in (delimiter, any_words, single_word, _ESCAPE)})
-        self._broker_annotations = re.compile(
-            "[" + re.escape(delimiter + any_words + single_word + _ESCAPE) + "]|::"
-        ).search
+        self._special = re.compile("[" + re.escape(delimiter + any_words + single_word + _ESCAPE) + "]|::").search
         self._written = re.compile(rf"\\(.)|{re.escape(delimiter)}", re.DOTALL)
 
     def to_address(self, topic: str) -> str:
         """The address of a topic name."""
-        if self._broker_annotations(topic):
+        if self._special(topic):
             return self._delimiter.join([self._escape(level) for level in topic.split(SEPARATOR)])
         return topic.replace(SEPARATOR, self._delimiter)
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
-from broker.engine import Address, Engine, Queue, SubscribeRequest
+from broker.engine import Address, Queue, SubscribeRequest
 from broker.engine.model.access import delete_permission
 from broker.engine.model.errors import AlreadyInUse, NotBrowsable, NotFound
 from broker.engine.model.message import Message, RoutingType
@@ -24,9 +24,8 @@ from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
-from broker.sessions.amqp.incoming import Owner as IncomingOwner
-from broker.sessions.amqp.outgoing import BrowsingLink, Outgoing, OutgoingLink
-from broker.sessions.amqp.outgoing import Owner as OutgoingOwner
+from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
+from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
 from broker.sessions.amqp.source import found_again, granted, is_browser, read_filters, request, subscription_name
 from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
@@ -48,18 +47,10 @@ _TRANSACTION_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-
 _TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
 
 
-class Owner(IncomingOwner, OutgoingOwner, Protocol):
-    """What attaching needs of the connection's session layer."""
-
-    engine: Engine
-    container: str
-    remote: str
-
-
 class Attacher:
     """Makes the links of one connection, and remembers what goes with them."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._nodes = Nodes(owner.engine.delete_temporary)
         self._subscriptions: dict[Link, tuple[str, bool]] = {}  # and whether the link only looks it up, to delete it

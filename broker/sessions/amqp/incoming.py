@@ -14,24 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from broker.engine import Address, Engine, LargeBody, Queue, Send
-from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotFound
-from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
+from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
-from broker.sessions.amqp.terms import REJECTED, AmqpOptions, refused
+from broker.sessions.amqp.terms import REJECTED, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
 from broker.sessions.convert import JMS_KINDS
-from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.amqp.check import check_body
 from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
 from protocols.amqp.events import Portion, Transfers
-from protocols.amqp.link import Link
 from protocols.amqp.message import DATA, encode_section
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import (
@@ -44,7 +42,6 @@ from protocols.amqp.performatives import (
     TransactionalState,
 )
 from protocols.amqp.receiver import Receiver
-from protocols.amqp.session import Session
 
 _ACCEPTED = Accepted()
 
@@ -54,44 +51,6 @@ _JMS_NOTED: Final = _JMS_DESTINATION.encode()
 
 #: Stands for a body where only the sections before it are to be decoded.
 _NO_BODY: Final = encode_section(DATA, b"")
-
-
-class Owner(Protocol):
-    """What a link needs of its connection's session layer."""
-
-    @property
-    def transport(self) -> object:
-        """The connection's transport."""
-
-    engine: Engine
-    options: AmqpOptions
-    format: Format
-    access: Access
-    origin: str
-    reading: Reading
-
-    def lose(self, link: Link, error: AmqpError) -> None:
-        """A link has failed."""
-
-    def dropped(self, target: str, messages: int, why: Error) -> None:
-        """Messages that their sender has settled were refused."""
-
-    def go_on(self) -> None:
-        """The codec may read what follows a large message."""
-
-    def answer(
-        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
-    ) -> None:
-        """Settle deliveries, or only say their state, once everything done so far is durable."""
-
-    def detach(self, link: Link, error: Error) -> None:
-        """The broker ends a link."""
-
-    def touch(self) -> None:
-        """What a link said outside of the peer's own turn goes out with this tick."""
-
-    def transaction(self, txn_id: bytes) -> OpenTransaction:
-        """An open transaction.  Raises AmqpError."""
 
 
 class SendTarget(NamedTuple):
@@ -152,7 +111,7 @@ class _Run(Send):
 class IncomingLink:
     """A producer's link.  `target` is the target's, `place` what it names; without them it is the anonymous relay."""
 
-    def __init__(self, owner: Owner, link: Receiver, target: SendTarget, place: Place | None) -> None:
+    def __init__(self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None) -> None:
         self.link = link
         self._owner = owner
         self._target = target

@@ -14,25 +14,25 @@ waiting here leave over.  Deliveries stand for message ids; what the peer says o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, Unreadable, redelivery
+from broker.engine import AckMode, Consumer, DeliveryOutcome, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
-from broker.sessions.amqp.large import LargeMessage, LargeOut, Pulling
+from broker.sessions.amqp.large import LargeMessage, LargeOut
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
-from broker.sessions.amqp.terms import AmqpOptions, refused
+from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import ConversionError, unsaid
-from broker.sessions.unsendable import Unsendable, report_render_fault
+from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import (
     SENDER,
     Accepted,
-    DeliveryState,
     Error,
     Modified,
     Rejected,
@@ -41,71 +41,14 @@ from protocols.amqp.performatives import (
 )
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
-from protocols.amqp.session import Session
 
 _TERMINAL: Final = (Accepted, Rejected, Released, Modified)
-
-
-class Owner(Protocol):
-    """What a link needs of its connection's session layer."""
-
-    @property
-    def transport(self) -> object:
-        """The connection's transport."""
-
-    engine: Engine
-    options: AmqpOptions
-    unsendable: Unsendable
-
-    def answer(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None:
-        """Settle deliveries once everything done so far is durable."""
-
-    def transaction(self, txn_id: bytes) -> OpenTransaction:
-        """An open transaction.  Raises AmqpError."""
-
-    pulling: Pulling
-
-    def sent_on(self, link: Outgoing, nbytes: int) -> None:
-        """Messages for a link go out with this tick."""
-
-    def drain_later(self, link: Outgoing) -> None:
-        """Ask the link to `finish_drain` when the tick ends."""
-
-    def detach(self, link: Sender, error: Error) -> None:
-        """The broker ends a link."""
-
-
-class Outgoing(Protocol):
-    """Either kind of link on which the broker sends."""
-
-    link: Sender
-
-    def credit(self, event: Credit) -> None:
-        """The receiver gave credit."""
-
-    def more_room(self) -> None:
-        """The session's window, or the span of unsettled ids, has room again."""
-
-    def settle(self, event: Dispositions) -> None:
-        """The receiver's outcome.  Raises AmqpError."""
-
-    def finish_drain(self, tick: int) -> bool:
-        """If nothing more is to send of what had come by this tick, say so; whether that is done."""
-
-    def flushed(self) -> None:
-        """The operating system has taken what was sent."""
-
-    def pause(self, paused: bool) -> None:
-        """The operating system does not take more for now, or does again."""
-
-    def close(self, how: DeliveryOutcome) -> None:
-        """The link is gone."""
 
 
 class OutgoingLink:
     """A consumer.  It is the engine's sink."""
 
-    def __init__(self, owner: Owner, link: Sender, *, settled: bool, default: object) -> None:
+    def __init__(self, owner: LinkOwner, link: Sender, *, settled: bool, default: object) -> None:
         self.link = link
         self.consumer: Consumer | None = None  # until the engine has attached it
         self.encoder = Encoder(owner.options.of_replies)
@@ -325,7 +268,7 @@ BROWSED_MAX: Final = 1_000
 class BrowsingLink:
     """A browser: copies of what is on the queue when it first asks, in the order of delivery, each once."""
 
-    def __init__(self, owner: Owner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
+    def __init__(self, owner: LinkOwner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
         self.link = link
         self._owner = owner
         self._source = messages

@@ -11,21 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from broker.engine import DeliveryOutcome, redelivery
-from broker.engine.model.access import NOBODY
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl
 from broker.sessions.amqp import containers as amqp_containers
 from broker.sessions.amqp.answers import Answer, settle
 from broker.sessions.amqp.attach import Attacher, refuse
 from broker.sessions.amqp.containers import Containers
-from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.incoming import IncomingLink, PendingPublishes, rejects
-from broker.sessions.amqp.large import Pulling
+from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
 from broker.sessions.amqp.login import Login, report_error
-from broker.sessions.amqp.outgoing import Outgoing, OutgoingLink
+from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, Transactions, coordinate
-from broker.sessions.base import BaseSession
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
@@ -72,7 +69,7 @@ from protocols.amqp.session import Session
 IDLE_TIMEOUT_MIN_MS: Final = 500
 
 
-class AmqpSession(BaseSession):
+class AmqpSession(LinkOwner):
     """The broker's side of one AMQP connection."""
 
     def __init__(
@@ -87,12 +84,7 @@ class AmqpSession(BaseSession):
         gate: Gate,
         containers: Containers,
     ) -> None:
-        super().__init__(tick, transport, connection_id, peer)
-        self.options = options
-        self.format = tick.engine.formats[AMQP_FORMAT]
-        self.access = tick.engine.security.access(NOBODY, "")
-        self.origin = connection_id
-        self.container = ""
+        super().__init__(tick, transport, options, connection_id, peer)
         self._containers = containers
         self._codec = AmqpConnection(
             limits,
@@ -102,7 +94,6 @@ class AmqpSession(BaseSession):
         )
         self._login = Login(self._codec, gate, peer, self.reading, self._proceed)
         self._sole = False
-        self.pulling = Pulling()
         self._incoming: dict[Link, IncomingLink] = {}
         self._outgoing: dict[Link, Outgoing] = {}
         self._coordinators: dict[Link, Receiver] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
@@ -133,10 +132,8 @@ def rollback_only(error: Error) -> Error:
     return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
 
 
-class Answer(Protocol):
-    """Settles deliveries once everything done so far is durable."""
-
-    def __call__(self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None) -> None: ...
+#: Settles deliveries once everything done so far is durable (`LinkOwner.answer`).
+Answer = Callable[[Session, bool, Sequence[int], DeliveryState | None], None]
 
 
 def coordinate(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from broker.engine import Definition, Engine, Queue, StoredSession
 from broker.engine.model.access import UNRESTRICTED, Access
@@ -28,6 +28,7 @@ from broker.engine.model.message import Message
 from broker.sessions.login import Gate
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.retained import RetainedFeed
@@ -41,17 +42,6 @@ from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
 
 _SECOND: Final = 1_000
-
-
-class Owner(Protocol):
-    """The connection that has a session."""
-
-    @property
-    def transport(self) -> object:
-        """Its transport."""
-
-    def taken_over(self) -> None:
-        """Another connection of the same client has come: say so, and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,7 @@ class ClientSession:
         self.drop_oldest = False
         self.filtered = False
         self.will: Will | None = None
-        self.owner: Owner | None = None
+        self.owner: Port | None = None
         self.stored: StoredSession | None = None
         self.incoming = Incoming()
         self.deliveries = Deliveries(sessions.engine)
@@ -160,7 +150,7 @@ class MqttSessions:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def connect(self, owner: Owner, client_id: str, arrival: Arrival) -> tuple[ClientSession, bool]:
+    def connect(self, owner: Port, client_id: str, arrival: Arrival) -> tuple[ClientSession, bool]:
         """The session of a client that connects, and whether it was there before.  Raises DiskFull, TooMany.
 
         Its former connection, if it has one, is ended [MQTT-3.1.4-3].

@@ -1,44 +1,65 @@
-"""What the deliveries of a session ask of the connection through which they go."""
+"""What the session of a client asks of the connection that it has."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from broker.engine import Consumer
+from broker.sessions.base import BaseSession
 from broker.sessions.convert import ConversionError
+from broker.sessions.login import Peer
 from broker.sessions.mqtt.large import LargePayload
-from broker.sessions.mqtt.render import Renderer, Run
-from broker.sessions.unsendable import Unsendable
+from broker.sessions.mqtt.render import Heads, Renderer, Run
+from broker.sessions.tick import Tick, Transport
+from protocols.mqtt.codes import V5
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead, PublishHeads
+from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack
 
 #: PUBLISH packets: what they share or the head of each, payloads and packet identifiers; or one with a large payload.
 Publishing = tuple[PublishHead | PublishHeads, list[bytes] | LargePayload, list[int]]
 
 
-class Port(Protocol):
-    """The connection through which a session sends."""
+class Port(BaseSession):
+    """An MQTT connection as the session of its client sees it, in both directions; `session` is what does it."""
 
-    @property
-    def transport(self) -> object:
-        """The connection's transport."""
+    def __init__(
+        self, tick: Tick, transport: Transport, codec: MqttConnection, heads: Heads, connection_id: str, peer: Peer
+    ) -> None:
+        super().__init__(tick, transport, connection_id, peer)
+        self.codec = codec
+        self.renderer = Renderer(heads, V5)  # until the version is known
 
-    codec: MqttConnection
-    unsendable: Unsendable
-    renderer: Renderer
+    # -- sending ---------------------------------------------------------------------------------------------------
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
         """Send once a tick is durable; 0: at once."""
+        raise NotImplementedError
 
     def spend(self, messages: int, nbytes: int) -> None:
         """So many messages of so many bytes go out."""
-
-    def dismiss(self, reason: str) -> None:
-        """An operator has ended a subscription of the session: so is the connection, for its client to notice."""
+        raise NotImplementedError
 
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
+        raise NotImplementedError
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def owe(self, ack: Ack) -> None:
+        """An acknowledgement is owed, once all before it is durable."""
+        raise NotImplementedError
+
+    def dropped(self, messages: int, sentence: str) -> None:
+        """Messages were dropped without a word to their sender."""
+        raise NotImplementedError
+
+    def proceed(self, failure: MqttError | None) -> None:
+        """A large message has come to its end, after its parts: read on, or fail."""
+        raise NotImplementedError
+
+    def taken_over(self) -> None:
+        """Another connection of the same client has come: say so, and end."""
+        raise NotImplementedError
 
 
 def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, payloads: list[bytes]) -> list[bytes]:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from broker.engine import LargeBody
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import check_publish, payload_too_large
+from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
-from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Begun, Part, Publish
 
@@ -29,29 +29,10 @@ from protocols.mqtt.packets import Ack, Begun, Part, Publish
 _FULL: Final = "full"
 
 
-class Link(Protocol):
-    """The connection."""
-
-    @property
-    def transport(self) -> object:
-        """Its transport."""
-
-    codec: MqttConnection
-
-    def owe(self, ack: Ack) -> None:
-        """An acknowledgement is owed, once all before it is durable."""
-
-    def dropped(self, messages: int, sentence: str) -> None:
-        """Messages were dropped without a word to their sender."""
-
-    def proceed(self, failure: MqttError | None) -> None:
-        """A large message has come to its end, after its parts: read on, or fail."""
-
-
 class Receiver:
     """The receiving side of a connection whose client is known; who also waits for addresses that are full."""
 
-    def __init__(self, common: Common, session: ClientSession, link: Link, reading: Reading) -> None:
+    def __init__(self, common: Common, session: ClientSession, link: Port, reading: Reading) -> None:
         self._engine = engine = common.tick.engine
         self._session = session
         self._traffic = common.sessions.traffic

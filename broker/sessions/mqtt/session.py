@@ -16,20 +16,19 @@ from typing import Any, Final
 from broker.engine import Unreadable
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
-from broker.sessions.base import BaseSession
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
 from broker.sessions.mqtt.client_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt.large import LargePayload
-from broker.sessions.mqtt.port import Publishing
+from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.render import Renderer
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Transport
-from protocols.mqtt.codes import V5, PacketType, ReasonCode
+from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import MqttError
@@ -61,15 +60,13 @@ _GREETING: Final = "greeting"
 Waiting = Ack | Connack | Suback | Unsuback | Publishing
 
 
-class MqttSession(BaseSession):
+class MqttSession(Port):
     """The broker's side of one MQTT connection."""
 
     def __init__(self, common: Common, transport: Transport, *, connection_id: str, peer: Peer) -> None:
-        super().__init__(common.tick, transport, connection_id, peer)
+        super().__init__(common.tick, transport, MqttConnection(common.codec), common.heads, connection_id, peer)
         self.receive_timeout = 0
         self.send_interval = 0
-        self.codec = MqttConnection(common.codec)
-        self.renderer = Renderer(common.heads, V5)  # until the version is known
         self._common = common
         self._options = common.options
         self._traffic = common.sessions.traffic
