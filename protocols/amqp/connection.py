@@ -133,7 +133,7 @@ class AmqpConnection:
         self._incoming: dict[int, Session] = {}  # by the peer's channel
         self._outgoing: dict[int, Session] = {}  # by ours
         self._shapes: dict[bytes, transfers.FrameTemplate] = {}
-        self._disposition_shape: dispositions.FrameTemplate | None = None
+        self._disposition_shape: dispositions.FrameTemplate[Session] | None = None
         self._server = server
         self._shut = False  # ends without CLOSE
         self._ended = False  # the peer sends no more

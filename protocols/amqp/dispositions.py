@@ -8,16 +8,13 @@ ids.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
 from protocols.amqp.encode import ENCODERS, FALSE, NULL, TRUE, encode, encode_list
 from protocols.amqp.frames import frame
 from protocols.amqp.performatives import Accepted, DeliveryState, Disposition
 from protocols.amqp.serial import HALF, MASK
 from protocols.amqp.transfers import Unpack, begins_with
-
-if TYPE_CHECKING:
-    from protocols.amqp.session import Session
 
 _DESCRIPTOR: Final = b"\x00\x53\x15"
 _LIST_AT: Final = 11
@@ -33,13 +30,16 @@ _uint: Final = ENCODERS["uint"]
 Range = tuple[int, int]
 
 
-class FrameTemplate:
-    """What the dispositions of a session have in common."""
+Owner = TypeVar("Owner")
+
+
+class FrameTemplate(Generic[Owner]):
+    """What the dispositions of a session, its `Owner`, have in common."""
 
     __slots__ = ("has_last", "head", "last_head", "nbytes", "role", "session", "settled", "state", "tail", "unpack")
 
     def __init__(
-        self, session: Session, disposition: Disposition, unpack: Unpack, parts: tuple[bytes, bytes, bytes, int]
+        self, session: Owner, disposition: Disposition, unpack: Unpack, parts: tuple[bytes, bytes, bytes, int]
     ) -> None:
         self.session = session
         self.role = disposition.role
@@ -50,7 +50,7 @@ class FrameTemplate:
         self.head, self.last_head, self.tail, self.nbytes = parts
 
 
-def shape_of(session: Session, disposition: Disposition, buffer: bytes, at: int, end: int) -> FrameTemplate | None:
+def shape_of(session: Owner, disposition: Disposition, buffer: bytes, at: int, end: int) -> FrameTemplate[Owner] | None:
     """The shape of the frame from `at` to `end`, which is this disposition; None if it has none."""
     head_bytes = _LIST_HEAD_BYTES.get(buffer[at + _LIST_AT])
     if head_bytes is None or not begins_with(_DESCRIPTOR, buffer, at):
@@ -75,7 +75,7 @@ def shape_of(session: Session, disposition: Disposition, buffer: bytes, at: int,
     return FrameTemplate(session, disposition, Struct(form).unpack_from, (head, last_head, tail, end - at))
 
 
-def read_run(template: FrameTemplate, buffer: bytes, at: int, ranges: list[Range]) -> int:
+def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: list[Range]) -> int:
     """Append the ranges of ids of the frames of this shape from `at` on; where the first other frame begins.
 
     Ranges that follow each other are one, as long as it is shorter than half of all ids.

@@ -14,14 +14,20 @@ has ended, goes nowhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from protocols.amqp.errors import AmqpError
-from protocols.amqp.events import Attached, Detached, Event
+from protocols.amqp.composite import Composite
+from protocols.amqp.dispositions import Range, disposition_frame
+from protocols.amqp.errors import NOT_ALLOWED, AmqpError, session_error
+from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import (
+    RECEIVER,
     SENDER,
     Attach,
+    Begin,
     Coordinator,
     DeliveryState,
     Detach,
@@ -32,15 +38,68 @@ from protocols.amqp.performatives import (
     Source,
     Target,
 )
-from protocols.amqp.state import LINK, LinkState
+from protocols.amqp.serial import add, span
+from protocols.amqp.state import LINK, SESSION_READS, SESSION_SENDS, LinkState, SessionState
+from protocols.amqp.transport import Transport
 from protocols.amqp.types import Described
+from protocols.amqp.unsettled import Run, Unsettled
 
-if TYPE_CHECKING:
-    from protocols.amqp.session import Session
-
+#: What we say of our outgoing window: nothing that a peer could need to know.
+OUTGOING_WINDOW: Final = 0x7FFF_FFFF
 
 #: States in which our DETACH is out.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
+
+
+#: What a connection tells its session layer (`events`).
+Event = object
+
+
+@dataclass(slots=True)
+class Attached:
+    """The peer attached a link, or answered our ATTACH."""
+
+    link: Link
+    attach: Attach
+
+
+@dataclass(slots=True)
+class Refused:
+    """The peer attached a link that it may not have: answer with `send_attach` and `send_detach(error)`."""
+
+    link: Link
+    error: AmqpError
+
+
+@dataclass(slots=True)
+class Detached:
+    """The peer detached or closed a link; with `send_detach` it is gone, unless we had detached it before."""
+
+    link: Link
+    closed: bool
+    error: Error | None
+
+
+@dataclass(slots=True)
+class LinkFailed:
+    """The peer broke a rule that ends the link: answer with `send_detach(error)`."""
+
+    link: Link
+    error: AmqpError
+
+
+@dataclass(slots=True)
+class Dispositions:
+    """The peer's state of deliveries of one link, with consecutive delivery ids from `first` on.
+
+    `contexts` are what they were sent with (Sender), or their tags (Receiver).  If `settled`, they are forgotten.
+    """
+
+    link: Link
+    first: int
+    contexts: list[object]
+    state: DeliveryState | None
+    settled: bool
 
 
 def error_of(error: AmqpError | Error | None) -> Error | None:
@@ -48,12 +107,135 @@ def error_of(error: AmqpError | Error | None) -> Error | None:
     return Error(error.condition, error.description, error.info) if isinstance(error, AmqpError) else error
 
 
+class Channel:
+    """Our end of a session as its links see it: windows, delivery ids, and a way out.  `Session` is all of it."""
+
+    def __init__(self, transport: Transport, channel: int) -> None:
+        self.transport = transport
+        self.limits: Limits = transport.limits
+        self.channel = channel
+        self.state = SessionState.UNMAPPED
+        self.begin: Begin | None = None
+        self.failed = False
+        self.next_incoming_id = 0
+        self.incoming_window = self.limits.incoming_window
+        self.next_outgoing_id = 0
+        self.remote_incoming_window = 0
+        self.next_incoming_delivery = -1  # unknown before the first
+        self.next_delivery_id = 0
+        self.incoming: Unsettled[Link] = Unsettled()
+        self.outgoing: Unsettled[Link] = Unsettled()
+        self.waiting: deque[tuple[Link, bytes, bool]] = deque()  # frames for which the peer's window has no room
+        self.by_handle: dict[int, Link] = {}  # ours
+        self.awaited: dict[tuple[str, bool], Link] = {}  # attached by us, not yet by the peer
+
+    @property
+    def sends(self) -> bool:
+        """Whether anything can be sent."""
+        return self.state in SESSION_SENDS
+
+    @property
+    def reads(self) -> bool:
+        """Whether what comes is looked at."""
+        return self.state in SESSION_READS and not self.failed
+
+    @property
+    def stalled(self) -> bool:
+        """Whether frames wait for the peer's window."""
+        return bool(self.waiting)
+
+    def assign(self, link: Link) -> int:
+        """The lowest free handle, now the link's.  Raises AmqpError if the peer takes no handle so high."""
+        handle = next(number for number in range(len(self.by_handle) + 1) if number not in self.by_handle)
+        if self.begin is not None and handle > self.begin.handle_max:
+            raise session_error(NOT_ALLOWED, f"attach: the peer takes handles up to {self.begin.handle_max}.")
+        self.by_handle[handle] = link
+        if link.state is LinkState.ATTACH_SENT:
+            self.awaited[link.name, link.role] = link
+        return handle
+
+    def release(self, link: Link) -> None:
+        """The link's DETACH goes out: its handle is free, its deliveries are forgotten."""
+        del self.by_handle[link.handle]
+        link.clear()
+        self.waiting = deque(entry for entry in self.waiting if entry[0] is not link)
+        (self.outgoing if link.role is SENDER else self.incoming).forget(link)
+
+    def send_flow(self, link: Link | None = None, *, echo: bool = False) -> None:
+        """FLOW: our windows, and our state of a link."""
+        flow = link.flow(echo=echo) if link is not None else Flow(echo=echo)
+        flow.next_incoming_id = self.next_incoming_id if self.begin is not None else None
+        flow.incoming_window = self.incoming_window = self.limits.incoming_window
+        flow.next_outgoing_id = self.next_outgoing_id
+        flow.outgoing_window = OUTGOING_WINDOW
+        self.send(flow)
+
+    def received(self, frames: int) -> None:
+        """Count TRANSFER frames that came in; FLOW once half of our window is used."""
+        self.next_incoming_id = add(self.next_incoming_id, frames)
+        self.incoming_window -= frames
+        if 2 * self.incoming_window < self.limits.incoming_window:
+            self.send_flow()
+
+    def delivery_room(self, *, settled: bool) -> int:
+        """How many deliveries in single frames can come now."""
+        if settled:
+            return self.incoming_window
+        return min(self.incoming_window, self.limits.unsettled_max - self.incoming.count)
+
+    def received_deliveries(self, owners: Sequence[Link], tags: list[bytes], count: int) -> None:
+        """Count consecutive deliveries in single frames; the links and tags of those that are not settled."""
+        if owners:
+            self.incoming.add_each(owners, self.next_incoming_delivery, tags)
+        self.next_incoming_delivery = add(self.next_incoming_delivery, count)
+        self.received(count)
+
+    def apply(
+        self, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None, events: list[Event]
+    ) -> None:
+        """The peer, whose role this is, has set the state of ranges of deliveries; settled ones are skipped."""
+        unsettled = self.outgoing if role is RECEIVER else self.incoming
+        for first, length in ranges:
+            runs: list[Run[Link]]
+            runs = unsettled.take(first, length) if settled else unsettled.look(first, length)
+            events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
+
+    def send_disposition(
+        self, role: bool, first: int, last: int, *, settled: bool = True, state: DeliveryState | None = None
+    ) -> None:
+        """DISPOSITION: our state of the deliveries from `first` to `last`; `role` is ours."""
+        if not self.sends:
+            return
+        if settled:
+            (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
+        self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
+
+    def send_transfer(self, link: Link, frame: bytes, *, begins: bool) -> None:
+        """A frame of a delivery, now or when the peer's window takes it."""
+        if self.waiting or not self.remote_incoming_window:
+            self.waiting.append((link, frame, begins))
+            link.stalled += begins
+            return
+        self.transport.out.append(frame)
+        self.sent(1)
+
+    def sent(self, frames: int) -> None:
+        """Count TRANSFER frames that went out."""
+        self.next_outgoing_id = add(self.next_outgoing_id, frames)
+        self.remote_incoming_window -= frames
+
+    def send(self, performative: Composite) -> None:
+        """A frame on this session's channel, if it has one.  Raises AmqpError if the peer takes no frames so large."""
+        if self.sends:
+            self.transport.send(self.channel, performative)
+
+
 class Link(ABC):
     """Our end of a link.  `role` is ours, `attach` the peer's ATTACH, `local` our own."""
 
     role: ClassVar[bool]
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Channel, name: str) -> None:
         self.session = session
         self.name = name
         self.state = LinkState.DETACHED
@@ -67,6 +249,7 @@ class Link(ABC):
         self.credit = 0
         self.available = 0
         self.drain = False
+        self.stalled = 0  # deliveries that wait for the session's window with all their frames
         self.owes_flow = False  # the peer asked for our state before we had attached
 
     @property
@@ -153,6 +336,10 @@ class Link(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget what has come in part."""
+
+    def unstalled(self) -> None:
+        """A frame that began a delivery of the link has found room in the peer's window."""
+        raise NotImplementedError
 
     def flow(self, *, echo: bool = False) -> Flow:
         """Our state of the link."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from protocols.amqp.errors import (
     INVALID_FIELD,
@@ -15,17 +16,67 @@ from protocols.amqp.errors import (
     session_error,
     shown,
 )
-from protocols.amqp.events import Aborted, Available, Event, Portion, Transfers
-from protocols.amqp.link import Link
+from protocols.amqp.link import Channel, Event, Link
 from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
+from protocols.amqp.performatives import DeliveryState as Outcome
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
 
-if TYPE_CHECKING:
-    from protocols.amqp.session import Session
-
 #: Bytes of a delivery tag (part 2, 2.8.7).
 TAG_BYTES_MAX: Final = 32
+
+
+@dataclass(slots=True)
+class Transfers:
+    """Whole messages of one link, in order, and their delivery ids: between them, others may have come.
+
+    `second`: we say the outcome and the peer settles (2.7.5).  A resumed delivery stands alone; its payload is what the
+    peer sent now.
+    """
+
+    link: Receiver
+    ids: list[int]
+    tags: list[bytes]
+    payloads: list[bytes]
+    settled: bool
+    state: Outcome | None
+    message_format: int
+    second: bool
+    resumed: bool = False
+
+
+@dataclass(slots=True)
+class Portion:
+    """A part of a message that is too large to be kept, from the `first` to the `last`, as the frames come.
+
+    After the last one nothing is read on the connection until `resume`.  `second` as in Transfers.
+    """
+
+    link: Receiver
+    id: int
+    tag: bytes
+    payload: bytes
+    first: bool
+    last: bool
+    settled: bool
+    state: Outcome | None
+    second: bool
+
+
+@dataclass(slots=True)
+class Aborted:
+    """A message that the sender gave up; it is settled, and has used one of the link's credits."""
+
+    link: Receiver
+    delivery_id: int
+    tag: bytes
+
+
+@dataclass(slots=True)
+class Available:
+    """A sender has told its state: how many messages wait for credit, or that it has used all of it (drain)."""
+
+    link: Receiver
 
 
 class Receiver(Link):
@@ -33,7 +84,7 @@ class Receiver(Link):
 
     role = RECEIVER
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)
         #: Deliveries of links with the same order keep their places among each other; None: among those of all links.
         self.order: str | None = None

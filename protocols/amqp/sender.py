@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from protocols.amqp.encode import encode
-from protocols.amqp.events import Credit, Event
 from protocols.amqp.frames import FRAME_HEADER_BYTES, frame
-from protocols.amqp.link import Link
+from protocols.amqp.link import Channel, Event, Link
 from protocols.amqp.performatives import SENDER, DeliveryState, Flow, Transfer
 from protocols.amqp.serial import MASK, add, difference
 from protocols.amqp.state import LinkState
 from protocols.amqp.transfers import TAG_HEAD, Prefix
-
-if TYPE_CHECKING:
-    from protocols.amqp.session import Session
 
 
 class Streaming:
@@ -72,14 +68,21 @@ class Streaming:
             self._transfer = Transfer(self._link.handle, self._id)
 
 
+@dataclass(slots=True)
+class Credit:
+    """A receiver has given its credit anew, maybe with `drain`: then `send_drained` once nothing more is to send."""
+
+    link: Sender
+    properties: dict[str, object] | None
+
+
 class Sender(Link):
     """The end that messages go from."""
 
     role = SENDER
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)
-        self.stalled = 0  # deliveries that wait for the session's window with all their frames
         self._drained = False
         #: The delivery that goes out part by part.
         self.streaming: Streaming | None = None

@@ -14,16 +14,13 @@ is looked at, until the peer's END.
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
-from protocols.amqp.composite import Composite
-from protocols.amqp.dispositions import Range, disposition_frame
 from protocols.amqp.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     INVALID_FIELD,
-    NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
@@ -34,15 +31,11 @@ from protocols.amqp.errors import (
     session_error,
     shown,
 )
-from protocols.amqp.events import Began, Dispositions, Ended, Event, LinkFailed, Refused, WindowOpened
-from protocols.amqp.limits import Limits
-from protocols.amqp.link import Link, error_of
+from protocols.amqp.link import OUTGOING_WINDOW, Channel, Event, Link, LinkFailed, Refused, error_of
 from protocols.amqp.performatives import (
     RECEIVER,
-    SENDER,
     Attach,
     Begin,
-    DeliveryState,
     Detach,
     Disposition,
     End,
@@ -53,12 +46,9 @@ from protocols.amqp.performatives import (
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import add, difference, span
-from protocols.amqp.state import SESSION, SESSION_READS, SESSION_SENDS, LinkState, SessionState
+from protocols.amqp.state import SESSION, SessionState
 from protocols.amqp.transport import Transport
-from protocols.amqp.unsettled import Run, Unsettled
-
-#: What we say of our outgoing window: nothing that a peer could need to know.
-_OUTGOING_WINDOW: Final = 0x7FFF_FFFF
+from protocols.amqp.unsettled import Unsettled
 
 #: States in which our END is out.
 _ENDED: Final = frozenset(
@@ -66,45 +56,45 @@ _ENDED: Final = frozenset(
 )
 
 
-class Session:
+@dataclass(slots=True)
+class Began:
+    """The peer began a session, or answered our BEGIN."""
+
+    session: Session
+    begin: Begin
+
+
+@dataclass(slots=True)
+class Ended:
+    """The peer ended a session; with `send_end` it is gone, unless we had ended it before."""
+
+    session: Session
+    error: Error | None
+
+
+@dataclass(slots=True)
+class SessionFailed:
+    """The peer broke a rule that ends the session: answer with `send_end(error)`."""
+
+    session: Session
+    error: AmqpError
+
+
+@dataclass(slots=True)
+class WindowOpened:
+    """A session may send again after its window was used up."""
+
+    session: Channel
+
+
+class Session(Channel):
     """Our end of a session.  `begin` is the peer's BEGIN."""
 
     def __init__(self, transport: Transport, channel: int) -> None:
-        self.transport = transport
-        self.limits: Limits = transport.limits
-        self.channel = channel
+        super().__init__(transport, channel)
         self.remote_channel = -1
-        self.state = SessionState.UNMAPPED
-        self.begin: Begin | None = None
-        self.failed = False
         self.released = False  # our END is out and the peer knows this session: the channel is free
-        self.next_incoming_id = 0
-        self.incoming_window = self.limits.incoming_window
-        self.next_outgoing_id = 0
-        self.remote_incoming_window = 0
-        self.next_incoming_delivery = -1  # unknown before the first
-        self.next_delivery_id = 0
-        self.incoming: Unsettled[Link] = Unsettled()
-        self.outgoing: Unsettled[Link] = Unsettled()
-        self._stalled: deque[tuple[Sender, bytes, bool]] = deque()
-        self._by_handle: dict[int, Link] = {}  # ours
         self._by_remote_handle: dict[int, Link] = {}
-        self._awaited: dict[tuple[str, bool], Link] = {}  # attached by us, not yet by the peer
-
-    @property
-    def sends(self) -> bool:
-        """Whether anything can be sent."""
-        return self.state in SESSION_SENDS
-
-    @property
-    def reads(self) -> bool:
-        """Whether what comes is looked at."""
-        return self.state in SESSION_READS and not self.failed
-
-    @property
-    def stalled(self) -> bool:
-        """Whether frames wait for the peer's window."""
-        return bool(self._stalled)
 
     @property
     def links(self) -> list[Link]:
@@ -128,7 +118,7 @@ class Session:
                 remote,
                 self.next_outgoing_id,
                 self.incoming_window,
-                _OUTGOING_WINDOW,
+                OUTGOING_WINDOW,
                 self.limits.handle_max,
                 offered_capabilities,
                 desired_capabilities,
@@ -165,10 +155,10 @@ class Session:
         for link in self._by_remote_handle.values():
             link.clear()
             self._uncount(link)
-        self._by_handle.clear()
+        self.by_handle.clear()
         self._by_remote_handle.clear()
-        self._awaited.clear()
-        self._stalled.clear()
+        self.awaited.clear()
+        self.waiting.clear()
         self.incoming = Unsettled()
         self.outgoing = Unsettled()
 
@@ -182,23 +172,6 @@ class Session:
         """A link to attach, from the peer to here."""
         return Receiver(self, name)
 
-    def assign(self, link: Link) -> int:
-        """The lowest free handle, now the link's.  Raises AmqpError if the peer takes no handle so high."""
-        handle = next(number for number in range(len(self._by_handle) + 1) if number not in self._by_handle)
-        if self.begin is not None and handle > self.begin.handle_max:
-            raise session_error(NOT_ALLOWED, f"attach: the peer takes handles up to {self.begin.handle_max}.")
-        self._by_handle[handle] = link
-        if link.state is LinkState.ATTACH_SENT:
-            self._awaited[link.name, link.role] = link
-        return handle
-
-    def release(self, link: Link) -> None:
-        """The link's DETACH goes out: its handle is free, its deliveries are forgotten."""
-        del self._by_handle[link.handle]
-        link.clear()
-        self._stalled = deque(entry for entry in self._stalled if entry[0] is not link)
-        (self.outgoing if link.role is SENDER else self.incoming).forget(link)
-
     def receive_attach(self, attach: Attach, events: list[Event]) -> None:
         """The peer's ATTACH.  Raises AmqpError."""
         handle = attach.handle
@@ -209,7 +182,7 @@ class Session:
             name = self._by_remote_handle[handle].name
             raise session_error(HANDLE_IN_USE, f"attach: the handle {handle} is that of the link {shown(name)}.")
         role = not attach.role
-        link = self._awaited.pop((attach.name, role), None)
+        link = self.awaited.pop((attach.name, role), None)
         if link is None:
             refused = self._too_many()
             link = Receiver(self, attach.name) if role is RECEIVER else Sender(self, attach.name)
@@ -271,48 +244,19 @@ class Session:
             link.owes_flow = True
 
     def _update_window(self, flow: Flow, events: list[Event]) -> None:
-        before = 0 if self._stalled else self.remote_incoming_window
+        before = 0 if self.waiting else self.remote_incoming_window
         sent = self.next_outgoing_id  # since the beginning: we number from 0
         if flow.next_incoming_id is not None:
             sent = max(difference(self.next_outgoing_id, flow.next_incoming_id), 0)
         self.remote_incoming_window = max(flow.incoming_window - sent, 0)
-        while self._stalled and self.remote_incoming_window:
-            link, frame, begins = self._stalled.popleft()
+        while self.waiting and self.remote_incoming_window:
+            link, frame, begins = self.waiting.popleft()
             self.transport.out.append(frame)
             self.sent(1)
             if begins:
                 link.unstalled()
         if before == 0 and self.remote_incoming_window:
             events.append(WindowOpened(self))
-
-    def send_flow(self, link: Link | None = None, *, echo: bool = False) -> None:
-        """FLOW: our windows, and our state of a link."""
-        flow = link.flow(echo=echo) if link is not None else Flow(echo=echo)
-        flow.next_incoming_id = self.next_incoming_id if self.begin is not None else None
-        flow.incoming_window = self.incoming_window = self.limits.incoming_window
-        flow.next_outgoing_id = self.next_outgoing_id
-        flow.outgoing_window = _OUTGOING_WINDOW
-        self.send(flow)
-
-    def received(self, frames: int) -> None:
-        """Count TRANSFER frames that came in; FLOW once half of our window is used."""
-        self.next_incoming_id = add(self.next_incoming_id, frames)
-        self.incoming_window -= frames
-        if 2 * self.incoming_window < self.limits.incoming_window:
-            self.send_flow()
-
-    def delivery_room(self, *, settled: bool) -> int:
-        """How many deliveries in single frames can come now."""
-        if settled:
-            return self.incoming_window
-        return min(self.incoming_window, self.limits.unsettled_max - self.incoming.count)
-
-    def received_deliveries(self, owners: list[Receiver], tags: list[bytes], count: int) -> None:
-        """Count consecutive deliveries in single frames; the links and tags of those that are not settled."""
-        if owners:
-            self.incoming.add_each(owners, self.next_incoming_delivery, tags)
-        self.next_incoming_delivery = add(self.next_incoming_delivery, count)
-        self.received(count)
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
@@ -348,42 +292,3 @@ class Session:
             raise session_error(INVALID_FIELD, f"disposition: the range from {first} to {last} is reversed.")
         ranges = [(first, length)]
         self.apply(disposition.role, ranges, disposition.settled, disposition.state, events)
-
-    def apply(
-        self, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None, events: list[Event]
-    ) -> None:
-        """The peer, whose role this is, has set the state of ranges of deliveries; settled ones are skipped."""
-        unsettled = self.outgoing if role is RECEIVER else self.incoming
-        for first, length in ranges:
-            runs: list[Run[Link]]
-            runs = unsettled.take(first, length) if settled else unsettled.look(first, length)
-            events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
-
-    def send_disposition(
-        self, role: bool, first: int, last: int, *, settled: bool = True, state: DeliveryState | None = None
-    ) -> None:
-        """DISPOSITION: our state of the deliveries from `first` to `last`; `role` is ours."""
-        if not self.sends:
-            return
-        if settled:
-            (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
-        self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
-
-    def send_transfer(self, link: Sender, frame: bytes, *, begins: bool) -> None:
-        """A frame of a delivery, now or when the peer's window takes it."""
-        if self._stalled or not self.remote_incoming_window:
-            self._stalled.append((link, frame, begins))
-            link.stalled += begins
-            return
-        self.transport.out.append(frame)
-        self.sent(1)
-
-    def sent(self, frames: int) -> None:
-        """Count TRANSFER frames that went out."""
-        self.next_outgoing_id = add(self.next_outgoing_id, frames)
-        self.remote_incoming_window -= frames
-
-    def send(self, performative: Composite) -> None:
-        """A frame on this session's channel, if it has one.  Raises AmqpError if the peer takes no frames so large."""
-        if self.sends:
-            self.transport.send(self.channel, performative)

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from protocols.amqp.events import Event, Transfers
+from protocols.amqp.link import Channel, Event
+from protocols.amqp.receiver import Transfers
 from protocols.amqp.serial import MASK
 from protocols.amqp.transfers import FrameTemplate, Unpack, key_end
 
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
-    from protocols.amqp.session import Session
 
 #: Of a shape: its unpack, head, tag's head, tail, bytes before the payload, and how large its frames may be.  Of the
 #: lane: its link, and what takes an id, a tag, and a payload.
@@ -111,7 +111,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
 
 
 def _track(
-    template: FrameTemplate, session: Session, transfer_batch: dict[Receiver, _Lane], orders: set[object]
+    template: FrameTemplate, session: Channel, transfer_batch: dict[Receiver, _Lane], orders: set[object]
 ) -> _Track | None:
     """Where frames of a shape go; None if they cannot join the run of these lanes, whose links have these orders."""
     link = template.link

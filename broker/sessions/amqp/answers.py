@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from protocols.amqp.link import Channel
 from protocols.amqp.performatives import Accepted, DeliveryState
 from protocols.amqp.serial import ranges
-from protocols.amqp.session import Session
 
-#: Session, our role, delivery ids, their state, whether they are settled by it.
-Answer = tuple[Session, bool, Sequence[int], DeliveryState | None, bool]
+#: Channel, our role, delivery ids, their state, whether they are settled by it.
+Answer = tuple[Channel, bool, Sequence[int], DeliveryState | None, bool]
 
 _ACCEPTED: Final = Accepted()
 
 
 def settle(answers: list[Answer]) -> None:
     """Settle deliveries, the accepted ones of consecutive ids together."""
-    accepted: dict[tuple[Session, bool, bool], list[int]] = {}
+    accepted: dict[tuple[Channel, bool, bool], list[int]] = {}
     for session, role, ids, state, settled in answers:
         if type(state) is Accepted:
             accepted.setdefault((session, role, settled), []).extend(ids)
@@ -31,6 +31,6 @@ def settle(answers: list[Answer]) -> None:
         _settle(session, role, ids, _ACCEPTED, settled=settled)
 
 
-def _settle(session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool) -> None:
+def _settle(session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool) -> None:
     for first, last in ranges(ids):
         session.send_disposition(role, first, last, settled=settled, state=state)

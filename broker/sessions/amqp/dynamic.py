@@ -18,9 +18,8 @@ from typing import Final
 from broker.engine import Address
 from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error, shown
-from protocols.amqp.link import Link
+from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import CONNECTION_CLOSE, LINK_DETACH, SESSION_END, DeleteOnClose, Source, Target
-from protocols.amqp.session import Session
 from protocols.amqp.types import Array, Symbol
 
 _LIFETIME: Final = "lifetime-policy"
@@ -71,7 +70,7 @@ def lasting(terminus: Source | Target) -> str:
 class _Node:
     address: Address
     expiry: str
-    session: Session
+    session: Channel
 
 
 class Nodes:
@@ -113,7 +112,7 @@ class Nodes:
         if before is not None:
             self._delete(before.address)
 
-    def ended(self, session: Session) -> None:
+    def ended(self, session: Channel) -> None:
         """A session has ended, and with it the nodes that live no longer."""
         for key, node in list(self._left.items()):
             if node.session is session and node.expiry != CONNECTION_CLOSE:

@@ -16,10 +16,9 @@ from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Credit, Dispositions
-from protocols.amqp.link import Link
+from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import DeliveryState, Error
 from protocols.amqp.sender import Sender
-from protocols.amqp.session import Session
 
 
 class Outgoing(Protocol):
@@ -62,7 +61,7 @@ class LinkOwner(BaseSession):
         self.pulling = Pulling()
 
     def answer(
-        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+        self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Settle deliveries, or only say their state, once everything done so far is durable."""
         raise NotImplementedError

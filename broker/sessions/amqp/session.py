@@ -53,7 +53,7 @@ from protocols.amqp.events import (
     WindowOpened,
 )
 from protocols.amqp.limits import Limits
-from protocols.amqp.link import Link
+from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import (
     Close,
     DeliveryState,
@@ -457,7 +457,7 @@ class AmqpSession(LinkOwner):
             self.touch()
 
     def answer(
-        self, session: Session, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+        self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Settle deliveries, or only say their state, once everything done so far is durable."""
         self._answers.owed.append((session, role, ids, state, settled))

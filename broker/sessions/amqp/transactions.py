@@ -26,6 +26,7 @@ from protocols.amqp.errors import (
     shown,
 )
 from protocols.amqp.events import Transfers
+from protocols.amqp.link import Channel
 from protocols.amqp.message import AMQP_VALUE, Message
 from protocols.amqp.performatives import (
     RECEIVER,
@@ -40,7 +41,6 @@ from protocols.amqp.performatives import (
     Rejected,
 )
 from protocols.amqp.receiver import Receiver
-from protocols.amqp.session import Session
 from protocols.amqp.types import Described
 
 
@@ -56,7 +56,7 @@ class OpenTransaction:
     transaction: Transaction
     coordinator: Receiver
     refused: Error | None = None
-    unsettled: list[tuple[Session, Sequence[int], Outcome]] = field(default_factory=list)
+    unsettled: list[tuple[Channel, Sequence[int], Outcome]] = field(default_factory=list)
 
 
 class Transactions:
@@ -86,7 +86,7 @@ class Transactions:
 
     def discharge(
         self, txn_id: bytes, *, fail: bool
-    ) -> tuple[Error | None, list[tuple[Session, Sequence[int], Outcome]]]:
+    ) -> tuple[Error | None, list[tuple[Channel, Sequence[int], Outcome]]]:
         """Commit or roll back: why it could not be committed, and the deliveries to settle.  Raises AmqpError."""
         found = self.find(txn_id)
         del self._open[txn_id]
@@ -133,7 +133,7 @@ def rollback_only(error: Error) -> Error:
 
 
 #: Settles deliveries once everything done so far is durable (`LinkOwner.answer`).
-Answer = Callable[[Session, bool, Sequence[int], DeliveryState | None], None]
+Answer = Callable[[Channel, bool, Sequence[int], DeliveryState | None], None]
 
 
 def coordinate(
@@ -143,7 +143,7 @@ def coordinate(
     session = event.link.session
     for id, payload in zip(event.ids, event.payloads, strict=True):
         error: Error | None
-        unsettled: Sequence[tuple[Session, Sequence[int], Outcome]]
+        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]]
         try:
             request = read_request(payload)
             if isinstance(request, Declare):

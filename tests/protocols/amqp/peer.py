@@ -175,3 +175,9 @@ def sending_server(limits: Limits = LIMITS) -> tuple[AmqpConnection, Sender]:
     server, link = server_with_link(SENDER, limits)
     assert isinstance(link, Sender)
     return server, link
+
+
+def session_of(link: Link) -> Session:
+    """The session that a link is on."""
+    assert isinstance(link.session, Session)
+    return link.session

@@ -132,7 +132,7 @@ def bounded(codec: AmqpConnection, read_bytes: int) -> None:
     assert len(codec.sessions) <= LIMITS.channel_max + 1
     for session in codec.sessions:
         assert session.incoming.count <= LIMITS.unsettled_max
-        assert len(session._stalled) <= 6
+        assert len(session.waiting) <= 6
         for link in session.links:
             assert isinstance(link, Sender) or link.credit <= CREDIT
 

@@ -52,6 +52,7 @@ from tests.protocols.amqp.peer import (
     receiving_server,
     sending_server,
     server_with_session,
+    session_of,
 )
 
 
@@ -181,7 +182,7 @@ def test_handle_max(handle: int) -> None:
 def test_the_peers_handle_max() -> None:
     codec, _ = server_with_session()
     raw = frames(Begin(None, 0, 1, 1, handle_max=0), channel=1)
-    session = receive(codec, raw)[0].session  # type: ignore[union-attr]
+    session = receive(codec, raw)[0].session  # type: ignore[attr-defined]
     session.send_begin()
     session.new_sender("a").send_attach()
     with pytest.raises(AmqpError, match="attach: the peer takes handles up to 0"):
@@ -412,7 +413,7 @@ def test_detach_and_close_are_told_apart() -> None:
         assert pair.to_server() == [Detached(receiver, closed, None)]
         receiver.send_detach(closed=closed)
         assert pair.to_client() == [Detached(sender, closed, None)]
-        assert sender.session.links == receiver.session.links == []
+        assert session_of(sender).links == session_of(receiver).links == []
 
 
 def test_what_is_sent_on_a_detached_link_goes_nowhere() -> None:
@@ -425,7 +426,7 @@ def test_what_is_sent_on_a_detached_link_goes_nowhere() -> None:
     sender.send_drained()
     sender.send_detach()
     assert pair.server.data_to_send() == b""
-    receiver.session.send_end()
+    session_of(receiver).send_end()
     pair.client.data_to_send()
     receiver.send_credit(5)
     receiver.send_attach()

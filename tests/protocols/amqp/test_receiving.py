@@ -44,6 +44,7 @@ from tests.protocols.amqp.peer import (
     receive,
     receiving_server,
     server_with_session,
+    session_of,
 )
 from tests.support.wire import bytewise
 
@@ -174,7 +175,7 @@ def test_detach_and_end_forget_what_came_in_part() -> None:
     assert codec._transport.partial_bytes == 0
     codec, link = receiving_server()
     receive(codec, transfer(0, b"x" * 100, more=True))
-    link.session.send_end()
+    session_of(link).send_end()
     assert codec._transport.partial_bytes == 0
 
 
@@ -310,7 +311,7 @@ def test_after_a_failed_session_nothing_is_read() -> None:
     codec, link = receiving_server()
     [failed] = receive(codec, transfer(0, handle=5) + transfer(1) + frames(Detach(0)))
     assert isinstance(failed, SessionFailed)
-    link.session.send_end(failed.error)
+    session_of(link).send_end(failed.error)
     assert receive(codec, transfer(2)) == []
     assert drain(codec) == []
     assert failure(codec) is None

@@ -46,6 +46,7 @@ from tests.protocols.amqp.peer import (
     receiving_server,
     sending_server,
     server_with_session,
+    session_of,
 )
 
 SMALL = Limits(frame_bytes_max=512)
@@ -175,7 +176,7 @@ def windowed(window: int) -> tuple[AmqpConnection, Sender]:
     codec = AmqpConnection(container_id="server")
     receive(codec, AMQP_HEADER + frames(Open("c", None, 512)))
     codec.send_open()
-    session = receive(codec, frames(Begin(None, FIRST_ID, window, 9)))[0].session  # type: ignore[union-attr]
+    session = receive(codec, frames(Begin(None, FIRST_ID, window, 9)))[0].session  # type: ignore[attr-defined]
     session.send_begin()
     link = of(receive(codec, frames(Attach("l", 0, RECEIVER), Flow(0, window, 0, 9, 0, 0, 1000))), Attached)[0].link
     link.send_attach()
@@ -250,7 +251,7 @@ def test_what_waits_is_forgotten_with_its_link() -> None:
     assert codec.data_to_send() == b""
     codec, link = windowed(1)
     link.send([b"x" * 2000], ["large"])
-    link.session.send_end()
+    session_of(link).send_end()
     assert not link.session.stalled
 
 
@@ -461,7 +462,7 @@ def test_dispositions_after_the_end() -> None:
     codec, link = server_that_sent(3)
     raw = frames(Disposition(RECEIVER, 0, None, True, Accepted()))
     assert len(receive(codec, raw)) == 1
-    link.session.send_end()
+    session_of(link).send_end()
     assert receive(codec, raw) == []
     codec.data_to_send()
     link.session.send_disposition(SENDER, 1, 1)
