@@ -11,13 +11,11 @@ from struct import Struct
 from typing import Final, Generic, TypeVar
 
 from protocols.amqp.encode import ENCODERS, FALSE, NULL, TRUE, encode, encode_list
-from protocols.amqp.frames import frame
+from protocols.amqp.frames import LIST_AT, Unpack, begins_with, frame
 from protocols.amqp.performatives import Accepted, DeliveryState, Disposition
 from protocols.amqp.serial import HALF, MASK
-from protocols.amqp.transfers import Unpack, begins_with
 
 _DESCRIPTOR: Final = b"\x00\x53\x15"
-_LIST_AT: Final = 11
 _LIST_HEAD_BYTES: Final = {0xC0: 3, 0xD0: 9}
 _BOOLEAN_BYTES: Final = {0x41: 1, 0x42: 1, 0x56: 2}
 _ID_FORMATS: Final = {0x52: ("B", 1), 0x70: ("I", 4)}
@@ -52,10 +50,10 @@ class FrameTemplate(Generic[Owner]):
 
 def shape_of(session: Owner, disposition: Disposition, buffer: bytes, at: int, end: int) -> FrameTemplate[Owner] | None:
     """The shape of the frame from `at` to `end`, which is this disposition; None if it has none."""
-    head_bytes = _LIST_HEAD_BYTES.get(buffer[at + _LIST_AT])
+    head_bytes = _LIST_HEAD_BYTES.get(buffer[at + LIST_AT])
     if head_bytes is None or not begins_with(_DESCRIPTOR, buffer, at):
         return None
-    role_at = at + _LIST_AT + head_bytes
+    role_at = at + LIST_AT + head_bytes
     first_code_at = role_at + _BOOLEAN_BYTES[buffer[role_at]]
     first = _ID_FORMATS.get(buffer[first_code_at])
     if first is None:

@@ -12,8 +12,9 @@ An AMQP frame without a body is a heart-beat.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from protocols.amqp.errors import FRAMING_ERROR, FrameTooLarge, connection_error
 
@@ -35,6 +36,13 @@ HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 _HEADER: Final = Struct(">IBBH")
 unpack_header: Final = _HEADER.unpack_from
+
+
+#: Where the format code of the list is in a frame with doff 2 and a smallulong descriptor.
+LIST_AT: Final = 11
+
+#: `unpack_from` of a template of frames: the fields of one.
+Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
 def frame(channel: int, body: bytes, kind: int = TYPE_AMQP) -> bytes:
@@ -107,3 +115,8 @@ class Input:
     def kept(self) -> int:
         """Bytes that wait to be read."""
         return len(self.buffer) - self.at + len(self._pending)
+
+
+def begins_with(descriptor: bytes, buffer: bytes, at: int) -> bool:
+    """Whether the frame at `at` has no extended header, and this descriptor."""
+    return buffer[at + 4] == DOFF_MIN and buffer[at + FRAME_HEADER_BYTES : at + LIST_AT] == descriptor

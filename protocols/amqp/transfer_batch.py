@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from protocols.amqp.frames import Unpack
 from protocols.amqp.link import Channel, Event
 from protocols.amqp.receiver import Transfers
 from protocols.amqp.serial import MASK
-from protocols.amqp.transfers import FrameTemplate, Unpack, key_end
+from protocols.amqp.transfers import FrameTemplate, key_end
 
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver

@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from protocols.amqp.frames import DOFF_MIN, FRAME_HEADER_BYTES
+from protocols.amqp.frames import FRAME_HEADER_BYTES, LIST_AT, Unpack, begins_with
 from protocols.amqp.performatives import Transfer
 from protocols.amqp.serial import MASK
 
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
 
-Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 #: Format codes of a uint, and the bytes after each.
 _UINT_BYTES: Final = {0x43: 0, 0x52: 1, 0x70: 4}
@@ -40,8 +39,6 @@ _LIST_32: Final = 0xD0
 _LIST_HEAD_BYTES: Final = {_LIST_8: 3, _LIST_32: 9}
 _BINARY_8: Final = 0xA0
 
-#: Where the format code of the list is in a frame with doff 2 and a smallulong descriptor.
-_LIST_AT: Final = 11
 _DESCRIPTOR: Final = b"\x00\x53\x14"
 
 
@@ -61,14 +58,9 @@ class FrameTemplate:
         self.head, self.tag_head, self.tail, self.nbytes = parts
 
 
-def begins_with(descriptor: bytes, buffer: bytes, at: int) -> bool:
-    """Whether the frame at `at` has no extended header, and this descriptor."""
-    return buffer[at + 4] == DOFF_MIN and buffer[at + FRAME_HEADER_BYTES : at + _LIST_AT] == descriptor
-
-
 def key_end(buffer: bytes, at: int) -> int:
     """Where the key of the frame at `at` ends: before the delivery id, in the usual encodings."""
-    return 22 if buffer[at + _LIST_AT] == _LIST_32 else 16
+    return 22 if buffer[at + LIST_AT] == _LIST_32 else 16
 
 
 def key(buffer: bytes, at: int) -> bytes:
@@ -98,10 +90,10 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
         return None
     if transfer.delivery_id is None or transfer.delivery_tag is None:
         return None
-    head_bytes = _LIST_HEAD_BYTES.get(buffer[at + _LIST_AT])
+    head_bytes = _LIST_HEAD_BYTES.get(buffer[at + LIST_AT])
     if head_bytes is None or not begins_with(_DESCRIPTOR, buffer, at):
         return None
-    handle_at = at + _LIST_AT + head_bytes
+    handle_at = at + LIST_AT + head_bytes
     id_code_at = handle_at + 1 + _UINT_BYTES[buffer[handle_at]]
     id_format = _ID_FORMATS.get(buffer[id_code_at])
     if id_format is None:
