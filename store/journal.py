@@ -14,9 +14,7 @@ Promises:
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
 5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
    the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
-   One that is half full of definitions stays until the cleaner writes them anew (`rewrite_definitions`): else, where
-   there are more definitions than a segment holds, each new segment would be filled by them, and they be written for
-   ever.
+   One that is half full of definitions stays until the cleaner writes them anew (`definitions`).
 6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
 
 Everything here runs on one thread; it never waits for the disk, except to roll into a segment for which room is still
@@ -34,6 +32,7 @@ from store import decode, record
 from store.bodies import Bodies
 from store.body import LargeBody
 from store.decode import RawRecord
+from store.definitions import Definitions
 from store.errors import JournalFull
 from store.log import Log
 from store.record import Json, RecordType, StoredMessage
@@ -59,17 +58,6 @@ class JournalLimits:
     reserve_bytes: int = 8 << 20
     retry_ms: int = 1000
     id_block: int = 1 << 22
-
-
-class Definition:
-    """An address, queue, session ...: its record, the segment with the latest, and all segments that have one."""
-
-    __slots__ = ("latest", "record", "segments")
-
-    def __init__(self) -> None:
-        self.record = b""
-        self.latest = 0
-        self.segments: set[int] = set()
 
 
 class Journal:
@@ -113,12 +101,7 @@ class Journal:
         # Submitted, not yet durable: ticket and bytes.
         self._submitted: deque[tuple[int, int]] = deque()
         self._submitted_bytes = 0
-        self._definitions: dict[int, Definition] = {}
-        self._mentioned: set[int] = set()
-        # Bytes of the definitions that are latest, by their segment, and which complete segments stay for them.
-        self._defined_bytes: dict[int, int] = {}
-        self._staying: dict[int, int] = {}
-        self._stays_above = log.segment_bytes // 2
+        self._definitions = Definitions(self.space, segment_bytes=log.segment_bytes)
         self._next_id = 1
         self._id_limit = 1
 
@@ -151,15 +134,15 @@ class Journal:
         sizes[verdict.segment] = verdict.end
         for segment in self.space.segments:
             self.space.completed(segment, sizes.get(segment, 0), self._next_id)
-            self._keep(segment)
+            self._definitions.completed(segment)
 
     def _note(self, raw: RawRecord) -> None:
         segment, _, _, type, buffer, offset = raw
         if type in record.DEFINING:
             length, _, _, _, id = record.DEFINITION_FIXED.unpack_from(buffer, offset)
-            self._defined(id, buffer[offset : offset + length], segment)
+            self._definitions.defined(id, buffer[offset : offset + length], segment)
         elif type in record.DELETING:
-            self._undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
+            self._definitions.undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
         elif type == RecordType.OPENED:
             self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
         elif type == RecordType.IDS:
@@ -383,12 +366,12 @@ class Journal:
         assert not self._parts, "an entry lies in one segment"
         if self._used:
             self.space.completed(self.segment, self._used, self._next_id)
-            self._keep(self.segment)
+            self._definitions.completed(self.segment)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
         self._capacity = self._log.spare_bytes
         self._refused = False
-        self._mentioned.clear()
+        self._definitions.mentioned.clear()
         self._submit(Begin(self.segment, self.broker_id, self._position))
         opened = record.opened(self._id_limit, self.space.segments, self._about)
         self.space.opened(self.segment)
@@ -401,11 +384,8 @@ class Journal:
         dead = self.space.take_dead(self.segment)
         if not dead:
             return
-        gone = set(dead)
-        for key, definition in self._definitions.items():
-            definition.segments -= gone
-            if definition.latest in gone:
-                self.define(key, record.repeated(definition.record))
+        for key in self._definitions.lost_with(set(dead)):
+            self.define(key, record.repeated(self._definitions.record(key)))
         self.add(record.trimmed(dead))
         self._seal()
         self._submit(Trim(dead))
@@ -415,69 +395,37 @@ class Journal:
     def define(self, key: int, record: bytes) -> None:
         """Add a record of a defining type, and keep it to be repeated.  `key` is its id."""
         self.add(record)
-        self._defined(key, record, self.segment)
-        self._mentioned.add(key)
-
-    def _defined(self, key: int, record: bytes, segment: int) -> None:
-        definition = self._definitions.get(key)
-        if definition is None:
-            definition = self._definitions[key] = Definition()
-        else:
-            self._count_defined(definition.latest, -len(definition.record))
-        self._count_defined(segment, len(record))
-        definition.record = record
-        definition.latest = segment
-        definition.segments.add(segment)
+        self._definitions.defined(key, record, self.segment)
+        self._definitions.mentioned.add(key)
 
     def ensure_defined(self, key: int) -> None:
         """A record that refers to a definition comes next: repeat the definition unless this segment has it."""
         if not self._parts:
             self._open_entry()
-        if key not in self._mentioned:
-            self.define(key, record.repeated(self._definitions[key].record))
+        if key not in self._definitions.mentioned:
+            self.define(key, record.repeated(self._definitions.record(key)))
 
     def undefine(self, key: int, record: bytes) -> None:
         """Add the deletion of what was defined, and forget the definition."""
         self.add(record)
-        self._undefined(key, self.segment)
-        self._mentioned.discard(key)
-
-    def _undefined(self, key: int, segment: int) -> None:
-        """The deletion must stay as long as any segment that says otherwise."""
-        definition = self._definitions.pop(key, None)
-        if definition is not None:
-            self._count_defined(definition.latest, -len(definition.record))
-            for other in definition.segments:
-                self.space.refer(segment, other)
-
-    def _count_defined(self, segment: int, nbytes: int) -> None:
-        left = self._defined_bytes.pop(segment, 0) + nbytes
-        if left:
-            self._defined_bytes[segment] = left
-        if left <= self._stays_above and segment in self._staying:
-            self.space.unpin(segment, self._staying.pop(segment))
-
-    def _keep(self, segment: int) -> None:
-        """A segment is complete: it stays if it is full of definitions."""
-        nbytes = self._defined_bytes.get(segment, 0)
-        if nbytes > self._stays_above:
-            self._staying[segment] = nbytes
-            self.space.pin(segment, nbytes)
+        self._definitions.undefined(key, self.segment)
 
     def rewrite_definitions(self, segment: int) -> int:
         """Repeat the definitions for which a segment stays, so that it can go; returns how many.
 
         Call between operations.  Where there is no room for all of them the segment stays.
         """
-        if segment not in self._staying:
-            return 0
-        keys = [key for key, definition in self._definitions.items() if definition.latest == segment]
+        keys = self._definitions.staying_in(segment)
         with suppress(JournalFull):
             for key in keys:
-                again = record.repeated(self._definitions[key].record)
+                again = record.repeated(self._definitions.record(key))
                 self.reserve(len(again), essential=True)
                 self.define(key, again)
         return len(keys)
+
+    def refer(self, segment: int) -> None:
+        """A record of the open entry speaks about something in this segment: it stays as long."""
+        self.space.refer(self.segment, segment)
 
     # -- ids -------------------------------------------------------------------------------------------------------
 

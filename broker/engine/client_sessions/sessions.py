@@ -208,7 +208,7 @@ class StoredSessions:
         journal = self._state.journal
         for segment in {message.segment for message in messages}:
             if segment:
-                journal.space.refer(journal.segment, segment)
+                journal.refer(segment)
 
     def returned(self, session: StoredSession, messages: list[Message], packet_ids: list[int]) -> None:
         """Record that deliveries are no longer in flight although nobody acknowledged them.

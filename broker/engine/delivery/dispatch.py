@@ -272,7 +272,7 @@ def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[
         if message.segment != segment:
             segment = message.segment
             if segment:
-                journal.space.refer(journal.segment, segment)
+                journal.refer(segment)
     queue.journalled.update(stored)
     return True
 

@@ -225,7 +225,7 @@ def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: boo
         arrival.schedule(state, queue, message, due)
         if message.segment and queue.durable:
             by_due.setdefault(due, []).append(message.id)
-            state.journal.space.refer(state.journal.segment, message.segment)
+            state.journal.refer(message.segment)
     for due, ids in by_due.items():
         state.journal.ensure_defined(queue.id)
         state.journal.add(record.scheduled(queue.id, due, ids))
@@ -250,7 +250,7 @@ def _journal_counts(
     news = ((failed | flagged) - known) | (known - failed)
     told = [message for message in stored if message.id in news]
     for segment in {message.segment for message in told}:
-        state.journal.space.refer(state.journal.segment, segment)
+        state.journal.refer(segment)
     by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
     for message in told:
         tried = queue.states.get(message.id)

@@ -70,7 +70,7 @@ def _delay(state: State, queue: Queue, jump: int) -> None:
         arrival.schedule(state, queue, message, due + jump)
         if message.segment and queue.durable and state.journal.segment:
             moved.setdefault(due + jump, []).append(id)
-            state.journal.space.refer(state.journal.segment, message.segment)
+            state.journal.refer(message.segment)
     for due, ids in moved.items():
         for at in range(0, len(ids), IDS_MAX):
             state.journal.ensure_defined(queue.id)

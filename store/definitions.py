@@ -1,0 +1,87 @@
+"""Definitions (addresses, queues, sessions ...): the latest record of each, and the segments that have one.
+
+A segment can be read alone, so a definition that its records refer to is repeated in it (`mentioned`).  A segment goes
+although definitions lie in it: those whose latest record it had are repeated elsewhere first (`lost_with`).  One that
+is half full of them stays until the cleaner writes them anew: else, where there are more definitions than a segment
+holds, each new segment would be filled by them, and they be written for ever.
+"""
+
+from __future__ import annotations
+
+from store.space import Space
+
+
+class _Definition:
+    """Its record, the segment with the latest, and all segments that have one."""
+
+    __slots__ = ("latest", "record", "segments")
+
+    def __init__(self) -> None:
+        self.record = b""
+        self.latest = 0
+        self.segments: set[int] = set()
+
+
+class Definitions:
+    """Those of one journal, by id.  `mentioned` are those that the segment under way has."""
+
+    def __init__(self, space: Space, *, segment_bytes: int) -> None:
+        self.mentioned: set[int] = set()
+        self._space = space
+        self._stays_above = segment_bytes // 2
+        self._by_key: dict[int, _Definition] = {}
+        # Bytes of the definitions that are latest, by their segment, and which complete segments stay for them.
+        self._bytes: dict[int, int] = {}
+        self._staying: dict[int, int] = {}
+
+    def record(self, key: int) -> bytes:
+        """The latest record of a definition."""
+        return self._by_key[key].record
+
+    def defined(self, key: int, record: bytes, segment: int) -> None:
+        """A record in this segment defines the key from now on."""
+        definition = self._by_key.get(key)
+        if definition is None:
+            definition = self._by_key[key] = _Definition()
+        else:
+            self._count(definition.latest, -len(definition.record))
+        self._count(segment, len(record))
+        definition.record = record
+        definition.latest = segment
+        definition.segments.add(segment)
+
+    def undefined(self, key: int, segment: int) -> None:
+        """A record in this segment deletes the key: it must stay as long as any segment that says otherwise."""
+        self.mentioned.discard(key)
+        definition = self._by_key.pop(key, None)
+        if definition is not None:
+            self._count(definition.latest, -len(definition.record))
+            for other in definition.segments:
+                self._space.refer(segment, other)
+
+    def _count(self, segment: int, nbytes: int) -> None:
+        left = self._bytes.pop(segment, 0) + nbytes
+        if left:
+            self._bytes[segment] = left
+        if left <= self._stays_above and segment in self._staying:
+            self._space.unpin(segment, self._staying.pop(segment))
+
+    def completed(self, segment: int) -> None:
+        """A segment gets no more: it stays if it is full of definitions."""
+        nbytes = self._bytes.get(segment, 0)
+        if nbytes > self._stays_above:
+            self._staying[segment] = nbytes
+            self._space.pin(segment, nbytes)
+
+    def staying_in(self, segment: int) -> list[int]:
+        """The definitions for which a segment stays."""
+        return self._latest_in({segment}) if segment in self._staying else []
+
+    def lost_with(self, segments: set[int]) -> list[int]:
+        """These segments go: the definitions whose latest record goes with them."""
+        for definition in self._by_key.values():
+            definition.segments -= segments
+        return self._latest_in(segments)
+
+    def _latest_in(self, segments: set[int]) -> list[int]:
+        return [key for key, definition in self._by_key.items() if definition.latest in segments]
