@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import RLock
 from typing import Final, Literal, NamedTuple, TextIO
@@ -264,15 +265,13 @@ def _utc(ms: int) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
 
 
+@dataclass(slots=True, eq=False)
 class _Window:
     """What a limited code has used of the current period."""
 
-    __slots__ = ("lines", "since", "suppressed")
-
-    def __init__(self, since: int) -> None:
-        self.since = since
-        self.lines = 0
-        self.suppressed = 0
+    since: int
+    lines: int = field(init=False, default=0)
+    suppressed: int = field(init=False, default=0)
 
 
 class Log:

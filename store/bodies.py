@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from crc32c import crc32c
@@ -48,6 +49,7 @@ def body_id(name: str) -> int:
     return int(stem) if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit() else 0
 
 
+@dataclass(slots=True, eq=False)
 class Upload:
     """A body on its way to its file.
 
@@ -55,63 +57,54 @@ class Upload:
     durable if that was asked; `refusal` says why it never will be.  `changed` is called when any of these did.
     """
 
-    __slots__ = ("changed", "durable", "id", "nbytes", "pending", "reference", "refusal")
-
-    def __init__(self, id: int, changed: Callable[[], None], *, durable: bool) -> None:
-        self.id = id
-        self.durable = durable
-        self.changed = changed
-        self.nbytes = 0
-        self.pending = 0
-        self.reference: BodyReference | None = None
-        self.refusal = ""
+    id: int
+    changed: Callable[[], None]
+    _: KW_ONLY
+    durable: bool
+    nbytes: int = field(init=False, default=0)
+    pending: int = field(init=False, default=0)
+    reference: BodyReference | None = field(init=False, default=None)
+    refusal: str = field(init=False, default="")
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """Work: bytes of an upload; `last`: then it is whole."""
 
-    __slots__ = ("data", "last", "upload")
-
-    def __init__(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
-        self.upload = upload
-        self.data = data
-        self.last = last
+    upload: Upload
+    data: bytes
+    _: KW_ONLY
+    last: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Abort:
     """Work: an upload will never be whole."""
 
-    __slots__ = ("upload",)
-
-    def __init__(self, upload: Upload) -> None:
-        self.upload = upload
+    upload: Upload
 
 
+@dataclass(slots=True, eq=False)
 class Drop:
     """Work: files that nothing needs once everything submitted before is durable; `recorded`: those of them that some
     record refers to, and that retention may keep.
     """
 
-    __slots__ = ("ids", "recorded")
-
-    def __init__(self, ids: list[int], recorded: Collection[int] = ()) -> None:
-        self.ids = ids
-        self.recorded = recorded
+    ids: list[int]
+    recorded: Collection[int] = ()
 
 
 # -- the writer's side -------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Open:
     """A file that is being written."""
 
-    __slots__ = ("crc", "file", "offset", "unsynced")
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.offset = 0
-        self.crc = 0
-        self.unsynced = 0
+    file: File
+    offset: int = field(init=False, default=0)
+    crc: int = field(init=False, default=0)
+    unsynced: int = field(init=False, default=0)
 
 
 class BodyFiles:

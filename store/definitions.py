@@ -8,18 +8,18 @@ holds, each new segment would be filled by them, and they be written for ever.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from store.space import Space
 
 
+@dataclass(slots=True, eq=False)
 class _Definition:
     """Its record, the segment with the latest, and all segments that have one."""
 
-    __slots__ = ("latest", "record", "segments")
-
-    def __init__(self) -> None:
-        self.record = b""
-        self.latest = 0
-        self.segments: set[int] = set()
+    record: bytes = b""
+    latest: int = 0
+    segments: set[int] = field(default_factory=set)
 
 
 class Definitions:

@@ -62,29 +62,18 @@ class LogSettings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
 
 
+@dataclass(slots=True, eq=False)
 class Counters:
     """What the log has done since it was opened.  Plain attributes, written by the writer, read by anybody."""
 
-    __slots__ = (
-        "bytes",
-        "entries",
-        "last_batch_records",
-        "records",
-        "segments_trimmed",
-        "slow_syncs",
-        "sync_seconds",
-        "syncs",
-    )
-
-    def __init__(self) -> None:
-        self.syncs = 0
-        self.sync_seconds = 0.0
-        self.slow_syncs = 0
-        self.entries = 0
-        self.records = 0
-        self.bytes = 0
-        self.last_batch_records = 0
-        self.segments_trimmed = 0
+    syncs: int = 0
+    sync_seconds: float = 0.0
+    slow_syncs: int = 0
+    entries: int = 0
+    records: int = 0
+    bytes: int = 0
+    last_batch_records: int = 0
+    segments_trimmed: int = 0
 
 
 class Log(Source, Protocol):

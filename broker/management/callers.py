@@ -19,6 +19,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Final
 
@@ -56,16 +57,14 @@ class Unknown(Exception):
     """Nobody who may come in."""
 
 
+@dataclass(slots=True, eq=False)
 class Caller:
     """One connection: the peer, and who its last call was from."""
 
-    __slots__ = ("access", "authorization", "peer", "version")
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.authorization: str | None = None
-        self.access: Access | None = None
-        self.version = -1  # of the users and rules by which it was let in
+    peer: Peer
+    authorization: str | None = field(init=False, default=None)
+    access: Access | None = field(init=False, default=None)
+    version: int = field(init=False, default=-1)  # of the users and rules by which it was let in
 
 
 class Callers:

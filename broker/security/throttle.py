@@ -8,6 +8,7 @@ without being looked at.  A right login, or ten minutes of silence, forget the f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -21,13 +22,11 @@ FORGET_MS: Final = 600_000
 ORIGINS_MAX: Final = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class _Failures:
-    __slots__ = ("count", "free_at", "last")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.free_at = 0  # when the next attempt may be looked at
-        self.last = 0
+    count: int = 0
+    free_at: int = 0  # when the next attempt may be looked at
+    last: int = 0
 
 
 class Throttle:

@@ -14,6 +14,7 @@ unsettled deliveries, or the credit of a link might be used up: whatever then is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from protocols.amqp.frames import Unpack
@@ -41,16 +42,14 @@ _Track = tuple[
 ]
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """Deliveries of one link; `template` is that of the first."""
 
-    __slots__ = ("ids", "payloads", "tags", "template")
-
-    def __init__(self, template: FrameTemplate) -> None:
-        self.template = template
-        self.ids: list[int] = []
-        self.tags: list[bytes] = []
-        self.payloads: list[bytes] = []
+    template: FrameTemplate
+    ids: list[int] = field(init=False, default_factory=list)
+    tags: list[bytes] = field(init=False, default_factory=list)
+    payloads: list[bytes] = field(init=False, default_factory=list)
 
 
 def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, events: list[Event]) -> int:

@@ -8,6 +8,7 @@ forgets the sends and gives the deliveries back as failed ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
@@ -21,6 +22,7 @@ from broker.engine.queues.removal import consume, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 
 
+@dataclass(slots=True, eq=False)
 class Settlement:
     """Deliveries that are settled when the transaction commits.
 
@@ -28,40 +30,28 @@ class Settlement:
     `kept`: after a rollback the consumer still has them, and settles them anew.
     """
 
-    __slots__ = ("consumer", "dead", "how", "kept", "messages")
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        messages: list[Message],
-        how: DeliveryOutcome | None,
-        *,
-        dead: bool = False,
-        kept: bool = False,
-    ) -> None:
-        self.consumer = consumer
-        self.messages = messages
-        self.how = how
-        self.dead = dead
-        self.kept = kept
+    consumer: Consumer
+    messages: list[Message]
+    how: DeliveryOutcome | None
+    _: KW_ONLY
+    dead: bool = False
+    kept: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Transaction:
     """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory.
 
     `messages` are those of all sends, in the order in which they came.
     """
 
-    __slots__ = ("bytes", "bytes_max", "closed", "deadline", "messages", "sends", "settlements")
-
-    def __init__(self, deadline: int, bytes_max: int) -> None:
-        self.deadline = deadline
-        self.bytes = 0
-        self.bytes_max = bytes_max
-        self.closed = False
-        self.sends: list[Send] = []
-        self.messages: list[Message] = []
-        self.settlements: list[Settlement] = []
+    deadline: int
+    bytes_max: int
+    bytes: int = field(init=False, default=0)
+    closed: bool = field(init=False, default=False)
+    sends: list[Send] = field(init=False, default_factory=list)
+    messages: list[Message] = field(init=False, default_factory=list)
+    settlements: list[Settlement] = field(init=False, default_factory=list)
 
     def check_open(self) -> None:
         """Raises TransactionClosed after the transaction timed out."""

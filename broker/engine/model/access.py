@@ -12,6 +12,7 @@ of his own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NoReturn
 
 from broker.engine.model.errors import Denied
@@ -34,18 +35,17 @@ _VERBS: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Identity:
     """Who somebody is, once that is known: the user's name, empty for an anonymous one, and his roles.
 
     `lasting`: the roles are those of this login and not looked up again (they were in a token, say).
     """
 
-    __slots__ = ("lasting", "roles", "user")
-
-    def __init__(self, user: str, roles: Roles, *, lasting: bool = False) -> None:
-        self.user = user
-        self.roles = roles
-        self.lasting = lasting
+    user: str
+    roles: Roles
+    _: KW_ONLY
+    lasting: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and (self.user, self.roles) == (other.user, other.roles)

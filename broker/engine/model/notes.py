@@ -5,6 +5,7 @@ While nobody listens nothing is gathered.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.report import Report
@@ -19,15 +20,13 @@ NOTIFICATIONS: Final = "activemq.notifications"
 NOTES_MAX: Final = 4096
 
 
+@dataclass(slots=True, eq=False)
 class Notes:
     """The notes of the open tick: type and properties of each."""
 
-    __slots__ = ("left_out", "listening", "pending")
-
-    def __init__(self) -> None:
-        self.listening = False
-        self.pending: list[tuple[str, Note]] = []
-        self.left_out = 0
+    listening: bool = False
+    pending: list[tuple[str, Note]] = field(default_factory=list)
+    left_out: int = 0
 
     def add(self, type: str, note: Note) -> None:
         """Something has happened."""

@@ -12,6 +12,7 @@ room, the move is refused and the caller keeps the message where it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from broker.engine.model.errors import DiskFull
@@ -153,27 +154,23 @@ def keeps(state: State, name: str, message: Message) -> bool:
     return queue is None or (queue.address is target and queue.accepts(copy))
 
 
+@dataclass(slots=True, eq=False)
 class Destination:
     """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
 
-    __slots__ = ("address", "routing_type", "targets")
-
-    def __init__(self, address: Address, targets: Targets, routing_type: RoutingType | None) -> None:
-        self.address = address
-        self.targets = targets
-        self.routing_type = routing_type
+    address: Address
+    targets: Targets
+    routing_type: RoutingType | None
 
 
+@dataclass(slots=True, eq=False)
 class Placed:
     """A message, the copy that takes its place, and the queues of an address that keep the copy."""
 
-    __slots__ = ("address", "copy", "message", "targets")
-
-    def __init__(self, message: Message, copy: Message, address: Address, targets: Targets) -> None:
-        self.message = message
-        self.copy = copy
-        self.address = address
-        self.targets = targets
+    message: Message
+    copy: Message
+    address: Address
+    targets: Targets
 
 
 def place(

@@ -15,6 +15,7 @@ so that each node is looked at once a word; the rule for addresses with a `$` is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
@@ -33,14 +34,12 @@ from store.record import RemovalReason
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """The addresses that begin with the same words."""
 
-    __slots__ = ("message", "words")
-
-    def __init__(self) -> None:
-        self.words: dict[str, _Node] = {}
-        self.message: Message | None = None
+    words: dict[str, _Node] = field(default_factory=dict)
+    message: Message | None = None
 
 
 class Retained:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 from broker.engine.model.timetable import Timetable
 
@@ -10,13 +11,11 @@ from broker.engine.model.timetable import Timetable
 Call = Callable[[], None]
 
 
+@dataclass(slots=True, eq=False)
 class _Alarm:
-    __slots__ = ("call", "due", "key")
-
-    def __init__(self, key: Hashable, due: int, call: Callable[[], None]) -> None:
-        self.key = key
-        self.due = due
-        self.call = call
+    key: Hashable
+    due: int
+    call: Callable[[], None]
 
 
 class Alarms:

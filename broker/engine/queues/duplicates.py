@@ -19,6 +19,7 @@ with its record stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -57,14 +58,12 @@ def may_have_ids(messages: Sequence[Message]) -> bool:
     return _MARK in b"".join([message.head for message in messages])
 
 
+@dataclass(slots=True, eq=False)
 class Seen:
     """The ids of one address, oldest first: each with the message that brought it, and its segment (0: none)."""
 
-    __slots__ = ("ids", "refused")
-
-    def __init__(self) -> None:
-        self.ids: dict[bytes, tuple[int, int]] = {}
-        self.refused = 0
+    ids: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    refused: int = 0
 
 
 class Duplicates:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from broker.engine.model.message import Message
@@ -25,16 +26,14 @@ Predicate = Callable[[Message], bool]
 STALE_MAX: Final = 1024
 
 
+@dataclass(slots=True, eq=False)
 class _View:
     """What one consumer may take: identities by priority; nothing leaves below `floor`, see Backlog."""
 
-    __slots__ = ("count", "floor", "levels", "predicate")
-
-    def __init__(self, predicate: Predicate | None) -> None:
-        self.predicate = predicate
-        self.levels: list[deque[int]] = [deque() for _ in range(PRIORITIES)]
-        self.count = 0
-        self.floor = 0
+    predicate: Predicate | None
+    levels: list[deque[int]] = field(init=False, default_factory=lambda: [deque() for _ in range(PRIORITIES)])
+    count: int = field(init=False, default=0)
+    floor: int = field(init=False, default=0)
 
     def add(self, messages: Iterable[Message]) -> None:
         predicate = self.predicate

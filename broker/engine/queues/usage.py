@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from broker.engine.queues.address import Producer
 
 
+@dataclass(slots=True, eq=False)
 class Disk:
     """The journal's disk as it was seen last, in bytes; `full`: beyond the limit that producers have.
 
     `waiting` are producers without an address, who wait for the disk alone.
     """
 
-    __slots__ = ("free_bytes", "full", "used_bytes", "waiting")
-
-    def __init__(self) -> None:
-        self.full = False
-        self.used_bytes = 0
-        self.free_bytes = 0
-        self.waiting: dict[Producer, None] = {}
+    full: bool = False
+    used_bytes: int = 0
+    free_bytes: int = 0
+    waiting: dict[Producer, None] = field(default_factory=dict)
 
     @property
     def percent(self) -> int:
@@ -26,16 +26,14 @@ class Disk:
         return -(-self.used_bytes * 100 // total) if total else 0
 
 
+@dataclass(slots=True, eq=False)
 class Usage:
     """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk."""
 
-    __slots__ = ("bytes", "bytes_max", "disk", "messages")
-
-    def __init__(self, bytes_max: int = -1) -> None:
-        self.bytes = 0
-        self.bytes_max = bytes_max
-        self.messages = 0
-        self.disk = Disk()
+    bytes_max: int = -1
+    bytes: int = field(init=False, default=0)
+    messages: int = field(init=False, default=0)
+    disk: Disk = field(init=False, default_factory=Disk)
 
     @property
     def memory_full(self) -> bool:

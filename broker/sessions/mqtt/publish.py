@@ -11,6 +11,7 @@ there is either both or neither, so that a repeated PUBLISH is never a second me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -39,14 +40,12 @@ DROPPED_SILENTLY: Final = (ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVA
 Noted = Callable[[list[int]], None]
 
 
+@dataclass(slots=True, eq=False)
 class Refused:
     """Why messages were not taken, in a code and a sentence."""
 
-    __slots__ = ("reason", "sentence")
-
-    def __init__(self, reason: ReasonCode, sentence: str) -> None:
-        self.reason = reason
-        self.sentence = sentence
+    reason: ReasonCode
+    sentence: str
 
 
 #: By the place of a message in its run; None: it was taken, and nobody has subscribed.

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from broker.engine import Consumer
 from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties."""
 
-    __slots__ = (
-        "borrowed",
-        "consumer",
-        "filter",
-        "identifier",
-        "lead",
-        "no_local",
-        "qos",
-        "queue_name",
-        "retain_as_published",
-    )
-
-    def __init__(self, filter: TopicFilter, queue_name: str) -> None:
-        self.filter = filter
-        self.queue_name = queue_name
-        self.consumer: Consumer | None = None
-        self.borrowed = False  # it reads the queue of an anycast address, like others
-        self.qos = 0
-        self.no_local = False
-        self.retain_as_published = False
-        self.identifier = 0
-        self.lead = b""
+    filter: TopicFilter
+    queue_name: str
+    consumer: Consumer | None = field(init=False, default=None)
+    borrowed: bool = field(init=False, default=False)  # it reads the queue of an anycast address, like others
+    qos: int = field(init=False, default=0)
+    no_local: bool = field(init=False, default=False)
+    retain_as_published: bool = field(init=False, default=False)
+    identifier: int = field(init=False, default=0)
+    lead: bytes = field(init=False, default=b"")
 
     def ask(self, asked: Asked, identifier: int) -> None:
         """What is wanted from now on; `identifier` 0: none."""

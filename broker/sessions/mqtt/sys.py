@@ -11,6 +11,7 @@ minutes, each interval counting less with the time since (`_Load`).  They begin 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import exp
 from typing import Final
 
@@ -31,35 +32,21 @@ _ALARM: Final = "mqtt $SYS"
 _MINUTE_MS: Final = 60_000
 
 
+@dataclass(slots=True, eq=False)
 class Traffic:
     """What all MQTT connections have sent and received since the start, and how many there are."""
 
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "connections",
-        "controls_sent",
-        "dropped",
-        "expired",
-        "greeted",
-        "maximum",
-        "packets_received",
-        "published",
-        "received",
-    )
-
-    def __init__(self) -> None:
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.packets_received = 0
-        self.controls_sent = 0  # packets that are no PUBLISH
-        self.received = 0  # PUBLISH packets
-        self.published = 0  # PUBLISH packets, the other way
-        self.dropped = 0
-        self.connections = 0  # now
-        self.maximum = 0  # of them at once
-        self.greeted = 0  # of them, ever
-        self.expired = 0  # sessions
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    controls_sent: int = 0  # packets that are no PUBLISH
+    received: int = 0  # PUBLISH packets
+    published: int = 0  # PUBLISH packets, the other way
+    dropped: int = 0
+    connections: int = 0  # now
+    maximum: int = 0  # of them at once
+    greeted: int = 0  # of them, ever
+    expired: int = 0  # sessions
 
     def came(self) -> None:
         """A client was let in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 
 from broker.sessions.mqtt.format import make_head, read_properties
 from broker.sessions.mqtt.publish import Publisher
@@ -10,21 +11,17 @@ from protocols.mqtt.packets import Will as WillMessage
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
 
 
+@dataclass(slots=True, eq=False)
 class Will:
     """A will as a session keeps it.  `delay` and `expiry` (-1: none) in seconds."""
 
-    __slots__ = ("delay", "expiry", "payload", "properties", "qos", "retain", "topic")
-
-    def __init__(
-        self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties, delay: int, expiry: int
-    ) -> None:
-        self.topic = topic
-        self.payload = payload
-        self.qos = qos
-        self.retain = retain
-        self.properties = properties
-        self.delay = delay
-        self.expiry = expiry
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties
+    delay: int
+    expiry: int
 
     @classmethod
     def of(cls, will: WillMessage) -> Will:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import merge
 from typing import Final
 
@@ -30,18 +30,16 @@ class Row:
     expiration: int
 
 
+@dataclass(slots=True, eq=False)
 class _Block:
     """Rows in parallel arrays; a size of 0 means that the row is gone."""
 
-    __slots__ = ("expirations", "ids", "offsets", "priorities", "segments", "sizes")
-
-    def __init__(self) -> None:
-        self.ids = array("Q")
-        self.segments = array("I")
-        self.offsets = array("I")
-        self.sizes = array("I")
-        self.priorities = array("B")
-        self.expirations = array("q")
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    segments: array[int] = field(default_factory=lambda: array("I"))
+    offsets: array[int] = field(default_factory=lambda: array("I"))
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    priorities: array[int] = field(default_factory=lambda: array("B"))
+    expirations: array[int] = field(default_factory=lambda: array("q"))
 
     def row(self, at: int) -> Row:
         """A row as a value."""
@@ -55,15 +53,13 @@ class _Block:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Run:
     """Blocks with rising ids."""
 
-    __slots__ = ("blocks", "firsts", "last")
-
-    def __init__(self) -> None:
-        self.blocks: list[_Block] = []
-        self.firsts: list[int] = []
-        self.last = 0
+    blocks: list[_Block] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    last: int = 0
 
     def append(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row with an id above all others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import Message
@@ -28,48 +29,30 @@ CHUNK_BYTES_MAX: Final = 1 << 20
 CHUNK_PART: Final = 8
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Messages that follow each other, of one priority.  `serial` rises along the tail.
 
     `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch rings, 0: never.
     """
 
-    __slots__ = (
-        "bytes",
-        "count",
-        "end",
-        "expirations",
-        "expires",
-        "ids",
-        "kept",
-        "lowest",
-        "offsets",
-        "oldest",
-        "priority",
-        "segments",
-        "serial",
-        "sizes",
-        "volatile",
-        "youngest",
-    )
-
-    def __init__(self, priority: int, serial: int) -> None:
-        self.priority = priority
-        self.serial = serial
-        self.ids = array("Q")
-        self.segments = array("I")
-        self.offsets = array("I")
-        self.sizes = array("I")
-        self.expirations: array[int] | None = None
-        self.kept: dict[int, Message] | None = None  # by row
-        self.count = 0
-        self.bytes = 0
-        self.oldest = 0  # the least id that was ever here, and the greatest
-        self.youngest = 0
-        self.end = 0  # where the last row's record ends, as long as all follow each other in one segment, else -1
-        self.lowest = 0  # no row is in a journal segment before this one
-        self.expires = 0
-        self.volatile = False  # some rows are, or were, in scratch files
+    priority: int
+    serial: int
+    ids: array[int] = field(init=False, default_factory=lambda: array("Q"))
+    segments: array[int] = field(init=False, default_factory=lambda: array("I"))
+    offsets: array[int] = field(init=False, default_factory=lambda: array("I"))
+    sizes: array[int] = field(init=False, default_factory=lambda: array("I"))
+    expirations: array[int] | None = field(init=False, default=None)
+    kept: dict[int, Message] | None = field(init=False, default=None)  # by row
+    count: int = field(init=False, default=0)
+    bytes: int = field(init=False, default=0)
+    oldest: int = field(init=False, default=0)  # the least id that was ever here, and the greatest
+    youngest: int = field(init=False, default=0)
+    #: Where the last row's record ends, as long as all follow each other in one segment, else -1.
+    end: int = field(init=False, default=0)
+    lowest: int = field(init=False, default=0)  # no row is in a journal segment before this one
+    expires: int = field(init=False, default=0)
+    volatile: bool = field(init=False, default=False)  # some rows are, or were, in scratch files
 
     def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row."""
@@ -131,19 +114,17 @@ class Chunk:
             self.volatile = True
 
 
+@dataclass(slots=True, eq=False)
 class Landing:
     """A run on its way through the journal that will be paged: where its records are.
 
     `segment` is 0 for messages that are not durable.
     """
 
-    __slots__ = ("messages", "offset", "segment", "sizes")
-
-    def __init__(self, messages: list[Message], segment: int, offset: int, sizes: Sequence[int]) -> None:
-        self.messages = messages
-        self.segment = segment
-        self.offset = offset
-        self.sizes = sizes
+    messages: list[Message]
+    segment: int
+    offset: int
+    sizes: Sequence[int]
 
 
 class Tail:
