@@ -109,7 +109,7 @@ class _Open:
 
 class BodyFiles:
     """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.  With
-    retention on, `keep` takes a file to where segments are kept; `find` finds one there by its name, for whoever reads
+    retention on, `keep` takes a file to where segments are kept; `find` finds one there by its name, for what reads
     what is over.
 
     `results` are for the other side: an upload, how many of its bytes were dealt with, and its reference.
@@ -305,7 +305,7 @@ class Bodies:
         self._recorded.add(id)
 
     def held(self, reference: BodyReference) -> None:
-        """See Keeper.  Also for whoever knows that a record will be needed again, and keeps no object for it."""
+        """See Keeper.  Also where a record will be needed again, and no object is kept for it."""
         self._holders[reference.id] = self._holders.get(reference.id, 0) + 1
         if not self._started:
             self._expected[reference.id] = reference.nbytes
@@ -369,7 +369,7 @@ class Bodies:
         return Upload(self._allocate(), changed, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
-        """More of it.  Nothing is refused here: whoever writes watches `pending` and `refusal`."""
+        """More of it.  Nothing is refused here: its writer watches `pending` and `refusal`."""
         assert upload.reference is None, "a body that is whole gets no more"
         upload.nbytes += len(data)
         upload.pending += len(data)

@@ -253,7 +253,7 @@ class FileLog:
         nbytes = whole
         while nbytes >= whole // SMALLEST_SPARE and nbytes > self.spare_bytes:
             if self._allocate(spare_name(segment), nbytes):
-                self.spare_bytes = nbytes  # before `ready`: whoever sees that may read this
+                self.spare_bytes = nbytes  # before `ready`: what sees that may read this
                 self.ready = segment
                 break
             nbytes //= 2

@@ -46,7 +46,7 @@ class RetentionSettings:
 class Extent:
     """How far a segment reaches: the position behind its last record, the lowest and highest time of its entries.
 
-    Whoever wrote the segment knows it without reading.  Times in ms since the epoch, 0: there are no entries.
+    The writer of the segment knows it without reading.  Times in ms since the epoch, 0: there are no entries.
     """
 
     next_position: int
@@ -76,7 +76,7 @@ def _day(ms: int) -> str:
 def _days(files: Files, directory: str) -> dict[str, list[str]]:
     """The directories of the days, oldest first, each with the names in it.
 
-    Whoever looks beside a broker may find that a day went since its name was listed.
+    What looks beside a broker may find that a day went since its name was listed.
     """
     root = f"{directory}/{DIRECTORY}"
     days: dict[str, list[str]] = {}

@@ -2,7 +2,7 @@
 
 Positions are dense, so a gap between two valid entries says exactly how many records it has swallowed.  A repaired
 segment has its valid entries as they were, byte by byte, and LOST records in place of what is gone: positions stay
-dense, and whoever counts sees what is missing.
+dense, and counting shows what is missing.
 """
 
 from __future__ import annotations

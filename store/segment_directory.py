@@ -1,6 +1,6 @@
 """The segments of a journal's directory: which there are, and how each is opened and read.
 
-Whoever lists or opens segments does it here, the broker as well as what looks at a journal beside it.  A segment may
+Segments are listed and opened here, by the broker as well as by what looks at a journal beside it.  A segment may
 move to retention/, or go, between two looks; `read` raises FileNotFoundError then.
 """
 

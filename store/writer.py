@@ -117,7 +117,7 @@ class Worker:
 
 
 class InlineWriter:
-    """A writer without a thread: the work is done, and announced, by `step`, by whoever calls it."""
+    """A writer without a thread: the work is done, and announced, by `step`, by its caller."""
 
     def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
         self._log = log
@@ -240,7 +240,7 @@ class WriterThread:
                 self._condition.notify_all()
 
     def _stop(self, error: Exception) -> None:
-        """Nothing is written after a failure; whoever waits is let go."""
+        """Nothing is written after a failure; what waits is let go."""
         with self._condition:
             self.error = error
             self._items.clear()

@@ -8,7 +8,7 @@ from broker.cli.failure import CHECK_FAILED, USAGE, Failure
 
 
 def confirm(question: str, done: str) -> None:
-    """Ask whoever sits there; `done` is what has not been done if the answer is no, or if there is nobody."""
+    """Ask at the terminal; `done` is what has not been done if the answer is no, or if there is nobody."""
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:  # nobody sits there

@@ -73,7 +73,7 @@ def shown(value: object) -> str:
 
 
 def progress_bar(label: str, *, hidden: bool = False) -> AbstractContextManager[ProgressBar[int]]:
-    """A bar for whoever waits at a terminal; what the command has to say is not its place."""
+    """A bar for a terminal; what the command has to say is not its place."""
     stream = sys.stderr
     return click.progressbar(length=1, label=label, show_pos=True, file=stream, hidden=hidden or not stream.isatty())
 

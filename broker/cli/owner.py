@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def left_to_owner(directory: Path) -> Iterator[None]:
-    """At the end, what root has made below a directory of somebody else's belongs to him.
+    """At the end, what root has made below a directory belongs to the directory's owner.
 
-    Not by acting as he does: he may be nobody outside of his unit (DynamicUser), nor get through to the directory.
+    Not by acting as that user: it may not exist outside of its unit (DynamicUser), nor get through to the directory.
     """
     owner = directory.stat() if os.path.isdir(directory) else None  # False also for what cannot be looked at
     try:

@@ -1,4 +1,4 @@
-"""The sections [security], [[certificate-users]] and [[security-settings]]: who may come in, and what he may do."""
+"""The sections [security], [[certificate-users]] and [[security-settings]]: who may log in, and what each may do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JwtSection(Section):
     user_claim: Annotated[str, Field(min_length=1)] = "sub"
     """The claim with the user's name."""
     roles_claim: Annotated[str, Field(min_length=1)] = "roles"
-    """The claim with his roles, a list or a text with blanks, as scope is; realm_access.roles is one within another."""
+    """The claim with the roles, a list or a text with blanks, as scope is; realm_access.roles is one within another."""
 
 
 class SecuritySection(Section):

@@ -1,4 +1,4 @@
-"""Why the broker does not start, for whoever reads the log: what the system said, whose it is, and what to do."""
+"""Why the broker does not start, for the log: what the system said, whose it is, and what to do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The broker without its sockets: the state, and the verbs on it by whom they are for.
 
-    ticks             whoever drives the engine: begin, end, durable
+    ticks             the engine's driver: begin, end, durable
     consumers         clients that take messages: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
     sessions          what a client finds again that comes back; retained messages are `retained`

@@ -4,7 +4,7 @@
 2. XInclude is refused with a sentence, since a configuration without its parts would be a guess.
 3. Size, depth and number of elements are bounded.
 4. `${name:default}` is replaced by its default, as Artemis does without that system property; the element remembers
-   the name.  Without a default the text stays as it is, and whoever takes it refuses it.
+   the name.  Without a default the text stays as it is, and is refused where it is used.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ from broker.management.views import (
 )
 
 #: Bytes of a request's body: no call but a replay has one.  Who sends one means something by it, a filter perhaps, and
-#: without it the call would do more than he meant.
+#: without it the call would do more than was meant.
 BODY_BYTES_MAX: Final = 0
 
 #: What load balancers ask, by whatever name; there is nothing in it that a page should not read.

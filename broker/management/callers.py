@@ -1,7 +1,7 @@
-"""Who calls, and what he may do: asked once for every call, in one place, before its handler runs.
+"""Who calls, and what that user may do: asked once for every call, in one place, before its handler runs.
 
     Authorization: Bearer TOKEN     the broker's own token, from its data directory: its owner, who may do everything;
-                                    else one of whoever issues tokens, if the configuration names somebody
+                                    else one of the issuer of tokens, if the configuration names one
     Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, slowed and audited alike
     a client certificate            its user, if nothing else is given
 
@@ -45,7 +45,7 @@ About = Callable[[Request, Access], None]
 #: A handler for those who may; `about` None: for the broker as a whole.
 Guarded = Callable[[Handler, About | None], Handler]
 
-#: Where a request's scope has its caller, and what was found out about him.
+#: Where a request's scope has its caller, and what was found out about it.
 CALLER: Final = "caller"
 ACCESS: Final = "access"
 

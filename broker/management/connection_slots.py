@@ -1,9 +1,9 @@
-"""Who is connected where there is little room, and who has to go when somebody else comes.
+"""The connections of an acceptor with little room, and which one has to go when another comes.
 
-Whether somebody is a stranger turns out only after he has been let in.  So a newcomer is let into a full house too: he
-takes the place of a stranger, of the origin from which most strangers are, who has had the longest time to make himself
-known.  Whoever is known stays.  Then strangers keep each other out, but neither those who are known nor, unless they
-come from everywhere and faster than one can log in, those who are about to be.
+Whether a connection will log in turns out only after it was accepted.  So a new one is accepted beyond the limit too:
+it takes the place of the oldest one that has not logged in, of the origin that has most of those.  Connections that
+have logged in stay.  So those that have not keep only each other out; and, if they come from everywhere and faster than
+a login takes, those that are about to log in.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Slot(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether it has been found out who this is, and that he may come."""
+        """Whether the client has logged in."""
 
     @property
     def origin(self) -> str:
-        """The address from which he comes; empty if he has none."""
+        """The address of the client; empty if it has none."""
 
     def leave(self) -> None:
-        """His place is somebody else's."""
+        """Its place is another one's."""
 
 
 class ConnectionSlots:

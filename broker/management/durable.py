@@ -10,7 +10,7 @@ from broker.engine import Engine
 class _Durable:
     """Waits for a tick to become durable."""
 
-    transport = None  # whoever called may be gone
+    transport = None  # the caller may be gone
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
-What a peer may cost: so much header, so long for one request, whoever it is, and one of few connections, in which those
-who have logged in come first (`slots`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
+What a peer may cost: so much header, so long for one request, and one of few connections, in which those that have
+logged in come first (`slots`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
 certificate of that moment, as everywhere.
 """
 

@@ -5,7 +5,7 @@
     GET    /api/v1/consumers?page=&size=            by their numbers, which rise
     DELETE /api/v1/consumers/ID?reason=             closes one: over STOMP and MQTT its connection, over AMQP its link
 
-Connections are the business of whoever manages the broker as a whole, consumers of whoever manages their queues.
+Connections are for those who manage the broker as a whole, consumers for those who manage their queues.
 """
 
 from __future__ import annotations

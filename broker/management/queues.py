@@ -54,7 +54,7 @@ from broker.management.ports import Broker
 from broker.management.views import Json, message_view, queue_counts, queue_view, step_view
 
 #: Messages of a queue that one request may look at, and may try a filter on: some 40 ms of the event loop, in which
-#: every client waits.  Whoever asks for what lies beyond is told that it was not looked at.
+#: every client waits.  A request for what lies beyond is told that it was not looked at.
 LOOKED_AT_MAX: Final = 200_000
 FILTERED_MAX: Final = 5_000
 

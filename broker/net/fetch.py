@@ -1,4 +1,4 @@
-"""A small document from somewhere else: the keys of whoever issues tokens.  Blocks, so it is for a thread.
+"""A small document from somewhere else: the keys of the issuer of tokens.  Blocks, so it is for a thread.
 
 Verified TLS, or this very machine; no redirection; so many bytes, within so many seconds altogether.
 """

@@ -154,7 +154,7 @@ class Listener:
             self._idle.set()
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
-        """A connection ended before its client had introduced itself: perhaps he meant another acceptor."""
+        """A connection ended before its client had introduced itself: perhaps it meant another acceptor."""
         protocol = strangers.spoken(first)
         if advice := strangers.advice(protocol, self._served):
             self.report(

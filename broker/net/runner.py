@@ -57,6 +57,6 @@ class LoopRunner:
             self._tick.failed(None, error)
 
     def close(self) -> None:
-        """Whoever still waits is told nothing any more."""
+        """What still waits is told nothing any more."""
         for threads in (self._threads, self._fetcher):
             threads.shutdown(wait=False, cancel_futures=True)

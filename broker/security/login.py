@@ -1,13 +1,13 @@
 """The gate: whether a login is right, without ever keeping the event loop waiting.
 
-    no users file                anybody is anonymous, whatever he says (the daemon sees to it that only this machine
+    no users file                everybody is anonymous, whatever they say (the daemon sees to it that only this machine
                                  can connect, or that `anonymous = true`)
     a name and a password        argon2id beside the event loop; a password that was right is remembered by a keyed
                                  digest in memory, so that a thousand reconnecting clients are not a thousand hashes
-    a token                      somebody else says who it is and what he may do, until the token expires (`tokens`); it
+    a token                      its issuer says which user it is, and with what roles, until it expires (`tokens`); it
                                  comes by a mechanism of its own, or as a password
     neither                      the user of the client's certificate, or anonymous, if either may be
-    a name without a password    refused, whoever it is
+    a name without a password    refused
 
 Unknown users cost what known ones do.  Failed logins of an origin slow it (`throttle`).
 """
@@ -58,7 +58,7 @@ class Policy:
     """Who may come in.
 
     `users`: None when there is no users file, so that everybody is anonymous.  `anonymous`: the roles of who has no
-    credentials; None: he is refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any;
+    credentials; None: refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any;
     `allowed`: of users who may have other numbers.
     `tokens`: None if none are taken; `renew` gets newer keys for them, if it can, and calls then.
     """

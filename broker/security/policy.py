@@ -1,4 +1,4 @@
-"""From the configuration and its files of secrets to who may come in and what he may do."""
+"""From the configuration and its files of secrets to who may log in and what each may do."""
 
 from __future__ import annotations
 

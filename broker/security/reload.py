@@ -35,7 +35,7 @@ from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
 from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users
 from broker.sessions.sasl import SCRAMS
 
-#: The first user, who may do everything, and the bytes of chance in his password.
+#: The first user, who may do everything, and the random bytes in its password.
 ADMIN: Final = "admin"
 PASSWORD_BYTES: Final = 18
 
@@ -246,7 +246,7 @@ def _stat(path: Path) -> tuple[int, int, int]:
 
 
 def _first_password(config: Config) -> str:
-    """Make the first user if other machines can connect and nobody is known; his password, else nothing."""
+    """Make the first user if other machines can connect and nobody is known; its password, else nothing."""
     path = users_path(config)
     open_to_others = not all(acceptor.is_loopback for acceptor in config.messaging_acceptors.values())
     security = config.security

@@ -4,7 +4,7 @@
    Symmetric keys are no keys here: nothing that everybody may know can sign.
 2. A header that wants to be understood (`crit`) is not, and no key is taken from a token, nor from where it points.
 3. Issuer and audience are ours, it has begun, has not expired, and says when it will.
-4. The user and his roles are in the claims that the configuration names.
+4. The user and its roles are in the claims that the configuration names.
 
 Time is handed in, so that what is checked can be tested.
 """

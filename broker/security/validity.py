@@ -9,8 +9,8 @@ from typing import Final
 
 from cryptography import x509
 
-#: Days before its end at which a certificate is worth a warning: who renews by himself has done it by then (ACME's
-#: clients renew a third of the lifetime before, 30 days of 90), who does not has time.
+#: Days before its end at which a certificate is worth a warning: automatic renewal has come before (clients of ACME
+#: renew a third of the lifetime before, 30 days of 90), and there is time to do it by hand.
 SOON_DAYS: Final = 21
 
 _LIST_BEGIN: Final = b"-----BEGIN X509 CRL-----"

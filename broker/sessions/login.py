@@ -99,7 +99,7 @@ class Gate(Protocol):
         """A peer is gone."""
 
     def external(self, peer: Peer, name: str) -> Identity | None:
-        """The user of the peer's certificate; `name`, unless empty, must be his.  None: refused."""
+        """The user of the peer's certificate; `name`, unless empty, must be that user's.  None: refused."""
 
     def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
         """What the server knows for a SCRAM mechanism; for an unknown user something that no password fits."""

@@ -1,4 +1,4 @@
-"""What somebody speaks who came to the wrong door, by his first bytes, and what to tell whoever reads the log.
+"""What a client speaks that came to the wrong acceptor, by its first bytes, and what to tell the operator.
 
 The protocols that a broker is taken for in the first hour: those of its other acceptors, TLS where there is none, and
 those of brokers that it replaces.  Nothing here decides anything: the session has refused the bytes already.

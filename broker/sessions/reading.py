@@ -51,7 +51,7 @@ class Reading:
     def until(self, reason: str, then: Callable[[Answer], None]) -> Callable[[Answer], None]:
         """Do not read, for this reason, until the answer is there: what is returned takes it, and tells `then`.
 
-        Whoever calls that serves others too: what comes out of it costs this connection, and they go on.
+        Its caller serves others too: what comes out of it costs this connection, and they go on.
         """
         self.stop(reason)
 

@@ -5,7 +5,7 @@ clock and asks for `end` to be called soon.  `end` lets the engine finish the ti
 was touched: one write per connection per tick.  The turn is driven by the event loop in the daemon, and by hand in
 simulations.
 
-This is also where it is decided what an exception costs that nobody expected.  Whoever calls a session, or the engine
+This is also where it is decided what an exception costs that nobody expected.  What calls a session, or the engine
 for somebody, gives it to `failed`:
 
     it came out of a connection's session         that connection: it hears of it, its deliveries go back, it is closed
@@ -145,7 +145,7 @@ class Tick:
         self.enter()
 
     def guarded(self, transport: Transport, call: Callable[..., None]) -> Callable[..., None]:
-        """The call, for whoever makes it later and for no connection: what comes out of it costs this one."""
+        """The call, to be made later and for no connection: what comes out of it costs this one."""
 
         def guard(*args: object) -> None:
             try:

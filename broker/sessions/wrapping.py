@@ -6,7 +6,7 @@ from broker.sessions.session import Session
 
 
 class WrappingSession:
-    """Passes everything on to the inner session, once there is one; until then nobody has introduced himself.
+    """Passes everything on to the inner session, once there is one; until then the client is unknown.
 
     `ended`: nothing more is read, and the connection closes once everything is sent.
     """

@@ -7,7 +7,7 @@ A link is one way.  Its sender counts deliveries, its receiver says how far the 
 so that FLOW and TRANSFER may cross on their way.  A Sender (`sender`) computes its credit from that, a Receiver
 (`receiver`) counts down what it gave.  A delivery counts with its first frame.
 
-Whoever uses these classes answers the events of `events`; what it sends on a link that is detached, or whose session
+The user of these classes answers the events of `events`; what it sends on a link that is detached, or whose session
 has ended, goes nowhere.
 """
 

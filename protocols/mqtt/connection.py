@@ -224,7 +224,7 @@ class MqttConnection:
             raise malformed(sentence, "MQTT-1.5.5-1", silent=not self.version)
         stop = body + length
         if stop - at > self._packet_bytes_max:
-            if not self.version:  # who is told has to show that he speaks MQTT, and which
+            if not self.version:  # only a client that has shown which MQTT it speaks is told
                 self.version, self._wanted = early_version(data, body), 1
             if self.version:
                 raise too_large(stop - at, self._packet_bytes_max, stranger=self._view.stranger)

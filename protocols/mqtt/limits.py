@@ -24,7 +24,7 @@ class Limits:
     #: hold it, larger ones belong into a file store.
     packet_bytes_max: int = (10 << 20) + (64 << 10)
     #: Bytes of a payload that is kept whole: a larger one comes in parts, as its bytes do.  As many as there can be:
-    #: whoever takes parts says so.
+    #: a session that takes parts says so.
     whole_bytes_max: int = 1 << 28
     #: Bytes of a packet before the client has been let in: all that is kept for a stranger.  The largest passwords,
     #: which are tokens, fit several times.

@@ -165,7 +165,7 @@ def payload_at(data: bytes, first: int, at: int, version: int, limits: Limits) -
     """Where the payload of a PUBLISH begins whose fields begin at `at`, and whether that is certain.
 
     If it is not, so many bytes tell more.  Nothing is checked: where properties are too many, they are left out, for
-    whoever reads them to say so.
+    their reader to say so.
     """
     end = len(data)
     if at + 2 > end:

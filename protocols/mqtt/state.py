@@ -6,7 +6,7 @@
                                          '--CONNACK--> AUTHENTICATED --AUTH again--> REAUTHENTICATING --AUTH success-->
                                                                                        '--AUTH continue--> RECHALLENGED
 
-1. What is not in the table is not allowed: a Protocol Error of whoever sends it.
+1. What is not in the table is not allowed: a Protocol Error of its sender.
 2. CONNECT comes first and once ([MQTT-3.1.0-1], [MQTT-3.1.0-2]), CONNACK first from the server but for AUTH, and once
    ([MQTT-3.2.0-1], [MQTT-3.2.0-2]); a refusing CONNACK and DISCONNECT end it ([MQTT-3.2.2-7], [MQTT-3.14.4-1]).
 3. A client need not wait for CONNACK with its work (3.1.4), unless it has named an authentication method
@@ -123,8 +123,8 @@ class View:
     """A state as one side sees it: what may come and what may be sent, and where each leads.
 
     `kinds`: the types of the packets that may come.  `working`: whether PUBLISH and its acknowledgements may be sent.
-    `reads`: whether anything is read; a server does not read on between CONNECT and CONNACK, since nobody has been let
-    in yet, whatever he sends already (3.1.4).  `stranger`: whether what comes is of somebody unknown.
+    `reads`: whether anything is read; a server does not read on between CONNECT and CONNACK, since the client has
+    not logged in yet, whatever it sends already (3.1.4).  `stranger`: whether what comes is of an unknown client.
     """
 
     incoming: dict[str, State]

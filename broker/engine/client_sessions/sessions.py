@@ -14,7 +14,7 @@ of its own (docs/journal-format.md):
 
 Rules:
 
-1. The journal is ordered.  Whoever calls `released` and then acknowledges the messages, in this order and in one tick,
+1. The journal is ordered.  A caller of `released` that then acknowledges the messages, in this order and in one tick,
    finds after a crash both; or RELEASED alone, and the restart removes the message as consumed; or neither.
 2. An INFLIGHT record is needed as long as its message is on disk, and means nothing when the message is gone.  So
    nothing is written when a message is acknowledged.  When it goes back to its queue instead, `returned` says so.
@@ -53,9 +53,9 @@ class StoredSession:
     """A session in the journal.  Its identity is `id`: one that is dropped and opened again is another one.
 
     `parts`: by key, the id of its record, and its definition.
-    `inflight` is what was in flight before a restart, by packet id in the order of the messages; whoever speaks for the
-    session takes it over.  `current` is asked for what is in flight now, when a message's records are written anew;
-    he sets it, and until then `inflight` is the answer.
+    `inflight` is what was in flight before a restart, by packet id in the order of the messages; the session's protocol
+    takes it over.  `current` is asked for what is in flight now, when a message's records are written anew; the
+    protocol sets it, and until then `inflight` is the answer.
     `released` and `received` are the packet ids owed (see above), each with the segment of its record.
     """
 

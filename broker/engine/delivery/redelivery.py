@@ -1,6 +1,6 @@
 """What happens to a delivery that comes back (the table is ActiveMQ Artemis's).
 
-Whoever gives messages back says three things: which of them count as failed deliveries, which are `redelivered` from
+A return of messages says three things: which of them count as failed deliveries, which are `redelivered` from
 now on, and whether the redelivery delay applies.  The flag is not the count: of messages sent ahead to a consumer that
 dies, any may have been processed, but one of them has killed it, and the others must not die for that.
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a filter: its text (whoever sent it is told), or one message (the message does not match)."""
+"""What can go wrong with a filter: its text (its sender is told), or one message (the message does not match)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits on a filter: whoever may subscribe may send one, and it then runs once for every message."""
+"""The limits on a filter: every subscriber may send one, and it then runs once for every message."""
 
 from __future__ import annotations
 

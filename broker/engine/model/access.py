@@ -5,8 +5,8 @@ do anything, and before they look whether what was named exists: a denial says n
 (`UNRESTRICTED`) the broker itself acts: dead letters, expiry, what the configuration declares.
 
 Decisions are kept by name, so that asking again costs one look in a dictionary.  When permissions or roles change,
-`Security.change` makes what is kept void; each access notices by itself.  `version` says so to whoever keeps something
-of his own.
+`Security.change` makes what is kept void; each access notices by itself.  `version` says so to those
+that keep something themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VERBS: Final = {
 
 @dataclass(slots=True, eq=False)
 class Identity:
-    """Who somebody is, once that is known: the user's name, empty for an anonymous one, and his roles.
+    """Who somebody is, once that is known: the user's name, empty for an anonymous one, and its roles.
 
     `lasting`: the roles are those of this login and not looked up again (they were in a token, say).
     """
@@ -62,7 +62,7 @@ NOBODY: Final = Identity("", frozenset(), lasting=True)
 
 
 class Security:
-    """The permissions in force, and whoever knows which roles a user has now."""
+    """The permissions in force, and which roles a user has now."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -81,7 +81,7 @@ class Security:
         return Access(self, identity, client_id) if identity.lasting else self.returned(identity.user, client_id)
 
     def returned(self, user: str, client_id: str) -> Access:
-        """What a user may do whose session was restored: he has logged in once, and his roles are those of now."""
+        """What a user may do whose session was restored: it logged in once, and has the roles of now."""
         return Access(self, Identity(user, self.roles_of(user) or frozenset()), client_id)
 
 

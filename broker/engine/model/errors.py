@@ -81,7 +81,7 @@ class TooManyConsumers(EngineError):
 
 
 class TooManyQueues(EngineError):
-    """The user has made as many queues as he may have."""
+    """The user has made as many queues as allowed."""
 
     code = "max-queues"
 

@@ -10,7 +10,7 @@ An entry has a match, written as that of an address setting, and the roles that 
 4. Who reads from a wildcard address reads from all addresses that it matches.  So each entry that could decide for one
    of them must grant it (`grants_reading`): from the most specific on, every entry that has an address in common with
    the wildcard, until one fits all of them.  Artemis looks the wildcard's own text up, and so hands out
-   `orders.secret` to whoever may read `orders.#`.
+   `orders.secret` to a user that may read `orders.#`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 What comes is a message as it was stored, with the queue that it left.  It becomes a message of its own, like one that
 is moved: a new id, no failed deliveries, no time to live but what its new address imposes, and in its annotations where
 it comes from and by which replay (`_AMQ_REPLAY`, a name; `_AMQ_REPLAY_TIME`).  These are in the journal with it, so
-that whoever looks there knows what a replay that broke off had done.
+that it tells what a replay that broke off had done.
 
-A full address takes no replay unless it pages: whoever replays can come again, other than a producer.
+A full address takes no replay unless it pages: a replay can be asked for again, unlike a message sent.
 """
 
 from __future__ import annotations

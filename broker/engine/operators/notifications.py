@@ -1,6 +1,6 @@
 """Notifications: messages about what happens in the broker, on the address `activemq.notifications`.
 
-Whoever subscribes to that address gets one message for each event, with properties only; a selector chooses:
+A subscriber of that address gets one message for each event, with properties only; a selector chooses:
 
     _AMQ_NotifType = 'CONSUMER_CREATED'
 

@@ -1,7 +1,7 @@
 """Messages for several destinations that came mixed, and whose queues get them in the order in which they came.
 
-A run of messages with the same header costs little each (`arrival`); of a publisher who writes to his addresses in turn
-each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
+A run of messages with the same header costs little each (`arrival`); of a publisher that writes to its addresses in
+turn each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
 matters, by their identities: those rise with arrival, in the journal and on each queue.
 
 Only messages in nobody's way go together (`_room_needed`): the address does nothing but route, nothing is full, nothing

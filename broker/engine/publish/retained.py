@@ -3,7 +3,7 @@
 They are messages like all others, on one durable queue that the broker keeps for itself: counted, journalled, audited.
 Nobody sends to that queue or consumes it.  A message leaves it when a newer one of the same address takes its place
 (REPLACED, in the journal entry that stores the newer one), when it is cleared (PURGED), or when its time is over
-(EXPIRED; it goes nowhere then, as every subscriber had a copy of his own).  All are stored durably, whatever the sender
+(EXPIRED; it goes nowhere then, as every subscriber had a copy of its own).  All are stored durably, whatever the sender
 asked for.
 
 Their bytes are charged to the queue's own address: a retained message must not fill the address that it is about.

@@ -20,7 +20,7 @@ _ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
 
 
 def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | None) -> bool:
-    """Whether a message sent like this is meant for a queue, not for whoever has subscribed.
+    """Whether a message sent like this is meant for a queue, not for subscribers.
 
     It names one or asks for one, or its address has nothing else.
     """

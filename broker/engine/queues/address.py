@@ -27,7 +27,7 @@ Targets = tuple[list[Queue], list[Queue]]
 
 
 class Producer(Protocol):
-    """Whoever sends to an address: told when a full address has room again."""
+    """Sends to an address: told when a full address has room again."""
 
     @property
     def transport(self) -> object:

@@ -54,7 +54,7 @@ def route(
 def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
     """One of several anycast queues: round-robin, those with a consumer before those without.
 
-    The messages of a group all go to the same, whoever consumes it, as long as the queues are the same.
+    The messages of a group all go to the same, whatever consumes it, as long as the queues are the same.
     """
     if message.header.group and len(anycast) > 1:
         takers = [queue for queue in anycast if queue.accepts(message)]

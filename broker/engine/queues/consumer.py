@@ -151,7 +151,7 @@ class Consumer:
         return messages
 
     def take_back(self, ids: list[int]) -> list[Message]:
-        """Give up deliveries that are not with the sink: they have used no credit, whoever grants it."""
+        """Give up deliveries that are not with the sink: they have used no credit."""
         messages = self.settle(ids)
         if self.order is not None:
             gone = set(ids)

@@ -1,4 +1,4 @@
-"""How many queues each user may have made (ActiveMQ Artemis's `max-queues`): those that there are, whoever uses them.
+"""How many queues each user may have made (ActiveMQ Artemis's `max-queues`): those that there are, used or not.
 
 A queue remembers whose wish it was, also over a restart.  What the configuration, operators or the broker itself make
 counts for nobody, and nobody in particular (somebody anonymous) is not limited.

@@ -2,7 +2,7 @@
 
 With selectors, one line of messages is not enough: each consumer would have to walk past everything that is not for
 it, again and again.  Here every consumer has a view of its own: the identities of the messages that it may take, in
-the order of delivery.  A message stands in each view that matches it and in `_ready`; whoever takes it removes it
+the order of delivery.  A message stands in each view that matches it and in `_ready`; taking it removes it
 from `_ready`, and the other views skip it when they come to it.  So each message is matched once a consumer, and
 never again.
 
@@ -87,7 +87,7 @@ class _View:
         self.count = sum(map(len, self.levels))
 
 
-#: The key of a view that is no consumer's: everything, for whoever takes from the head of the line.
+#: The key of a view that is no consumer's: everything, for what takes from the head of the line.
 _HEAD: Final = "head"
 
 
@@ -168,7 +168,7 @@ class SelectiveBacklog:
         self._views[key] = view
 
     def take_head(self, count: int) -> list[Message]:
-        """The next messages in the order of delivery, whoever would get them; they are gone from here."""
+        """The next messages in the order of delivery, for any consumer; they are gone from here."""
         if _HEAD not in self._views:
             self.rematch(_HEAD, None)
         view = self._views[_HEAD]

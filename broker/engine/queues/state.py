@@ -1,13 +1,13 @@
 """The state of the engine: addresses and queues, the journal, the time, the timers, and the work of the open tick.
 
-A tick is one turn of whoever drives the engine.  Within it verbs change state and add records to the open journal
+A tick is one turn of the engine's driver.  Within it verbs change state and add records to the open journal
 entry; at its end the entry is sealed.  Four things wait for more than that:
 
     landing     messages stored in the entry: they become ready on their queues once the entry is durable (on strict
                 queues they are at once, see `arrival.stored`)
     carried     paged messages copied in the entry (cleaning): they can be read there once it is durable
     held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
-    waiters     whoever asked to be told (confirmations)
+    waiters     those that asked to be told (confirmations)
 
 They are kept by tick and released in order (promise P1).
 
@@ -60,7 +60,7 @@ INTERNAL: Final = AddressSettings()
 
 
 class Waiter(Protocol):
-    """Whoever waits for a ticket to become durable."""
+    """Waits for a ticket to become durable."""
 
     @property
     def transport(self) -> object:

@@ -1,4 +1,4 @@
-"""Whoever wants to know of addresses and queues that come and go."""
+"""Is told of addresses and queues that come and go."""
 
 from __future__ import annotations
 

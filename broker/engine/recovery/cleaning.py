@@ -37,7 +37,7 @@ SLICE_BYTES: Final = 1 << 20
 #: How long a round pauses when the disk has no room for copies, in ms.
 FULL_RETRY_MS: Final = 5_000
 
-#: Told of messages on a queue that have just been copied, all of a slice together, since whoever is told may have to
+#: Told of messages on a queue that have just been copied, all of a slice together, since those told may have to
 #: look for them among many: writes anew what else the journal knows of them, in the same entry.
 Copied = Callable[[Queue, list[Message]], None]
 
@@ -77,9 +77,9 @@ class Cleaner:
     def __init__(self, state: State, *, files_min: int, percentage: int) -> None:
         self.messages = 0  # copied since the start
         self.rounds = 0
-        #: Whoever knows more of a message than the engine does.
+        #: Knows more of a message than the engine does.
         self.copied: list[Copied] = []
-        #: Whoever has things that live in a segment beside messages, and writes them anew.
+        #: Has things that live in a segment beside messages, and writes them anew.
         self.forward: list[Callable[[int], object]] = []
         self._state = state
         self._files_min = files_min

@@ -2,7 +2,7 @@
 
 Two kinds of times are kept.  What a sender or a setting fixed to a date (an expiration, a scheduled delivery) holds by
 what the wall clock says.  What comes so long after something (a redelivery, the end of a session, the timeout of a
-transaction, the next look) is a length of time, and whoever sets a clock does not make time pass.  So when the wall
+transaction, the next look) is a length of time, and setting a clock does not make time pass.  So when the wall
 clock has gone otherwise than the clock that never goes back, all times of the second kind move along: nothing of them
 comes early, and nothing waits until the wall clock has caught up.
 

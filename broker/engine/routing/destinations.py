@@ -98,7 +98,7 @@ def queue_to_consume(
     if queue_name is not None:
         access.require(permission, address_name, queue_name)
         if queue_name in state.queues:
-            routing_type = None  # whoever names a queue means that one; JMS clients always say queue (anycast)
+            routing_type = None  # a name of a queue means that one; JMS clients always say queue (anycast)
         return _qualified(state, address_name, queue_name, routing_type, access, asked)
     with registry.undoing(state):
         if partly and state.syntax.routes(address_name):

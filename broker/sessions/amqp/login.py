@@ -42,8 +42,8 @@ class Login:
         self._identity: Identity | None = None
         self._stepping = False
 
-    def whoever(self) -> Identity | None:
-        """Who it is that opens the connection; without SASL somebody anonymous.  None: he may not come in."""
+    def identity(self) -> Identity | None:
+        """Who it is that opens the connection; without SASL somebody anonymous.  None: it may not come in."""
         return self._identity if self._identity is not None else self._gate.anonymous(self._peer)
 
     def step(self, event: SaslInit | SaslResponse) -> None:

@@ -251,7 +251,7 @@ class AmqpSession(LinkOwner):
         self._process()
 
     def _on_open(self, event: Open) -> None:
-        identity = self._login.whoever()
+        identity = self._login.identity()
         if identity is None:
             raise connection_error(UNAUTHORIZED_ACCESS, "A login is needed: begin with the SASL protocol header.")
         if event.idle_time_out and event.idle_time_out < IDLE_TIMEOUT_MIN_MS:

@@ -1,4 +1,4 @@
-"""CONNECT and its answer: who somebody is, which session he gets, what both sides have to respect (3.1, 3.2, 4.12)."""
+"""CONNECT and its answer: who the client is, which session it gets, what both sides respect (3.1, 3.2, 4.12)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RetainedFeed:
             return
         address = engine.addresses.get(header.address)
         if address is None:
-            # The broker's own wish: whoever retained the message had the address made.
+            # The broker's own doing: retaining the message had made the address.
             address, _ = engine.destination(header.address, RoutingType.MULTICAST, access=UNRESTRICTED)
         copy = MessageHeader(
             header.address,

@@ -58,7 +58,7 @@ class Session(Protocol):
 class Subscriptions:
     """Those of one session, by topic filter.  `shares`: the sessions in each shared subscription, by its queue.
 
-    `changed`: the filters whose subscriptions are not stored as they are now; whoever stores them takes them out.
+    `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
 
     __slots__ = ("_by_filter", "_engine", "_feed", "_leaving", "_session", "_shares", "_syntax", "changed")

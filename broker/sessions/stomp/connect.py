@@ -1,4 +1,4 @@
-"""CONNECT: from the frame to somebody who is known, and the CONNECTED frame for him.
+"""CONNECT: from the frame to a client that is known, and its CONNECTED frame.
 
 Until it is answered, which may take a while (see `login`), the codec reads nothing.
 """

@@ -345,7 +345,7 @@ class StompSession(BaseSession):
 
     def _on_begun(self, frame: Begun) -> None:
         self._publish_first()
-        # Whoever may not send learns it before the body.
+        # A client that may not send learns it before the body.
         self._uploading.begin(durable=self._sends.check(frame))
         self._large = frame
 

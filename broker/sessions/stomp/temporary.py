@@ -1,12 +1,12 @@
 """Destinations of a connection's own, for replies: `/temp-queue/NAME` and `/temp-topic/NAME`.
 
 NAME means something on this connection only: behind it is an address with a name of the broker's, made when the
-connection first says NAME and deleted with it.  Whoever gets a message with such a `reply-to` reads the real name, and
-can send there whatever he speaks.
+connection first says NAME and deleted with it.  A client that gets a message with such a `reply-to` reads the real
+name, and can send there by any protocol.
 
 Clients expect one of two things (ActiveMQ Classic and RabbitMQ): that they subscribe to the destination like to any
-other, or that a `reply-to` is enough.  Both work: who has not subscribed when he says where the answer shall go gets a
-subscription whose id is the destination, and loses it when he subscribes after all.
+other, or that a `reply-to` is enough.  Both work: a client that names it as `reply-to` without having subscribed gets a
+subscription whose id is the destination, and loses it when it subscribes after all.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class WebSocketSession(WrappingSession):
             end = data.find(_END_OF_REQUEST)
             self._request = data if end < 0 else b""
             if (len(data) if end < 0 else end) > REQUEST_BYTES_MAX:
-                self.ended = True  # whoever needs more for a request is told nothing
+                self.ended = True  # a peer that needs more for a request is told nothing
                 self._request = b""
             if end < 0 or self.ended:
                 return

@@ -28,7 +28,7 @@ class Gate:
         self._opened = True
 
     def first_came(self, now: int) -> int | None:
-        """The first consumer is there; returns when the gate opens whoever comes, None: never by itself."""
+        """The first consumer is there; returns when the gate opens in any case, None: never by itself."""
         self._opened = False
         self._since = now
         return now + self._delay if self._delay >= 0 else None

@@ -96,7 +96,7 @@ class GroupedBacklog(SelectiveBacklog):
         super().discard(message)
 
     def take_head(self, count: int) -> list[Message]:
-        """The next messages in the order of delivery, whoever would get them; they are gone from here."""
+        """The next messages in the order of delivery, for any consumer; they are gone from here."""
         taken = super().take_head(count)
         for message in taken:
             self._leave(message)
