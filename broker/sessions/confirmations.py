@@ -15,14 +15,19 @@ Item = TypeVar("Item")
 
 
 class Confirmations(Generic[Item]):
-    """The line of one connection; `say` tells the peer some of it."""
+    """The line of one connection; `say` tells the peer some of it.
 
-    __slots__ = ("_engine", "_say", "_waiting", "owed")
+    What ends the connection while it is said, finds in `drop` what is left of the list that `say` was given: one that
+    takes out what it says leaves the rest there.
+    """
+
+    __slots__ = ("_engine", "_say", "_saying", "_waiting", "owed")
 
     def __init__(self, engine: Engine, say: Callable[[list[Item]], None]) -> None:
         self.owed: list[Item] = []  # for what was done since the last `confirm`
         self._engine = engine
         self._say = say
+        self._saying: list[Item] = []
         self._waiting: list[tuple[int, list[Item]]] = []  # by tick; an empty deque would cost 600 bytes
 
     @property
@@ -39,8 +44,13 @@ class Confirmations(Generic[Item]):
         if ticket or self._waiting:
             self._waiting.append((ticket or self._waiting[-1][0], owed))
             return False
-        self._say(owed)
+        self._say_now(owed)
         return True
+
+    def _say_now(self, items: list[Item]) -> None:
+        self._saying = items
+        self._say(items)
+        self._saying = []
 
     def after(self, ticket: int, item: Item) -> None:
         """Say something once a tick is durable, behind all that waits."""
@@ -52,7 +62,7 @@ class Confirmations(Generic[Item]):
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
         while self._waiting and self._waiting[0][0] <= number:
-            self._say(self._waiting.pop(0)[1])
+            self._say_now(self._waiting.pop(0)[1])
 
     def keep(self, wanted: Callable[[Item], bool]) -> None:
         """Forget what is not wanted any more."""
@@ -62,5 +72,7 @@ class Confirmations(Generic[Item]):
     def drop(self) -> list[Item]:
         """The peer hears nothing more: what waited, in its order."""
         self.owed = []
-        waiting, self._waiting = self._waiting, []
-        return [item for _, items in waiting for item in items]
+        unsaid = [*self._saying, *(item for _, items in self._waiting for item in items)]
+        self._saying.clear()
+        self._waiting = []
+        return unsaid

@@ -283,8 +283,8 @@ class MqttSession(Port):
         self.sent(nbytes)
 
     def _send_all(self, packets: list[Waiting]) -> None:
-        for packet in packets:
-            self._send(packet)
+        while packets:  # one that ends the connection leaves the others to `_end`
+            self._send(packets.pop(0))
 
     def _send(self, packet: Waiting | Pingresp) -> None:
         if self.codec.state is State.DISCONNECTED:

@@ -56,6 +56,23 @@ def test_what_is_not_wanted_any_more_is_not_said() -> None:
     assert (peer.heard, peer.line.owed) == ([], [])
 
 
+def test_what_ends_the_connection_while_it_is_said_leaves_the_rest_unsaid() -> None:
+    bench = Bench()
+    unsaid: list[str] = []
+
+    def say(items: list[str]) -> None:
+        while items:
+            if items.pop(0) == "end":
+                unsaid.extend(line.drop())
+
+    line: Confirmations[str] = Confirmations(bench.engine, say)
+    for tick, item in ((1, "a"), (1, "end"), (1, "b"), (2, "c")):
+        line.after(tick, item)
+    line.durable(2)
+    assert unsaid == ["b", "c"]
+    assert not line.waiting
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30))
 def test_all_is_said_once_and_in_order(steps: list[tuple[int, bool]]) -> None:
     peer = Peer(Bench())
