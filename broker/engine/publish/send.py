@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import RoutingType
@@ -63,13 +62,15 @@ class Send:
         """These messages have just been taken in: what belongs to them can still join their journal entry."""
 
 
-@dataclass(slots=True, eq=False)
 class Refusal:
     """Messages of a send that were not taken in, and why."""
 
-    send: Send
-    messages: list[Message]
-    error: EngineError
+    __slots__ = ("error", "messages", "send")
+
+    def __init__(self, send: Send, messages: list[Message], error: EngineError) -> None:
+        self.send = send
+        self.messages = messages
+        self.error = error
 
 
 class PublishResult:
