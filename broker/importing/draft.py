@@ -161,12 +161,13 @@ class Draft:
         return False
 
     def _refuse(self, key: Key, why: str, *, whole: bool = False) -> bool:
-        """Take out what stands at or below the key; if nothing does, what stands above it.
+        """Take out what stands at or below the key; if nothing does, what stands above it, else its table.
 
         whole: the table goes, so that no default takes the place of the value.
         """
         found = [key] if key in self._claims else list(self._tables.get(key, ()))
         found = found or [key[:end] for end in range(1, len(key)) if key[:end] in self._claims]
+        found = found or list(self._tables.get(key[:-1], ()))
         for other in found:
             claim = self._claims.get(other)
             if claim is None:  # gone with something vital

@@ -193,3 +193,10 @@ def test_settings_of_the_broker_go_to_everything_in_the_characters_of_the_file(t
 
 
 EVERYBODY = '<security-setting match="@"><permission type="send" roles="amq"/></security-setting>'
+
+
+@pytest.mark.parametrize("missing", ["address", "forwarding-address"])
+def test_a_divert_that_lacks_what_it_needs_is_left(missing: str, tmp_path: Path) -> None:
+    given = "".join(f"<{name}>a</{name}>" for name in ("address", "forwarding-address") if name != missing)
+    tables, _ = imported(core(f'<diverts><divert name="d">{given}</divert></diverts>'), tmp_path)
+    assert "diverts" not in tables
