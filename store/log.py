@@ -252,12 +252,22 @@ class FileLog:
         whole = self.settings.segment_bytes
         nbytes = whole
         while nbytes >= whole // SMALLEST_SPARE and nbytes > self.spare_bytes:
-            if self._allocate(spare_name(segment), nbytes):
+            if self._has_room(nbytes - self.spare_bytes) and self._allocate(spare_name(segment), nbytes):
                 self.spare_bytes = nbytes  # before `ready`: what sees that may read this
                 self.ready = segment
                 break
             nbytes //= 2
         self.full = self.spare_bytes < whole
+
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether a try can succeed: one that fails takes, for a moment, all the room that others find on the disk.
+
+        A quota does not show here, so the try may fail all the same.
+        """
+        try:
+            return self._files.space(self.directory)[1] >= nbytes
+        except OSError:
+            return True
 
     def _allocate(self, name: str, nbytes: int) -> bool:
         path = f"{self.directory}/{name}"

@@ -390,6 +390,7 @@ class Daemon:
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
                 self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
+            write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
         except (OSError, UnicodeError) as error:
             self._log("start.listen", **opening, error=cannot_listen(opening.get("acceptor", ""), error))
             return False
@@ -406,8 +407,11 @@ class Daemon:
         for address in listening:
             self._log("listening", acceptor=name, protocol=protocol, address=str(address))
 
+    def _addresses(self) -> list[Listening]:
+        return [address for addresses in self._listening.values() for address in addresses]
+
     def _announce(self) -> None:
-        """READY: for people and scripts on standard output, for systemd, for the command line."""
+        """READY: for people and scripts on standard output, for systemd."""
         for number, handler in (
             (signal.SIGTERM, self._stop.set),
             (signal.SIGINT, self._stop.set),
@@ -415,9 +419,7 @@ class Daemon:
         ):
             self._loop.add_signal_handler(number, handler)
         self._unready.clear()
-        flat = [address for addresses in self._listening.values() for address in addresses]
-        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=flat)
-        line = " ".join(f"{address.acceptor}={address}" for address in flat)
+        line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
         self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line)
         sys.stdout.write(f"READY {line} pid={os.getpid()}\n")
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from store.errors import JournalError, JournalFull, LogFull
+from store.files import NO_ROOM
 
 _LISTENING: Final = {
     errno.EADDRINUSE: "another process listens there (`ss -ltnp` shows which): stop it, or choose another port with"
@@ -33,8 +34,10 @@ def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
     """Why the acceptor cannot listen."""
     if isinstance(error, UnicodeError):  # of RFC 3490, which Python applies to names
         return f"this is no name of a host: correct acceptors.{name}.host"
-    if error.filename is not None:  # the command line's key, which is made at the same time
-        return f"{error.filename}: {error.strerror}: the broker's user must be able to write it"
+    if error.filename is not None:  # the files for the command line, which are made at the same time
+        full = error.errno in NO_ROOM
+        advice = "free some of this disk" if full else "the broker's user must be able to write it"
+        return f"{error.filename}: {error.strerror}: {advice}"
     what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))
     if isinstance(error, socket.gaierror):
         advice = "the name is not known: correct acceptors.{name}.host"

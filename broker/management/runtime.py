@@ -76,11 +76,15 @@ class Runtime:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner can read.  Raises OSError."""
+    """Replace a file by one that only its owner can read.  Raises OSError, always with the file's name."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     new.touch(mode=0o600, exist_ok=False)
-    new.write_text(text, "utf-8")
+    try:
+        new.write_text(text, "utf-8")
+    except OSError as error:
+        new.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
     new.replace(path)
 
 

@@ -148,6 +148,27 @@ def test_a_full_disk_gives_a_smaller_spare_which_grows_when_there_is_room() -> N
     assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
 
 
+def test_room_that_the_disk_does_not_have_is_not_tried() -> None:
+    """A try takes all that is left, and gives it back: whoever writes something small meanwhile finds no room."""
+    bench = Bench(capacity=1500)
+    bench.log.open()
+    bench.log.allocate(1)
+    done = len(bench.files.history)
+    bench.log.allocate(1)
+    assert not [step for step in bench.files.history[done:] if step.startswith(("allocate", "truncate"))]
+    assert [step.split()[0] for step in bench.files.history].count("allocate") == 1
+
+
+def test_where_nobody_can_tell_the_room_it_is_tried() -> None:
+    bench = Bench(capacity=1500)
+    bench.files.unseen = True
+    bench.log.open()
+    for _ in range(2):
+        bench.log.allocate(1)
+        assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (1, 1024, True)
+        assert bench.files.used() == 1024, "a spare that cannot grow keeps its size"
+
+
 def test_a_sixteenth_of_a_segment_is_the_least() -> None:
     bench = Bench(capacity=255)
     bench.log.open()
@@ -219,6 +240,7 @@ def everything(bench: Bench) -> None:
     bench.log.open()
     bench.segments(4)
     bench.files.capacity = 0
+    bench.files.unseen = True
     bench.log.allocate(5)
     bench.log.segments()
     bench.log.read(4)
@@ -239,6 +261,7 @@ def test_an_error_anywhere_is_a_log_error() -> None:
 
 def test_an_error_while_a_spare_is_given_back() -> None:
     bench = Bench(capacity=1000)
+    bench.files.unseen = True
     bench.log.open()
     bench.files.plan(3, Fault.EIO)
     with pytest.raises(LogFailed, match="giving back"):

@@ -53,6 +53,10 @@ def test_a_name_that_nobody_knows() -> None:
             OSError(errno.EACCES, "Permission denied", "/data/management.token"),
             "/data/management.token: Permission denied: the broker's user must be able to write it",
         ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/management.token"),
+            "/data/management.token: No space left on device: free some of this disk",
+        ),
     ],
 )
 def test_other_reasons(error: OSError, told: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_a_private_file_replaces_a_readable_one_and_what_a_crash_left(tmp_path: 
     write_private(target, "new")
     assert target.read_text() == "new"
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_without_room_keeps_the_file_and_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "secret"
+    target.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="secret") as failed:
+            write_private(target, "x" * 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert failed.value.filename == str(target)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_nothing_is_left_of_a_broker_that_stopped(tmp_path: Path) -> None:
