@@ -305,17 +305,15 @@ class Bodies:
         self._recorded.add(id)
 
     def held(self, reference: BodyReference) -> None:
-        """See Keeper.  Also where a record will be needed again, and no object is kept for it."""
+        """Also where a record will be needed again, and no object is kept for it."""
         self._holders[reference.id] = self._holders.get(reference.id, 0) + 1
         if not self._started:
             self._expected[reference.id] = reference.nbytes
 
     def dropped(self, id: int) -> None:
-        """See Keeper."""
         self._dropped.append(id)
 
     def read(self, id: int, offset: int, nbytes: int) -> bytes:
-        """See Keeper."""
         return self._files.read(id, offset, nbytes)
 
     def sweep(self) -> None:

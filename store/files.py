@@ -122,11 +122,10 @@ class OsFile:
         self._fd = fd
 
     def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """See File."""
         return os.pwrite(self._fd, data, offset)
 
     def allocate(self, nbytes: int) -> None:
-        """See File.  Where the file system cannot preallocate, zeros are written and synced instead."""
+        """Where the file system cannot preallocate, zeros are written and synced instead."""
         try:
             os.posix_fallocate(self._fd, 0, nbytes)
         except OSError as error:
@@ -141,15 +140,12 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def sync(self) -> None:
-        """See File."""
         os.fdatasync(self._fd)
 
     def truncate(self, nbytes: int) -> None:
-        """See File."""
         os.ftruncate(self._fd, nbytes)
 
     def close(self) -> None:
-        """See File."""
         os.close(self._fd)
 
 
@@ -162,7 +158,7 @@ class OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        """See Lock.  The file stays: removing it would let two processes lock two files of the same name."""
+        """The file stays: removing it would let two processes lock two files of the same name."""
         os.close(self._fd)
 
 
@@ -170,7 +166,6 @@ class OsFiles:
     """The file system of the operating system.  New files and directories are private to the user and the group."""
 
     def make_dir(self, path: str) -> None:
-        """See Files."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
@@ -180,30 +175,24 @@ class OsFiles:
         self.sync_dir(parent)
 
     def list_dir(self, path: str) -> list[str]:
-        """See Files."""
         return sorted(os.listdir(path))
 
     def size(self, path: str) -> int:
-        """See Files."""
         return os.stat(path).st_size
 
     def read(self, path: str) -> bytes:
-        """See Files."""
         with open(path, "rb") as file:
             return file.read()
 
     def read_head(self, path: str, nbytes: int) -> bytes:
-        """See Files."""
         with open(path, "rb") as file:
             return file.read(nbytes)
 
     def space(self, path: str) -> tuple[int, int]:
-        """See Files."""
         found = os.statvfs(path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize
 
     def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
-        """See Files."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.pread(fd, nbytes, offset)
@@ -211,7 +200,6 @@ class OsFiles:
             os.close(fd)
 
     def will_need(self, path: str, offset: int, nbytes: int) -> None:
-        """See Files."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
@@ -219,27 +207,21 @@ class OsFiles:
             os.close(fd)
 
     def create(self, path: str) -> File:
-        """See Files."""
         return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
 
     def open(self, path: str) -> File:
-        """See Files."""
         return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
-        """See Files."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """See Files."""
         os.remove(path)
 
     def remove_dir(self, path: str) -> None:
-        """See Files."""
         os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
-        """See Files."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -247,7 +229,6 @@ class OsFiles:
             os.close(fd)
 
     def lock(self, path: str) -> Lock:
-        """See Files."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -171,13 +171,12 @@ class FileLog:
 
     @property
     def segment_bytes(self) -> int:
-        """See Log."""
         return self.settings.segment_bytes
 
     # -- before and after ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """See Log.  Spares of an earlier run are removed: their numbers are no longer right; and its scratch files."""
+        """Spares of an earlier run are removed: their numbers are no longer right; and its scratch files."""
         try:
             self._files.make_dir(self.directory)
             self._lock = self._files.lock(f"{self.directory}/lock")
@@ -188,25 +187,22 @@ class FileLog:
             raise self._fail(f"opening the journal directory {self.directory}", error) from error
 
     def segments(self) -> list[int]:
-        """See Log."""
         try:
             return self._directory.segments()
         except OSError as error:
             raise self._fail(f"listing {self.directory}", error) from error
 
     def path(self, segment: int) -> str:
-        """See Log."""
         return self._directory.path(segment)
 
     def read(self, segment: int) -> bytes:
-        """See Log."""
         try:
             return self._directory.read(segment)
         except OSError as error:
             raise self._fail(f"reading {self.path(segment)}", error) from error
 
     def cut(self, segment: int, end: int) -> None:
-        """See Log.  The copy goes to torn/, and is durable before anything is cut."""
+        """The copy goes to torn/, and is durable before anything is cut."""
         path = self.path(segment)
         data = self.read(segment)
         torn = b"" if only_zeros(data, end) else data[end:].rstrip(b"\0")
@@ -234,7 +230,6 @@ class FileLog:
         self._files.sync_dir(directory)
 
     def close(self) -> None:
-        """See Log."""
         self.bodies.close()
         if self._file is not None:
             self._file.close()
@@ -246,7 +241,7 @@ class FileLog:
     # -- segments --------------------------------------------------------------------------------------------------
 
     def allocate(self, segment: int) -> None:
-        """See Log.  If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
+        """If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
         if segment <= self._segment:  # asked for before it was begun
             return
         whole = self.settings.segment_bytes
@@ -299,7 +294,6 @@ class FileLog:
             raise self._fail(f"giving back {path}", error) from error
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
-        """See Log."""
         self._check()
         if self.ready < segment:
             self.allocate(segment)
@@ -334,7 +328,7 @@ class FileLog:
             file.close()
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """See Log.  One write, one sync."""
+        """One write, one sync."""
         self._check()
         assert self._file is not None, "a segment is begun before anything is appended"
         assert entries[0].segment == self._segment, "entries go to the segment that was begun"
@@ -378,7 +372,7 @@ class FileLog:
             self._on_slow_sync(seconds)
 
     def trim(self, segments: Sequence[int]) -> None:
-        """See Log.  Each is gone for good before the next one goes.
+        """Each is gone for good before the next one goes.
 
         Keeping needs room for a directory: on a full disk it is put off until the next time, or the next start.
         """

@@ -83,7 +83,7 @@ class FilePages:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
-        """See Pages.  Neighbours are read together; if that fails, one by one."""
+        """Neighbours are read together; if that fails, one by one."""
         found: list[Found] = []
         start, count = 0, len(segments)
         while start < count:
@@ -111,7 +111,6 @@ class FilePages:
         return len(segments)
 
     def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
-        """See Pages."""
         path = self._where(segment)
         try:
             data = self._files.read_range(path, offset, nbytes)
@@ -122,7 +121,7 @@ class FilePages:
         return data if len(data) == nbytes else None
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
-        """See Pages.  Whatever is wrong there, reading will find out."""
+        """Whatever is wrong there, reading will find out."""
         try:
             self._files.will_need(self._where(segment), offset, nbytes)
         except OSError:
@@ -131,7 +130,7 @@ class FilePages:
     # -- scratch files ---------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
-        """See Pages.  What a failed write left is overwritten by the next."""
+        """What a failed write left is overwritten by the next."""
         data = b"".join(parts)
         try:
             if self._file is None or self._end >= self._scratch_bytes:
@@ -159,7 +158,6 @@ class FilePages:
         self._needed[self._scratch] = 0
 
     def release(self, segment: int, count: int) -> None:
-        """See Pages."""
         left = self._needed[segment] - count
         assert left >= 0, "more records released than written"
         self._needed[segment] = left

@@ -212,7 +212,6 @@ class NumbersTable(Table):
         self._together: dict[int, Callable[..., bytes]] = {}
 
     def encode(self, flags: int, fields: tuple[int, ...], *pieces: Any) -> bytes:
-        """See Table."""
         first = pieces[0]
         more = pieces[1] if len(pieces) > 1 else ()
         n = len(first)

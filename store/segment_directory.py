@@ -51,15 +51,12 @@ class SegmentDirectory:
         self._directory = directory
 
     def segments(self) -> list[int]:
-        """See Source."""
         return sorted(n for n in map(segment_number, self._files.list_dir(self._directory)) if n)
 
     def path(self, segment: int) -> str:
-        """See Source."""
         return f"{self._directory}/{segment_name(segment)}"
 
     def read(self, segment: int) -> bytes:
-        """See Source."""
         return self._files.read(self.path(segment))
 
 

@@ -134,16 +134,15 @@ class InlineWriter:
         self._durable.append(ticket)
 
     def submit(self, work: Work) -> None:
-        """See Writer.  After a failure there is nothing to be done with it."""
+        """After a failure there is nothing to be done with it."""
         if self.error is None:
             self._items.append(work)
 
     def prepare(self, segment: int) -> None:
-        """See Writer."""
         self._wanted = segment
 
     def wait_ready(self, segment: int) -> None:
-        """See Writer.  What becomes durable by it is announced by the next step: the caller is not ready for that."""
+        """What becomes durable by it is announced by the next step: the caller is not ready for that."""
         self._wanted = segment
         self._work()
 
@@ -170,7 +169,6 @@ class InlineWriter:
             self.error = error
 
     def close(self) -> None:
-        """See Writer."""
         self.step()
 
 
@@ -193,20 +191,18 @@ class WriterThread:
         self._system_thread.start()
 
     def submit(self, work: Work) -> None:
-        """See Writer.  After a failure there is nothing to be done with it."""
+        """After a failure there is nothing to be done with it."""
         with self._condition:
             if self.error is None:
                 self._items.append(work)
                 self._condition.notify_all()
 
     def prepare(self, segment: int) -> None:
-        """See Writer."""
         with self._condition:
             self._wanted = segment
             self._condition.notify_all()
 
     def wait_ready(self, segment: int) -> None:
-        """See Writer."""
         log = self._log
         with self._condition:
             self._wanted = segment
@@ -214,7 +210,6 @@ class WriterThread:
             self._condition.wait_for(lambda: log.ready >= segment or log.full or self.error is not None)
 
     def close(self) -> None:
-        """See Writer."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()

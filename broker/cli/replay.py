@@ -37,7 +37,6 @@ class Moment(click.ParamType[int]):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See the class."""
         if isinstance(value, int):
             return value
         for unit, ms in _UNITS.items():

@@ -21,7 +21,6 @@ class _Directory(click.Path):
     """A directory that is named: nothing at all, of a variable that is not set say, is not the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
         if value == "":
             self.fail("the name is empty", param, ctx)
         return super().convert(value, param, ctx)

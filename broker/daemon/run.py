@@ -191,7 +191,7 @@ class Daemon:
             self.tick.failed(None, error)
 
     def _end_at_once(self, error: BaseException) -> None:
-        """See Environment.  Nothing else of the process runs any more, not even what would end it in good order."""
+        """Nothing else of the process runs any more, not even what would end it in good order."""
         self._log("broker.failed", error=described(error), traceback=told(error))
         self._log.tell_suppressed(now=True)
         self._notifier.status(f"failed: {described(error)}")

@@ -7,6 +7,7 @@
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
     statistics        what was counted
+    imports           messages that another broker exported
 
 Clients that send use the verbs of the engine itself.  Nothing here waits, sleeps or opens anything.  A verb that raises
 an EngineError has changed nothing.
@@ -87,12 +88,13 @@ class Engine:
         self.security = Security(noting(report, state.notes))
         self.cleaner = Cleaner(state, files_min=limits.compact_min_files, percentage=limits.compact_percentage)
         self.uploads = Uploads(state)
-        #: To look at: what changes them is the verbs.
+        #: To look at; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues
         self.diverts: Mapping[str, Divert] = state.diverts.by_name
         self.formats: Mapping[int, Format] = state.formats
         self.syntax = state.syntax
+        #: What the driver and the sessions work with themselves.
         self.usage = state.usage
         self.notes = state.notes
         self.journal = journal

@@ -1,4 +1,4 @@
-"""The turn of the wheel: what is due, what a tick seals, and what is released when that is durable.
+"""The tick: what is due, what a tick seals, and what is released when that is durable.
 
 The engine's driver does, in a tick: `begin`, any number of verbs, `end`.  When the journal announces that
 entries are durable it calls `durable`.  Nothing here waits or sleeps; the time is read once a tick.

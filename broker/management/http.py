@@ -67,7 +67,6 @@ class _Handshake:
             self.client.close()
 
     def leave(self) -> None:
-        """See Slot."""
         assert self.task is not None
         self.task.cancel()
 
@@ -89,16 +88,13 @@ class _Connection(H11Protocol):
 
     @property
     def known(self) -> bool:
-        """See Slot."""
         return self._caller.access is not None
 
     @property
     def origin(self) -> str:
-        """See Slot."""
         return self._peer.origin
 
     def leave(self) -> None:
-        """See Slot."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -94,7 +94,6 @@ class _Object(ssl.SSLObject):
     farewell: _Farewell | None
 
     def do_handshake(self) -> None:
-        """See ssl.SSLObject."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -119,7 +118,6 @@ class Context(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """See ssl.SSLContext."""
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, _Object), "the class that is asked for"
         made.outgoing, made.farewell = outgoing, _FAREWELL.get(None)

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class LoopRunner:
-    """See Runner."""
+    """Runs work in threads, and calls back within a tick."""
 
     def __init__(self, tick: Tick) -> None:
         self._loop = asyncio.get_running_loop()
@@ -26,7 +26,6 @@ class LoopRunner:
         self._fetcher = ThreadPoolExecutor(1, "keys")
 
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
-        """See Runner."""
         self._run_on(self._threads, work, then)
 
     def aside(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
@@ -46,7 +45,6 @@ class LoopRunner:
             self._loop.call_soon(self._call, partial(then, fault))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
-        """See Runner."""
         self._loop.call_later(ms / 1000, self._call, call)
 
     def _call(self, call: Callable[[], None]) -> None:

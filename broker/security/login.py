@@ -82,7 +82,7 @@ class _Inside:
 
 
 class UserGate:
-    """See Gate."""
+    """Logs clients in as the users of a policy; the Gate of sessions."""
 
     def __init__(self, policy: Policy, *, runner: Runner, throttle: Throttle, report: Report, secret: bytes) -> None:
         self._policy = policy
@@ -108,7 +108,6 @@ class UserGate:
         self.version += 1
 
     def restrict(self, peer: Peer, door: Door) -> None:
-        """See Gate."""
         self._doors[peer] = door
 
     def _admits(self, peer: Peer, user: str, roles: frozenset[str]) -> bool:
@@ -202,7 +201,6 @@ class UserGate:
     # -- Gate ----------------------------------------------------------------------------------------------------------
 
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
-        """See Gate."""
         policy = self._policy
         if policy.users is None:
             return (ANONYMOUS, PLAIN)
@@ -216,7 +214,6 @@ class UserGate:
         return tuple(offered)
 
     def anonymous(self, peer: Peer) -> Identity | None:
-        """See Gate."""
         found: list[Identity | None] = []
         roles = self._policy.anonymous
         if roles is None:
@@ -226,7 +223,6 @@ class UserGate:
         return found[0] if found else None  # a refusal may be told later
 
     def external(self, peer: Peer, name: str) -> Identity | None:
-        """See Gate."""
         user = user_of(self._policy.rules, peer.subject) if peer.subject else None
         stored = None if user is None else (self._policy.users or {}).get(user)
         if user is None or stored is None or name not in ("", user):
@@ -239,7 +235,6 @@ class UserGate:
         return found[0] if found else None
 
     def login(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
-        """See Gate."""
         policy = self._policy
         if policy.users is None:
             then(self.anonymous(peer))
@@ -254,14 +249,12 @@ class UserGate:
             self._in_turn(peer, name, then, lambda: self._check(peer, name, password, then))
 
     def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
-        """See Gate."""
         if self._policy.users is None:
             self._refuse(peer, name, "there is no users file", then)
         else:
             self.login(peer, name or "\0", password, then)
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
-        """See Gate."""
         if self._policy.tokens is None:
             self._refuse(peer, name, "tokens are not taken here", then)
         else:
@@ -376,13 +369,11 @@ class UserGate:
     # -- SCRAM ---------------------------------------------------------------------------------------------------------
 
     def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
-        """See Gate."""
         stored = (self._policy.users or {}).get(name)
         keys = None if stored is None else stored.scram.get(mechanism)
         return keys if keys is not None else passwords.decoy_keys(mechanism, name, self._secret)
 
     def scram_done(self, peer: Peer, mechanism: str, name: str, proven: ScramKeys | None, then: Then) -> None:
-        """See Gate."""
 
         def attempt() -> None:
             if proven is not None:

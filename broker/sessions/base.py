@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 
 from broker.engine import Engine
@@ -13,7 +14,7 @@ from broker.sessions.tick import Tick, Transport
 from broker.sessions.unsendable import Unsendable
 
 
-class BaseSession:
+class BaseSession(ABC):
     """The broker's side of one connection.  A protocol's session says what its bytes mean.
 
     `established`: its client is known; `lost`: nothing more happens on it, but what is owed may still go out.
@@ -40,9 +41,9 @@ class BaseSession:
         """There is something to say: it goes out with this tick."""
         self.tick.touch(self._transport)
 
+    @abstractmethod
     def pause(self, paused: bool) -> None:
         """No deliveries to this connection for now, or again."""
-        raise NotImplementedError
 
     def write_blocked(self) -> None:
         """The operating system does not take more: no deliveries until it does."""
@@ -59,9 +60,9 @@ class BaseSession:
         dismiss = self.tick.guarded(self._transport, self.dismiss)
         self.engine.connections.opened(self.id, protocol, self.remote, access, dismiss)
 
+    @abstractmethod
     def dismiss(self, reason: str) -> None:
         """An operator ends the connection."""
-        raise NotImplementedError
 
     def report(self, code: str, /, **facts: str | int) -> None:
         """An event of this connection, for the log."""

@@ -11,6 +11,7 @@ A refusal never says what was wrong: neither whether the user exists nor whether
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -74,16 +75,16 @@ def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
     return _ONE_MESSAGE[mechanism](gate, peer)
 
 
-class _OneMessage:
+class _OneMessage(ABC):
     """A mechanism of one message."""
 
     def __init__(self, gate: Gate, peer: Peer) -> None:
         self._gate = gate
         self._peer = peer
 
+    @abstractmethod
     def step(self, message: bytes, then: Then) -> None:
-        """See Exchange."""
-        raise NotImplementedError
+        """The only message; `then` is told the answer."""
 
 
 class _Anonymous(_OneMessage):
@@ -170,7 +171,6 @@ class _Scram:
         self._server = ScramMechanism(mechanism).make_server(keys)
 
     def step(self, message: bytes, then: Then) -> None:
-        """See Exchange."""
         final = b""
         try:
             text = message.decode()

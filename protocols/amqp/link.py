@@ -125,7 +125,7 @@ class Channel:
         self.next_delivery_id = 0
         self.incoming: Unsettled[Link] = Unsettled()
         self.outgoing: Unsettled[Link] = Unsettled()
-        self.waiting: deque[tuple[Link, bytes, bool]] = deque()  # frames for which the peer's window has no room
+        self.waiting: deque[tuple[SendingLink, bytes, bool]] = deque()  # frames for which the peer's window has no room
         self.by_handle: dict[int, Link] = {}  # ours
         self.awaited: dict[tuple[str, bool], Link] = {}  # attached by us, not yet by the peer
 
@@ -210,7 +210,7 @@ class Channel:
             (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
         self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
 
-    def send_transfer(self, link: Link, frame: bytes, *, begins: bool) -> None:
+    def send_transfer(self, link: SendingLink, frame: bytes, *, begins: bool) -> None:
         """A frame of a delivery, now or when the peer's window takes it."""
         if self.waiting or not self.remote_incoming_window:
             self.waiting.append((link, frame, begins))
@@ -249,7 +249,6 @@ class Link(ABC):
         self.credit = 0
         self.available = 0
         self.drain = False
-        self.stalled = 0  # deliveries that wait for the session's window with all their frames
         self.owes_flow = False  # the peer asked for our state before we had attached
 
     @property
@@ -337,10 +336,6 @@ class Link(ABC):
     def clear(self) -> None:
         """Forget what has come in part."""
 
-    def unstalled(self) -> None:
-        """A frame that began a delivery of the link has found room in the peer's window."""
-        raise NotImplementedError
-
     def flow(self, *, echo: bool = False) -> Flow:
         """Our state of the link."""
         return Flow(
@@ -351,3 +346,17 @@ class Link(ABC):
             drain=self.drain,
             echo=echo,
         )
+
+
+class SendingLink(Link):
+    """A link on which we send.  `stalled`: deliveries that wait for the session's window with all their frames."""
+
+    role: ClassVar[bool] = SENDER
+
+    def __init__(self, session: Channel, name: str) -> None:
+        super().__init__(session, name)
+        self.stalled = 0
+
+    @abstractmethod
+    def unstalled(self) -> None:
+        """A frame that began a delivery of the link has found room in the peer's window."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from protocols.amqp.encode import encode
 from protocols.amqp.frames import FRAME_HEADER_BYTES, frame
-from protocols.amqp.link import Channel, Event, Link
-from protocols.amqp.performatives import SENDER, DeliveryState, Flow, Transfer
+from protocols.amqp.link import Channel, Event, SendingLink
+from protocols.amqp.performatives import DeliveryState, Flow, Transfer
 from protocols.amqp.serial import MASK, add, difference
 from protocols.amqp.state import LinkState
 from protocols.amqp.transfers import TAG_HEAD, Prefix
@@ -76,10 +76,8 @@ class Credit:
     properties: dict[str, object] | None
 
 
-class Sender(Link):
+class Sender(SendingLink):
     """The end that messages go from."""
-
-    role = SENDER
 
     def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)

@@ -191,7 +191,6 @@ class PublishHeads:
         return PublishHeads(self._heads[:count])
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
-        """See PublishHead."""
         varints, ready = VARINTS, len(VARINTS)
         if not self.qos:
             for head, payload in zip(self._heads, payloads, strict=True):

@@ -109,7 +109,7 @@ class _Run(Send):
 
 
 class IncomingLink:
-    """A producer's link.  `target` is the target's, `place` what it names; without them it is the anonymous relay."""
+    """A producer's link.  `target` is what its ATTACH names, `place` what is there; the anonymous relay has neither."""
 
     def __init__(self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None) -> None:
         self.link = link
@@ -375,7 +375,6 @@ class IncomingLink:
         self.uploading.abandon()
 
     def destination_lost(self) -> None:
-        """See AttachedSender."""
         place = self._place
         assert place is not None, "it is attached to it"
         lost = place.lost(self._owner.engine)
@@ -384,7 +383,6 @@ class IncomingLink:
 
     @property
     def transport(self) -> object:
-        """See Producer."""
         return self._owner.transport
 
     def unblock(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -60,36 +61,36 @@ class LinkOwner(BaseSession):
         self.container = ""
         self.pulling = Pulling()
 
+    @abstractmethod
     def answer(
         self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Settle deliveries, or only say their state, once everything done so far is durable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """An open transaction.  Raises AmqpError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def detach(self, link: Link, error: Error) -> None:
         """The broker ends a link."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lose(self, link: Link, error: AmqpError) -> None:
         """A link has failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dropped(self, target: str, messages: int, why: Error) -> None:
         """Messages that their sender has settled were refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def go_on(self) -> None:
         """The codec may read what follows a large message."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sent_on(self, link: Outgoing, nbytes: int) -> None:
         """Messages for a link go out with this tick."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drain_later(self, link: Outgoing) -> None:
         """Ask the link to `finish_drain` when the tick ends."""
-        raise NotImplementedError

@@ -61,7 +61,6 @@ class OutgoingLink:
 
     @property
     def transport(self) -> object:
-        """See Sink."""
         return self._owner.transport
 
     @property
@@ -106,7 +105,6 @@ class OutgoingLink:
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """See Sink."""
         self._owner.sent_on(self, sum([message.size for message in messages]))
         if self._settled:
             self._unflushed = True
@@ -141,7 +139,6 @@ class OutgoingLink:
         self._owner.pulling.add(self)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
-        """See Puller."""
         consumer = self.attached
         if error is not None and error.passing and message.id in consumer.unacked:
             self._owner.engine.consumers.postpone(consumer, message, str(error))
@@ -169,7 +166,6 @@ class OutgoingLink:
             self._pump()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """See Sink."""
         self._pending.clear()
         self.large = None
         self._owner.detach(self.link, Error(UNAUTHORIZED_ACCESS if consumer.revoked else RESOURCE_DELETED, reason))
@@ -247,13 +243,11 @@ class OutgoingLink:
             self._owner.engine.consumers.acknowledge_all(self.attached)
 
     def pause(self, paused: bool) -> None:
-        """See Outgoing."""
         self.attached.paused = paused
         if not paused:
             self._owner.engine.consumers.resume(self.attached)
 
     def close(self, how: DeliveryOutcome) -> None:
-        """See Outgoing."""
         pending, self._pending = self._pending, deque()
         self.large = None
         if self.consumer is not None:
@@ -279,13 +273,11 @@ class BrowsingLink:
         self._paused = False
 
     def credit(self, event: Credit) -> None:
-        """See Outgoing."""
         self.more_room()
         if self.link.drain:
             self._owner.drain_later(self)
 
     def more_room(self) -> None:
-        """See Outgoing."""
         try:
             self._show()
         except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
@@ -313,7 +305,6 @@ class BrowsingLink:
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:
-        """See Outgoing."""
         if self._next is not None or self._paused or self.large is not None:
             return False
         if self.link.drain:
@@ -335,23 +326,20 @@ class BrowsingLink:
             self._owner.sent_on(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
-        """See Puller."""
         self.more_room()
 
     def settle(self, event: Dispositions) -> None:
         """What is said of copies changes nothing."""
 
     def flushed(self) -> None:
-        """See Outgoing."""
+        """Nothing waits for that: `pause` is enough."""
 
     def pause(self, paused: bool) -> None:
-        """See Outgoing."""
         self._paused = paused
         if not paused and self._messages is not None:
             self.more_room()
 
     def close(self, how: DeliveryOutcome) -> None:
-        """See Outgoing."""
         self._messages, self._next = iter(()), None
         self.large = None
 

@@ -202,14 +202,12 @@ class AmqpSession(LinkOwner):
         self._end(redelivery.LOST)
 
     def fail(self, why: str) -> None:
-        """See Session."""
         self._codec.discard()
         self.unsendable.forget()
         self._draining.clear()
         self._fail(connection_error(INTERNAL_ERROR, why))
 
     def dismiss(self, reason: str) -> None:
-        """See BaseSession."""
         self.shut_down(reason)
 
     def shut_down(self, why: str = "The broker is shutting down.") -> None:
@@ -463,7 +461,7 @@ class AmqpSession(LinkOwner):
         self._answers.owed.append((session, role, ids, state, settled))
 
     def dropped(self, target: str, messages: int, why: Error) -> None:
-        """See amqp_incoming.Owner."""
+        """Log messages that their sender has settled and that were refused."""
         why_not = why.description or ""
         self.report("amqp.transfer_dropped", client=self.container, target=target, messages=messages, error=why_not)
 

@@ -372,4 +372,4 @@ class _Nobody:
     transport = None
 
     def unblock(self) -> None:
-        """See Producer."""
+        """Nothing was stopped."""

@@ -263,7 +263,7 @@ class Deliveries:
 
     @property
     def transport(self) -> object:
-        """See Sink; None while the session has no connection."""
+        """None while the session has no connection."""
         return None if self.port is None else self.port.transport
 
     def recover(self) -> None:
@@ -287,7 +287,6 @@ class Deliveries:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """See Sink."""
         subscription = self._by_consumer.get(consumer.id)
         if subscription is None:
             return  # unsubscribed while the journal had these (strict mode): they stay with the consumer, which ends
@@ -550,7 +549,7 @@ class Deliveries:
         self.refresh()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """See Sink: an operator deleted the queue; it is made again when the client comes back."""
+        """An operator deleted the queue; it is made again when the client comes back."""
         if consumer.id in self._by_consumer:
             self.remove(consumer)
             if self.port is not None:

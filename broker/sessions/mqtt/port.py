@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from broker.engine import Consumer
 from broker.sessions.base import BaseSession
 from broker.sessions.convert import ConversionError
@@ -31,35 +33,35 @@ class Port(BaseSession):
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
         """Send once a tick is durable; 0: at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spend(self, messages: int, nbytes: int) -> None:
         """So many messages of so many bytes go out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
-        raise NotImplementedError
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def owe(self, ack: Ack) -> None:
         """An acknowledgement is owed, once all before it is durable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dropped(self, messages: int, sentence: str) -> None:
         """Messages were dropped without a word to their sender."""
-        raise NotImplementedError
 
+    @abstractmethod
     def proceed(self, failure: MqttError | None) -> None:
         """A large message has come to its end, after its parts: read on, or fail."""
-        raise NotImplementedError
 
+    @abstractmethod
     def taken_over(self) -> None:
         """Another connection of the same client has come: say so, and end."""
-        raise NotImplementedError
 
 
 def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, payloads: list[bytes]) -> list[bytes]:

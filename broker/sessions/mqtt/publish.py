@@ -72,7 +72,6 @@ class _TopicSend(Send):
         self.places.append(place)
 
     def taken(self, messages: list[Message]) -> None:
-        """See Send."""
         if self.noted is not None:
             ids = self.packet_ids
             if len(messages) < len(self.messages):

@@ -87,7 +87,6 @@ class Receiver:
 
     @property
     def transport(self) -> object:
-        """See Producer."""
         return self._link.transport
 
     def unblock(self) -> None:

@@ -121,7 +121,7 @@ class MqttSession(Port):
             self._leaving = True
 
     def proceed(self, failure: MqttError | None) -> None:
-        """See mqtt_receive.Link."""
+        """Read on after a large message, or fail."""
         if self.lost:
             return
         if failure is not None:
@@ -187,7 +187,6 @@ class MqttSession(Port):
         self._end(publish_will=True)
 
     def fail(self, why: str) -> None:
-        """See Session."""
         self.codec.discard()
         self.unsendable.forget()
         session = self._session
@@ -270,7 +269,7 @@ class MqttSession(Port):
         self.touch()
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
-        """See mqtt_delivery.Port."""
+        """Send once a tick is durable; 0: at once."""
         if ticket:
             self._answers.after(ticket, packet)
         else:
@@ -278,7 +277,7 @@ class MqttSession(Port):
             self.touch()
 
     def spend(self, messages: int, nbytes: int) -> None:
-        """See mqtt_delivery.Port."""
+        """Count messages that go out."""
         self._traffic.published += messages
         self.sent(nbytes)
 
@@ -432,11 +431,11 @@ class MqttSession(Port):
         self._receiver.part(part)
 
     def owe(self, ack: Ack) -> None:
-        """See mqtt_receive.Link."""
+        """Acknowledge once all that comes before is durable."""
         self._answers.owed.append(ack)
 
     def dropped(self, messages: int, sentence: str) -> None:
-        """See mqtt_receive.Link."""
+        """Count and log messages dropped without an answer."""
         self._traffic.dropped += messages
         self.report("mqtt.publish_dropped", messages=messages, message=sentence)
 

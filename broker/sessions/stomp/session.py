@@ -224,14 +224,12 @@ class StompSession(BaseSession):
         self._end(redelivery.DISCONNECTED)
 
     def fail(self, why: str) -> None:
-        """See Session."""
         self._codec.discard()
         self._receipts.forget()
         self.unsendable.forget()
         self._fail(StompError("internal error", why, None))
 
     def dismiss(self, reason: str) -> None:
-        """See BaseSession."""
         self.shut_down(reason)
 
     def shut_down(self, why: str = "") -> None:
