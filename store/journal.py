@@ -24,7 +24,7 @@ being made (a whole segment was filled faster than the next was allocated).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -274,14 +274,16 @@ class Journal:
             self._open_entry()
         self._nbytes += record.encode_messages(self._parts, facts, flags, messages)
         self._count += len(messages)
+        self.space.hold(self.segment, len(messages))
 
-    def add_mixed(self, messages: Iterable[tuple[bytes, int, StoredMessage]]) -> None:
+    def add_mixed(self, messages: Sequence[tuple[bytes, int, StoredMessage]]) -> None:
         """Add messages that share nothing to the open entry, each with its facts and flags."""
         if not self._parts:
             self._open_entry()
         for facts, flags, message in messages:
             self._nbytes += record.encode_messages(self._parts, facts, flags, (message,))
-            self._count += 1
+        self._count += len(messages)
+        self.space.hold(self.segment, len(messages))
 
     def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
         """Add messages of segment `previous` anew: from now on they lie in this one, which stays as long as that."""
@@ -290,8 +292,7 @@ class Journal:
         self._nbytes += record.encode_copies(self._parts, facts, flags, messages, previous)
         self._count += len(messages)
         self.space.hold(self.segment, len(messages))
-        self.space.refer(self.segment, previous)
-        self.space.release(previous, len(messages))
+        self.refer(previous, released=len(messages))
 
     def add_large(self, facts: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
         """Add a message whose body is in a file, which is durable; with `previous`, a copy as by `add_copies`."""
@@ -300,10 +301,9 @@ class Journal:
         self.bodies.recorded(body.reference.id)
         self._nbytes += record.encode_large(self._parts, facts, flags, id, head, body.reference, previous)
         self._count += 1
+        self.space.hold(self.segment, 1)
         if previous:
-            self.space.hold(self.segment, 1)
-            self.space.refer(self.segment, previous)
-            self.space.release(previous, 1)
+            self.refer(previous, released=1)
 
     def _open_entry(self) -> None:
         """Whatever comes now goes to `segment`; this is the last moment to take another one."""
@@ -379,6 +379,12 @@ class Journal:
         self._count = 1
         self._nbytes = len(opened)
 
+    def refer(self, segment: int, *, released: int = 0) -> None:
+        """A record of the open entry speaks about this segment; by it, so many messages there have left every queue."""
+        self.space.refer(self.segment, segment)
+        if released:
+            self.space.release(segment, released)
+
     def _trim(self) -> None:
         """Let go of segments that nothing needs any more."""
         dead = self.space.take_dead(self.segment)
@@ -422,10 +428,6 @@ class Journal:
                 self.reserve(len(again), essential=True)
                 self.define(key, again)
         return len(keys)
-
-    def refer(self, segment: int) -> None:
-        """A record of the open entry speaks about something in this segment: it stays as long."""
-        self.space.refer(self.segment, segment)
 
     # -- ids -------------------------------------------------------------------------------------------------------
 

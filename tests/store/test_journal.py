@@ -67,12 +67,12 @@ class Desk:
         self.log.close()
         return Desk(self.files).start()
 
-    def send(self, size: int, n: int = 1, *, hold: bool = True) -> None:
+    def send(self, size: int, n: int = 1, *, gone: bool = False) -> None:
         first = self.journal.allocate_ids(n)
         run = [Body(first + i, b"", b"x" * size) for i in range(n)]
         self.journal.add_messages(record.message_facts(timestamp=1), 0, run)
-        if hold:
-            self.journal.space.hold(self.journal.segment, n)
+        if gone:
+            self.journal.refer(self.journal.segment, released=n)
 
     def commit(self) -> int:
         ticket = self.journal.commit()
@@ -260,7 +260,7 @@ def test_definitions_only_in_a_segment_that_goes_are_repeated_first() -> None:
     desk.journal.define(1, record.queue(1, {"name": "a"}))
     desk.journal.define(2, record.queue(2, {"name": "b"}))
     desk.journal.define(2, record.queue(2, {"name": "B"}))
-    desk.send(3300, hold=False)
+    desk.send(3300, gone=True)
     desk.commit()
     desk.journal.add(record.closed())
     desk.commit()
@@ -276,7 +276,7 @@ def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise() -> None:
     desk.send(3300)
     desk.commit()
     desk.journal.undefine(1, record.queue_deleted(1, {"name": "a"}))
-    desk.send(3300, hold=False)
+    desk.send(3300, gone=True)
     desk.commit()
     desk.send(3300)
     desk.commit()
@@ -451,7 +451,6 @@ def test_the_thread_on_a_real_disk(tmp_path: Path) -> None:
         first = journal.allocate_ids(3)
         run = [Body(first + i, b"", b"%d" % n * 100) for i in range(3)]
         journal.add_messages(record.message_facts(timestamp=n), 0, run)
-        journal.space.hold(journal.segment, 3)
         ticket = journal.commit()
     journal.close()
     assert announced[-1] == ticket + 1
@@ -478,7 +477,6 @@ def test_recovery_is_fast(tmp_path: Path) -> None:
     for _ in range(50):
         journal.reserve(200_000)
         journal.add_messages(record.message_facts(timestamp=1, queue_ids=[1], address="a"), 0, run)
-        journal.space.hold(journal.segment, 1000)
     journal.close()
     log.open()
     started = time.perf_counter()

@@ -81,7 +81,6 @@ class Desk:
         body = journal.bodies.finished(upload)
         id = journal.allocate_ids(1)
         journal.add_large(self._facts(), record.ANYCAST, id, b"head", body)
-        journal.space.hold(journal.segment, 1)
         self.bodies[id], self.segments[id] = body, journal.segment
         self.commit()
         return id
@@ -93,7 +92,6 @@ class Desk:
         """A message whose body is in its record."""
         id = self.journal.allocate_ids(1)
         self.journal.add_messages(self._facts(), record.ANYCAST, [Body(id, b"head", b"small")])
-        self.journal.space.hold(self.journal.segment, 1)
         self.segments[id] = self.journal.segment
         self.commit()
         return id
@@ -130,8 +128,7 @@ class Desk:
         """The message has left all queues."""
         for queue in QUEUES:
             self.remove(queue, id)
-        self.journal.space.refer(self.journal.segment, self.segments[id])
-        self.journal.space.release(self.segments.pop(id), 1)
+        self.journal.refer(self.segments.pop(id), released=1)
         self.bodies.pop(id, None)
         gc.collect()
         self.commit()
@@ -246,7 +243,8 @@ def test_messages_that_share_nothing_are_one_entry() -> None:
     first = desk.journal.allocate_ids(3)
     at, position = desk.journal.end, desk.journal.position
     facts = [record.message_facts(timestamp=n, queue_ids=[1], address=f"a{n}") for n in range(3)]
-    desk.journal.add_mixed((each, record.ANYCAST, Body(first + n, b"", bytes(n * 10))) for n, each in enumerate(facts))
+    run = [Body(first + n, b"", bytes(n * 10)) for n in range(3)]
+    desk.journal.add_mixed([(each, record.ANYCAST, body) for each, body in zip(facts, run, strict=True)])
     assert desk.journal.position == position + 3
     end = desk.journal.end
     desk.journal.add(record.closed())

@@ -198,7 +198,6 @@ class Station:
             journal.ensure_defined(queue)
         facts = record.message_facts(timestamp=self.now, queue_ids=queues, address="a", user="u")
         journal.add_messages(facts, record.ANYCAST, run)
-        journal.space.hold(journal.segment, len(run))
         for each in run:
             self.messages[each.id] = Held(journal.segment, each.body, dict.fromkeys(queues, (0, 0)))
         return [each.id for each in run]

@@ -154,7 +154,7 @@ class StoredSessions:
         journal.undefine(session.id, record.session_deleted(session.id, {"name": session.name}))
         for held in (session.released, session.received):
             for segment in held.values():
-                journal.space.release(segment, 1)
+                self._give_up(segment)
             held.clear()
 
     def _record(self, session: StoredSession) -> bytes:
@@ -260,9 +260,7 @@ class StoredSessions:
 
     def _give_up(self, segment: int) -> None:
         """A packet id in this segment is settled by the record just added."""
-        space = self._state.journal.space
-        space.refer(self._state.journal.segment, segment)
-        space.release(segment, 1)
+        self._state.journal.refer(segment, released=1)
 
     # -- written anew ----------------------------------------------------------------------------------------------
 

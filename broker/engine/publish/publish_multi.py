@@ -133,7 +133,6 @@ def _store(state: State, records: list[tuple[int, Message, bytes, int]]) -> None
     segment = journal.segment
     for _, message, _, _ in records:
         message.segment = segment
-    journal.space.hold(segment, len(records))
 
 
 def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:

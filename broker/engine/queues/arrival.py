@@ -308,7 +308,6 @@ def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: 
     segment = journal.segment
     for message in messages:
         message.segment = segment
-    journal.space.hold(segment, len(messages))
     return len(encoded)
 
 

@@ -59,19 +59,16 @@ def consume(state: State, queue: Queue, messages: list[Message]) -> None:
 
 def _forget(state: State, messages: list[Message]) -> None:
     """Drop one reference to each message; those without any are given back to the journal and to their address."""
-    space = state.journal.space
-    here = state.journal.segment
+    refer = state.journal.refer
     segment = released = 0
     name = ""
     size = count = 0
     for message in messages:
         message.refs -= 1
         if message.segment != segment:
-            if released:
-                space.release(segment, released)
-            segment, released = message.segment, 0
             if segment:
-                space.refer(here, segment)
+                refer(segment, released=released)
+            segment, released = message.segment, 0
         if message.refs:
             continue
         if segment:
@@ -82,8 +79,8 @@ def _forget(state: State, messages: list[Message]) -> None:
             name, size, count = message.header.address, 0, 0
         size += message.size
         count += 1
-    if released:
-        space.release(segment, released)
+    if segment:
+        refer(segment, released=released)
     if count:
         discharge(state, name, size, count)
 

@@ -78,13 +78,11 @@ class Broker(Thread):
             first = journal.allocate_ids(1)
             facts = record.message_facts(timestamp=self.now, queue_ids=[queue], address="a")
             journal.add_messages(facts, record.ANYCAST, [Body(first, b"", bytes(1500))])
-            journal.space.hold(journal.segment, 1)
             waiting.append((first, journal.segment))
             if len(waiting) > 30:
                 for id, segment in (waiting.pop(7), waiting.pop(0)):
                     journal.add(record.removed(queue, RemovalReason.CONSUMED, [id]))
-                    journal.space.refer(journal.segment, segment)
-                    journal.space.release(segment, 1)
+                    journal.refer(segment, released=1)
             self.writer.wait_ready(journal.segment)
             journal.commit()
             self.done.release()

@@ -199,6 +199,5 @@ def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason:
         if segment >= SCRATCH_FIRST:
             state.pages.release(segment, count)
             continue
-        state.journal.refer(segment)
-        state.journal.space.release(segment, count)
+        state.journal.refer(segment, released=count)
     remove(state, queue, kept, reason)
