@@ -21,6 +21,10 @@ def test_tests_do_not_sleep() -> None:
     assert [found for source in tidy.sources("tests") for found in tidy.sleeps(source)] == []
 
 
+def test_functions_are_short() -> None:
+    assert [found for source in tidy.sources(*tidy.OURS) for found in tidy.too_long(source)] == []
+
+
 def test_sessions_act_in_the_name_of_their_peers() -> None:
     sessions = tidy.sources("broker/sessions")
     assert len(sessions) > 40, "they are found"
@@ -55,6 +59,12 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
 )
 def test_an_act_in_nobodys_name_is_seen(text: str, seen: int) -> None:
     assert len(tidy.without_access(Source("broker/sessions/x.py", text))) == seen
+
+
+@pytest.mark.parametrize(("lines", "seen"), [(tidy.FUNCTION_LINES_MAX, 0), (tidy.FUNCTION_LINES_MAX + 1, 1)])
+@pytest.mark.parametrize("head", ["def f():", "async def f():"])
+def test_a_long_function_is_seen(head: str, lines: int, seen: int) -> None:
+    assert len(tidy.too_long(Source("broker/x.py", head + "\n    pass" * (lines - 1)))) == seen
 
 
 @pytest.mark.parametrize("word", tidy.BANNED)

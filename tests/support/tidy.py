@@ -1,7 +1,7 @@
 """What no linter can say of the sources: rules, each a function from a source to its violations.
 
-Who may import whom, and what touches the outside world, is import-linter's (pyproject.toml); sizes, prints, and banned
-calls are ruff's.
+Who may import whom, and what touches the outside world, is import-linter's (pyproject.toml); complexity, prints, and
+banned calls are ruff's.
 """
 
 from __future__ import annotations
@@ -81,6 +81,20 @@ def sleeps(source: Source) -> list[str]:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("asyncio.sleep", "anyio.sleep")
         and ast.unparse(node) != "asyncio.sleep(0)"
+    ]
+
+
+#: Lines of a function, with its docstring: what is longer wants to be several.
+FUNCTION_LINES_MAX: Final = 70
+
+
+def too_long(source: Source) -> list[str]:
+    """Functions of more lines than that."""
+    return [
+        f"{source.path}:{node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} are the most"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
     ]
 
 
