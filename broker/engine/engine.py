@@ -170,8 +170,8 @@ class Engine:
         """
         sending.check_routed(self._state, address, None, None, messages)
 
-    def block_if_full(self, address: Address, producer: Producer) -> bool:
-        """Whether a producer must stop sending to a full address; it is told by `unblock` when there is room."""
+    def block_if_full(self, address: Address | None, producer: Producer) -> bool:
+        """Whether a producer must stop sending to an address (None: to any); `unblock` tells it when there is room."""
         return sending.block_if_full(self._state, address, producer)
 
     def stop_waiting(self, producer: Producer) -> None:

@@ -63,6 +63,10 @@ class Consumers:
         """Whether the consumer has all for it that had come by this tick: nothing waits for the journal or a turn."""
         return dispatch.served(self._state, consumer, tick)
 
+    def pause(self, consumer: Consumer) -> None:
+        """The consumer's sink takes no messages for now."""
+        consumer.paused = True
+
     def resume(self, consumer: Consumer) -> None:
         """The consumer's sink can take messages again."""
         consumer.paused = False

@@ -313,8 +313,16 @@ def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: 
             arrival.unroutable(state, address, [message])
 
 
-def block_if_full(state: State, address: Address, producer: Producer) -> bool:
-    """Whether a producer must stop sending to a full address; then it waits among the address's blocked ones."""
+def block_if_full(state: State, address: Address | None, producer: Producer) -> bool:
+    """Whether a producer must stop sending to an address; then it waits until there is room.
+
+    Without an address it sends to any, and only a full disk stops it.
+    """
+    if address is None:
+        disk = state.usage.disk
+        if disk.full:
+            disk.waiting[producer] = None
+        return disk.full
     if not address.full and not state.usage.full:
         return False
     policy = address.settings.address_full_policy

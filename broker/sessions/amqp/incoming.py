@@ -358,14 +358,8 @@ class IncomingLink:
 
     def _wait_for_room(self) -> None:
         """No first credit while the address is full, or (the anonymous relay) the disk."""
-        engine = self._owner.engine
-        if self._place is not None:
-            self._blocked = engine.block_if_full(self._place.address, self)
-        else:
-            disk = engine.usage.disk
-            self._blocked = disk.full
-            if disk.full:
-                disk.waiting[self] = None
+        address = None if self._place is None else self._place.address
+        self._blocked = self._owner.engine.block_if_full(address, self)
 
     def gone(self) -> None:
         """The link is detached: it waits for nothing."""

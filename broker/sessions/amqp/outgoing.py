@@ -243,9 +243,11 @@ class OutgoingLink:
             self._owner.engine.consumers.acknowledge_all(self.attached)
 
     def pause(self, paused: bool) -> None:
-        self.attached.paused = paused
-        if not paused:
-            self._owner.engine.consumers.resume(self.attached)
+        consumers = self._owner.engine.consumers
+        if paused:
+            consumers.pause(self.attached)
+        else:
+            consumers.resume(self.attached)
 
     def close(self, how: DeliveryOutcome) -> None:
         pending, self._pending = self._pending, deque()

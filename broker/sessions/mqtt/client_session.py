@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.engine import Definition, Engine, Queue, StoredSession
-from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.login import Gate
@@ -32,7 +32,7 @@ from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.retained import RetainedFeed
-from broker.sessions.mqtt.subscribe import Subscriptions, key_of
+from broker.sessions.mqtt.subscribe import Client, Subscriptions, key_of
 from broker.sessions.mqtt.sys import SystemTopics, Traffic
 from broker.sessions.mqtt.terms import NEVER, MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
@@ -57,59 +57,47 @@ class Arrival:
 
 
 class ClientSession:
-    """One session.  `expiry` in seconds; `disconnected`: since when nobody is there, ms since the epoch, 0: not.
+    """One session.  `disconnected`: since when nobody is there, ms since the epoch, 0: not.
 
     `stored`: its record, if it has one.
     """
 
     __slots__ = (
-        "access",
-        "client_id",
+        "client",
         "deliveries",
         "disconnected",
-        "drop_oldest",
         "ended",
-        "expiry",
-        "filtered",
         "incoming",
         "owner",
-        "queued_max",
         "stored",
         "subscriptions",
         "will",
     )
 
     def __init__(self, sessions: MqttSessions, client_id: str) -> None:
-        self.client_id = client_id
-        self.access: Access = UNRESTRICTED  # until somebody has it
-        self.expiry = 0
+        self.client = client = Client(client_id)
         self.disconnected = 0
         self.ended = False
-        self.queued_max = -1  # what a subscription may keep (see MqttOptions)
-        self.drop_oldest = False
-        self.filtered = False
         self.will: Will | None = None
         self.owner: Port | None = None
         self.stored: StoredSession | None = None
         self.incoming = Incoming()
-        self.deliveries = Deliveries(sessions.engine)
-        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.shares, sessions.retained, self)
-
-    @property
-    def lasting(self) -> bool:
-        """Whether it outlives its connection."""
-        return self.expiry > 0
+        self.deliveries = deliveries = Deliveries(sessions.engine)
+        self.subscriptions = Subscriptions(
+            sessions.engine, sessions.syntax, sessions.shares, sessions.retained, client, deliveries
+        )
 
     def definition(self) -> dict[str, object]:
         """What of it is stored, apart from its subscriptions and what is in flight."""
+        client = self.client
         return {
             "protocol": "mqtt",
-            "user": self.access.user,
-            "expiry": self.expiry,
+            "user": client.access.user,
+            "expiry": client.expiry,
             "disconnected": self.disconnected,
-            "queued_max": self.queued_max,
-            "drop_oldest": self.drop_oldest,
-            **({"filtered": True} if self.filtered else {}),
+            "queued_max": client.queued_max,
+            "drop_oldest": client.drop_oldest,
+            **({"filtered": True} if client.filtered else {}),
             "will": None if self.will is None else self.will.to_json(),
         }
 
@@ -176,12 +164,12 @@ class MqttSessions:
             self.engine.alarms.cancel(("mqtt will", client_id))  # [MQTT-3.1.3-9]
             self.engine.alarms.cancel(("mqtt session", client_id))
         session.owner = owner
-        session.access = arrival.access
-        session.expiry = arrival.expiry
         session.disconnected = 0
         session.will = arrival.will
-        session.queued_max, session.drop_oldest = arrival.options.queued_max, arrival.options.drop_oldest
-        session.filtered = arrival.options.filtered
+        client, options = session.client, arrival.options
+        client.access, client.expiry = arrival.access, arrival.expiry
+        client.queued_max, client.drop_oldest = options.queued_max, options.drop_oldest
+        client.filtered = options.filtered
         try:
             self.note(session)
             session.subscriptions.return_all(arrival.remote)
@@ -196,24 +184,24 @@ class MqttSessions:
         """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
         stored = session.stored
         sessions = self.engine.sessions
-        if stored is not None or session.lasting or session.will is not None:
+        if stored is not None or session.client.lasting or session.will is not None:
             definition, subscriptions = session.definition(), session.subscriptions
             if stored is None:
-                session.stored = stored = sessions.open(session.client_id, definition)
+                session.stored = stored = sessions.open(session.client.id, definition)
                 stored.current = session.inflight
-            parts = subscriptions.to_json() if session.lasting or subscriptions.durable else {}
+            parts = subscriptions.to_json() if session.client.lasting or subscriptions.durable else {}
             self._store(stored, {**dict.fromkeys(stored.parts), **parts})
             subscriptions.changed.clear()
             if stored.definition != definition:  # last: that of earlier versions has the subscriptions in it
                 sessions.change(stored, definition)
-        session.deliveries.stored = session.stored if session.lasting else None
+        session.deliveries.stored = session.stored if session.client.lasting else None
 
     def note_changed(self, session: ClientSession) -> None:
         """Store the subscriptions of a session that have changed, if it is stored: what is not costs nothing."""
         subscriptions = session.subscriptions
         if not subscriptions.changed or session.stored is None:
             return
-        if session.lasting:
+        if session.client.lasting:
             self._store(session.stored, subscriptions.changes())
         else:
             self.note(session)
@@ -233,7 +221,7 @@ class MqttSessions:
         if not publish_will:
             session.will = None
         will = session.will
-        if not session.lasting:
+        if not session.client.lasting:
             self.end(session)
             return
         session.disconnected = now
@@ -245,13 +233,13 @@ class MqttSessions:
 
     def _set_alarms(self, session: ClientSession) -> None:
         """When the will is published, and when the session ends."""
-        client_id = session.client_id
+        client_id = session.client.id
         since = min(session.disconnected, self.engine.now)  # the clock may have been set back meanwhile
-        if session.expiry != NEVER:
-            due = since + session.expiry * _SECOND
+        if session.client.expiry != NEVER:
+            due = since + session.client.expiry * _SECOND
             self.engine.alarms.at(("mqtt session", client_id), due, self._ending(session))
         will = session.will
-        if will is not None and (session.expiry == NEVER or will.delay < session.expiry):
+        if will is not None and (session.client.expiry == NEVER or will.delay < session.client.expiry):
             due = since + will.delay * _SECOND
             self.engine.alarms.at(("mqtt will", client_id), due, self._willing(session))
 
@@ -274,11 +262,11 @@ class MqttSessions:
         will, session.will = session.will, None
         if will is None:
             return
-        publisher = Publisher(self.engine, self.syntax, _Nobody(), session.access)
+        publisher = Publisher(self.engine, self.syntax, _Nobody(), session.client.access)
         try:
             will.publish(publisher)
         except EngineError as error:
-            self.engine.report("mqtt.will_refused", client=session.client_id, topic=will.topic, error=str(error))
+            self.engine.report("mqtt.will_refused", client=session.client.id, topic=will.topic, error=str(error))
 
     def end(self, session: ClientSession) -> None:
         """A session is over: its will is published if it has one, its subscriptions and messages are gone."""
@@ -286,14 +274,14 @@ class MqttSessions:
         if session.ended:
             return
         session.ended = True
-        self.engine.alarms.cancel(("mqtt will", session.client_id))
-        self.engine.alarms.cancel(("mqtt session", session.client_id))
+        self.engine.alarms.cancel(("mqtt will", session.client.id))
+        self.engine.alarms.cancel(("mqtt session", session.client.id))
         self._publish_will(session)
         session.subscriptions.drop_all()
         if session.stored is not None:
             self.engine.sessions.drop(session.stored)
             session.stored = None
-        del self._sessions[session.client_id]
+        del self._sessions[session.client.id]
 
     # -- after a restart -------------------------------------------------------------------------------------------
 
@@ -301,7 +289,7 @@ class MqttSessions:
         """Take over the stored sessions, before anybody connects; how many there are."""
         restored = [self._restore(stored) for stored in self.engine.sessions.all()]
         for session in restored:
-            if session.lasting:
+            if session.client.lasting:
                 self.note(session)
                 self._set_alarms(session)
             else:
@@ -313,20 +301,21 @@ class MqttSessions:
         definition = stored.definition
         session = ClientSession(self, stored.name)
         session.stored = stored
-        session.access = self.engine.security.returned(str(definition["user"]), stored.name)
+        client = session.client
+        client.access = self.engine.security.returned(str(definition["user"]), stored.name)
         expiry, disconnected, will = definition["expiry"], definition["disconnected"], definition["will"]
         assert isinstance(expiry, int)
         assert isinstance(disconnected, int)
-        session.expiry = expiry
+        client.expiry = expiry
         session.disconnected = disconnected or self.engine.now
-        session.queued_max, session.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
-        session.filtered = bool(definition.get("filtered"))
+        client.queued_max, client.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
+        client.filtered = bool(definition.get("filtered"))
         if isinstance(will, dict):
             session.will = Will.from_json(will)
         self._sessions[stored.name] = session
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))
-        session.deliveries.stored = stored if session.lasting else None
+        session.deliveries.stored = stored if session.client.lasting else None
         session.deliveries.restore(stored)
         session.subscriptions.settle_restored()
         stored.current = session.inflight

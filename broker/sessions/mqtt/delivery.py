@@ -94,7 +94,7 @@ class Deliveries:
         """A subscription's consumer is attached."""
         subscription.consumer = consumer
         self._by_consumer[consumer.id] = subscription
-        consumer.paused = True
+        self._engine.consumers.pause(consumer)
         if self.port is not None:
             self._refresh(consumer)
 
@@ -112,7 +112,7 @@ class Deliveries:
 
     def retire(self, consumer: Consumer) -> None:
         """A consumer gets no more messages, and stays until those in flight are answered."""
-        consumer.paused = True
+        self._engine.consumers.pause(consumer)
         self._wants_credit.pop(consumer, None)
         self._by_consumer.pop(consumer.id, None)
 
@@ -194,7 +194,7 @@ class Deliveries:
     def _refresh(self, consumer: Consumer) -> None:
         """Whether a consumer gets messages now, and how many."""
         if self.port is None or self.blocked or (consumer.counted and self._quota_exhausted):
-            consumer.paused = True
+            self._engine.consumers.pause(consumer)
             return
         if consumer.counted:
             self._engine.consumers.grant(consumer, max(self._room - consumer.held, 0))
@@ -254,7 +254,7 @@ class Deliveries:
         self.port = None
         for subscription in self._by_consumer.values():
             if subscription.consumer is not None:
-                subscription.consumer.paused = True
+                self._engine.consumers.pause(subscription.consumer)
 
     def unsent(self, packet: Ack | Publishing) -> None:
         """What waited for the journal when the connection was lost has never left."""
@@ -382,7 +382,7 @@ class Deliveries:
         for subscription in self._by_consumer.values():
             consumer = subscription.consumer
             if consumer is not None and consumer.counted:
-                consumer.paused = True
+                self._engine.consumers.pause(consumer)
 
     # -- what the client answers -----------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Receiver:
         self._mount = common.mount
         self._link = link
         self._reading = reading
-        self._publisher = Publisher(engine, common.sessions.syntax, self, session.access)
+        self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
         self._run: Publish | None = None  # what is coming in parts,
         self._refused: Refused | None = None  # ... why not, if it is refused,
         self._repeated = False  # ... and whether it was published before

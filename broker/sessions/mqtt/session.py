@@ -245,7 +245,7 @@ class MqttSession(Port):
         first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
         self.report(
             "login.too_large" if first else "mqtt.error",
-            client=self._session.client_id if self._session is not None else "",
+            client=self._session.client.id if self._session is not None else "",
             reason=f"0x{int(failure.reason):02X}",
             message=str(failure),
         )
@@ -320,7 +320,7 @@ class MqttSession(Port):
         session, connect = self._session, self._connect
         try:
             if session is not None:
-                if identity is None or identity.user != session.access.user:
+                if identity is None or identity.user != session.client.access.user:
                     raise MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused, or is of another user")
                 self._give_access(session, identity)
                 self._login.send(ReasonCode.SUCCESS, data)
@@ -333,11 +333,11 @@ class MqttSession(Port):
         self.touch()
 
     def _give_access(self, session: ClientSession, identity: Identity) -> None:
-        session.access = self.engine.security.access(identity, session.client_id)
+        session.client.access = self.engine.security.access(identity, session.client.id)
         if self._receiver is None:
             self._receiver = Receiver(self._common, session, self, self.reading)
         else:
-            self._receiver.give_access(session.access)
+            self._receiver.give_access(session.client.access)
         session.subscriptions.recheck()
 
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
@@ -394,7 +394,7 @@ class MqttSession(Port):
             return
         self.touch()
         self._traffic.came()
-        self.opened("MQTT", session.access)
+        self.opened("MQTT", session.client.access)
         self._traffic.said(connack)
         options = self._options
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, options), options.inflight_bytes_max)
@@ -410,7 +410,7 @@ class MqttSession(Port):
         if session is not None:
             expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)
             if expiry is not None:
-                session.expiry = min(expiry, self._options.expiry_max)
+                session.client.expiry = min(expiry, self._options.expiry_max)
         self._confirm()
         self._end(publish_will=packet.reason_code != ReasonCode.SUCCESS)
         self._leaving = True

@@ -12,11 +12,11 @@ Subscribing again to the same filter changes the subscription that is there, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 from broker.engine import AckMode, Consumer, Definition, Engine, Queue, SubscribeRequest, redelivery
-from broker.engine.model.access import Access
+from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
 from broker.sessions.mqtt.delivery import Deliveries
@@ -40,19 +40,25 @@ _LEAVING: Final = "#/"
 _ANYCAST_ONLY: Final = {RoutingType.ANYCAST}
 
 
-class Session(Protocol):
-    """What subscriptions need of their session."""
+@dataclass(slots=True)
+class Client:
+    """What a client is, and what it has asked of its session.
 
-    client_id: str
-    access: Access
-    deliveries: Deliveries
-    queued_max: int
-    drop_oldest: bool
-    filtered: bool
+    `expiry`: how long that outlives its connection, in seconds.  `queued_max`, `drop_oldest`: what a subscription may
+    keep; `filtered`: whether filters are granted without the topics that the client may not read (see MqttOptions).
+    """
+
+    id: str
+    access: Access = UNRESTRICTED  # until somebody has it
+    expiry: int = 0
+    queued_max: int = -1
+    drop_oldest: bool = False
+    filtered: bool = False
 
     @property
     def lasting(self) -> bool:
-        """Whether it outlives its connection."""
+        """Whether its session outlives its connection."""
+        return self.expiry > 0
 
 
 class Subscriptions:
@@ -61,7 +67,17 @@ class Subscriptions:
     `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
 
-    __slots__ = ("_by_filter", "_engine", "_feed", "_leaving", "_session", "_shares", "_syntax", "changed")
+    __slots__ = (
+        "_by_filter",
+        "_client",
+        "_deliveries",
+        "_engine",
+        "_feed",
+        "_leaving",
+        "_shares",
+        "_syntax",
+        "changed",
+    )
 
     def __init__(
         self,
@@ -69,14 +85,16 @@ class Subscriptions:
         syntax: AddressSyntax,
         shares: dict[str, set[str]],
         feed: RetainedFeed,
-        session: Session,
+        client: Client,
+        deliveries: Deliveries,
     ) -> None:
         self.changed: dict[str, None] = {}
         self._engine = engine
         self._feed = feed
         self._syntax = syntax
         self._shares = shares
-        self._session = session
+        self._client = client
+        self._deliveries = deliveries
         self._by_filter: dict[str, Subscription] = {}
         self._leaving: dict[Consumer, Subscription] = {}  # shared ones that ended, with messages in flight
 
@@ -132,21 +150,21 @@ class Subscriptions:
         self._attach(subscription, remote)
         self._by_filter[text] = subscription
         if subscription.shared:
-            self._shares.setdefault(subscription.queue_name, set()).add(self._session.client_id)
+            self._shares.setdefault(subscription.queue_name, set()).add(self._client.id)
         return True
 
     def _queue_name(self, filter: TopicFilter) -> str:
         pattern = self._syntax.to_pattern(filter.pattern)
         if filter.share is not None:
             return shared_queue_name(filter.share, pattern)
-        return queue_name(self._session.client_id, pattern)
+        return queue_name(self._client.id, pattern)
 
     def _change(self, subscription: Subscription, asked: Asked, identifier: int, remote: str) -> None:
         consumer = subscription.consumer
         here = consumer is not None and not consumer.closed
         if consumer is not None and here and (consumer.counted or not asked.qos):
             if not subscription.borrowed and not subscription.shared:
-                origin = self._session.client_id if asked.no_local else ""
+                origin = self._client.id if asked.no_local else ""
                 self._engine.change_no_local(consumer.queue, origin)
             subscription.ask(asked, identifier)
             return
@@ -154,7 +172,7 @@ class Subscriptions:
         before = (subscription.qos, subscription.no_local, subscription.retain_as_published, subscription.identifier)
         if consumer is not None and here:
             self._engine.consumers.close(consumer, redelivery.CLOSED)
-            self._session.deliveries.remove(consumer)
+            self._deliveries.remove(consumer)
         subscription.ask(asked, identifier)
         try:
             self._attach(subscription, remote)
@@ -166,9 +184,9 @@ class Subscriptions:
 
     def _attach(self, subscription: Subscription, remote: str) -> None:
         """Attach a consumer to a subscription's queue, which is made if need be.  Raises EngineError."""
-        session, engine = self._session, self._engine
+        client, deliveries, engine = self._client, self._deliveries, self._engine
         pattern = self._syntax.to_pattern(subscription.filter.pattern)
-        origin = session.client_id if subscription.no_local else ""
+        origin = client.id if subscription.no_local else ""
         address = engine.addresses.get(pattern)
         named = full_queue_name(engine, self._syntax, subscription.filter.pattern)
         subscription.borrowed = named != "" or (
@@ -179,17 +197,17 @@ class Subscriptions:
             no_local=origin,
             ack_mode=AckMode.INDIVIDUAL if subscription.qos else AckMode.AUTO,
             counted=subscription.qos > 0,
-            client_id=session.client_id,
+            client_id=client.id,
             remote=remote,
-            user=session.access.user,
-            access=session.access,
-            filtered=session.filtered and subscription.filter.wildcard and not subscription.shared,
+            user=client.access.user,
+            access=client.access,
+            filtered=client.filtered and subscription.filter.wildcard and not subscription.shared,
         )
         if subscription.borrowed:
-            session.deliveries.add(subscription, engine.consumers.subscribe(session.deliveries, request))
+            deliveries.add(subscription, engine.consumers.subscribe(deliveries, request))
             return
         existing = engine.queues.get(subscription.queue_name)
-        durable = subscription.shared or (session.lasting and subscription.qos > 0)
+        durable = subscription.shared or (client.lasting and subscription.qos > 0)
         if existing is not None and not subscription.shared:
             engine.change_no_local(existing, origin)
         request = replace(
@@ -199,11 +217,11 @@ class Subscriptions:
             durable=durable or (existing is not None and existing.durable),
             shared=subscription.shared,
         )
-        consumer = engine.consumers.subscribe(session.deliveries, request)
+        consumer = engine.consumers.subscribe(deliveries, request)
         if existing is None:
-            engine.limit_queue(consumer.queue, session.queued_max, drop_oldest=session.drop_oldest)
-        consumer.queue.durable_only = False
-        session.deliveries.add(subscription, consumer)
+            engine.limit_queue(consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
+        engine.sessions.client_away(consumer.queue, away=False)
+        deliveries.add(subscription, consumer)
 
     def queue_of(self, text: str) -> Queue:
         """The queue of a subscription that was just made."""
@@ -247,7 +265,7 @@ class Subscriptions:
         elif subscription.borrowed:
             self._return_borrowed(consumer)
         else:
-            self._session.deliveries.remove(consumer)
+            self._deliveries.remove(consumer)
             self._engine.delete_queue(consumer.queue)
 
     def _drop_orphan(self, subscription: Subscription) -> None:
@@ -258,14 +276,14 @@ class Subscriptions:
 
     def _return_borrowed(self, consumer: Consumer) -> None:
         """A queue of others is read no more; what is in flight goes back to it."""
-        deliveries = self._session.deliveries
+        deliveries = self._deliveries
         deliveries.forget(consumer)
         deliveries.remove(consumer)
         self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
 
     def _leave_share(self, subscription: Subscription, consumer: Consumer | None, *, ended: bool) -> None:
         """Others go on, with what is not in flight to this client; a QoS 2 that is, is nobody else's [MQTT-4.8.2-5]."""
-        deliveries, name = self._session.deliveries, subscription.queue_name
+        deliveries, name = self._deliveries, subscription.queue_name
         if consumer is not None and not consumer.closed:
             deliveries.give_back_parked(consumer)
             if ended:
@@ -276,7 +294,7 @@ class Subscriptions:
                 self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
                 deliveries.remove(consumer)
         sharers = self._shares.get(name, set())
-        sharers.discard(self._session.client_id)
+        sharers.discard(self._client.id)
         if not sharers:
             self._shares.pop(name, None)
             queue = self._engine.queues.get(name)
@@ -286,7 +304,7 @@ class Subscriptions:
     def _retire(self, consumer: Consumer, subscription: Subscription) -> None:
         """A shared subscription is over but for what is in flight."""
         self._leaving[consumer] = subscription
-        self._session.deliveries.retire(consumer)
+        self._deliveries.retire(consumer)
 
     def finish_leaving(self) -> None:
         """Something was answered: those that have left with messages in flight may be done."""
@@ -299,7 +317,7 @@ class Subscriptions:
 
     def leave_all(self) -> None:
         """The client of a lasting session is gone for now."""
-        deliveries = self._session.deliveries
+        deliveries = self._deliveries
         for leaving in self._leaving:
             deliveries.give_back_at_least_once(leaving)
         self.finish_leaving()
@@ -315,13 +333,13 @@ class Subscriptions:
             elif subscription.shared:
                 deliveries.give_back_at_least_once(consumer)
             else:
-                consumer.queue.durable_only = True
+                self._engine.sessions.client_away(consumer.queue, away=True)
             if subscription.shared and not subscription.borrowed and not consumer.queue.deleted:
-                consumer.queue.durable_only = not self._anybody(consumer.queue)
+                self._engine.sessions.client_away(consumer.queue, away=not self._anybody(consumer.queue))
 
     def _leave_qos_0(self, subscription: Subscription, consumer: Consumer) -> None:
         """A subscription of QoS 0 has no consumer while its client is away; it may have been of a higher QoS once."""
-        deliveries = self._session.deliveries
+        deliveries = self._deliveries
         if subscription.shared:
             deliveries.give_back_at_least_once(consumer)
         if subscription.shared and consumer.unacked:
@@ -349,14 +367,13 @@ class Subscriptions:
             if there is None or there.closed:
                 self._try_to_attach(subscription, remote)
             else:
-                there.remote = remote
-                there.queue.durable_only = False
+                self._engine.sessions.client_back(there, remote)
 
     def recheck(self) -> None:
         """What the client may do has changed."""
         for subscription in list(self):
             if subscription.consumer is not None:
-                self._engine.consumers.recheck(subscription.consumer, self._session.access)
+                self._engine.consumers.recheck(subscription.consumer, self._client.access)
 
     def _try_to_attach(self, subscription: Subscription, remote: str) -> bool:
         """Attach a consumer to a subscription that was made before; whether that was possible."""
@@ -366,7 +383,7 @@ class Subscriptions:
             subscription.consumer = None
             self._engine.report(
                 "mqtt.subscription_idle",
-                client=self._session.client_id,
+                client=self._client.id,
                 filter=subscription.filter.text,
                 error=str(error),
             )
@@ -376,7 +393,7 @@ class Subscriptions:
     def drop_all(self) -> None:
         """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
         for consumer in self._leaving:
-            self._session.deliveries.consume_exactly_once(consumer)
+            self._deliveries.consume_exactly_once(consumer)
             self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
         self._leaving.clear()
         while self._by_filter:
@@ -421,13 +438,13 @@ class Subscriptions:
                 continue
             self._by_filter[filter.text] = subscription
             if subscription.shared:
-                self._shares.setdefault(subscription.queue_name, set()).add(self._session.client_id)
+                self._shares.setdefault(subscription.queue_name, set()).add(self._client.id)
             if subscription.qos and self._try_to_attach(subscription, ""):
                 self._leave_restored(subscription)
 
     def settle_restored(self) -> None:
         """What was in flight is again: of shared subscriptions only QoS 2, which may be all that is left of them."""
-        deliveries = self._session.deliveries
+        deliveries = self._deliveries
         for subscription in [*self, *self._leaving.values()]:
             if subscription.shared and subscription.consumer is not None:
                 deliveries.give_back_at_least_once(subscription.consumer)
@@ -443,7 +460,7 @@ class Subscriptions:
             subscription.consumer = None
             self._return_borrowed(consumer)
         else:
-            consumer.queue.durable_only = True
+            self._engine.sessions.client_away(consumer.queue, away=True)
 
 
 def key_of(stored: Definition) -> str:

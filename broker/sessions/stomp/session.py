@@ -203,7 +203,7 @@ class StompSession(BaseSession):
             if isinstance(subscription, Browser):
                 continue  # nothing comes to it by itself
             if paused:
-                subscription.consumer.paused = True
+                self.engine.consumers.pause(subscription.consumer)
             else:
                 self.engine.consumers.resume(subscription.consumer)
 
@@ -393,7 +393,8 @@ class StompSession(BaseSession):
             self._browse()
             return
         consumer = self.engine.consumers.subscribe(self, request)
-        consumer.paused = self.window.paused
+        if self.window.paused:
+            self.engine.consumers.pause(consumer)
         durable = request.name if consumer.queue.name == request.name else ""
         replies = self._options.prefixes.of_replies
         self._subscribed(Subscription(id, consumer, prefix, self._codec.version, replies=replies, durable=durable))
