@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
-from broker.config.section import Section, kebab
+from broker.config.section import Section
 from broker.config.units import LARGEST, duration, size
 from broker.engine.model.attributes import ATTRIBUTES, FIELDS
 from broker.engine.model.message import RoutingType
-from broker.engine.model.row import Described, Row, Unit
+from broker.engine.model.row import Described, Row, Unit, kebab
 from broker.engine.model.settings import SETTINGS, DeliveryCountPersistence
 
 #: The default of every setting, by field name: the engine's own.

@@ -10,7 +10,7 @@ from pydantic import Field
 from broker.config.acceptors import Acceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
 from broker.config.diverts import DivertSection, WildcardsSection
-from broker.config.section import Section, kebab
+from broker.config.section import Section
 from broker.config.sections import (
     BrokerSection,
     JournalSection,
@@ -19,6 +19,7 @@ from broker.config.sections import (
 )
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
 from broker.engine.model.permissions import Permission
+from broker.engine.model.row import kebab
 
 _AMQ: Final = ["amq"]
 

@@ -17,12 +17,12 @@ from broker.config.addresses import AddressSetting
 from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
 from broker.config.explain import shown
 from broker.config.model import Config
-from broker.config.section import kebab
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
 from broker.engine.model.permissions import PermissionTable
+from broker.engine.model.row import kebab
 from broker.engine.model.settings import DeliveryCountPersistence
 from broker.engine.model.settings_match import InvalidMatch, SettingsTable
 from broker.security.certificates import Rule

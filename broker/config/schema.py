@@ -12,7 +12,8 @@ from typing import Annotated, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from broker.config.model import Config
-from broker.config.section import Section, kebab
+from broker.config.section import Section
+from broker.engine.model.row import kebab
 
 Path = tuple[str | int, ...]
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-
-def kebab(name: str) -> str:
-    """The name of a field as it stands in the file."""
-    return name.replace("_", "-")
+from broker.engine.model.row import kebab
 
 
 class Section(BaseModel):

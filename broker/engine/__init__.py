@@ -39,8 +39,8 @@ from broker.engine.queues.bodies import (
     Stream,
     Unreadable,
     Upload,
-    read,
-    read_whole,
+    read_body,
+    read_whole_body,
 )
 from broker.engine.queues.clearing import PURGE_STEP_MAX
 from broker.engine.queues.consumer import AckMode, Consumer
@@ -102,7 +102,7 @@ __all__ = [
     "Watcher",
     "compile_filter",
     "parse_selector",
-    "read",
-    "read_whole",
+    "read_body",
+    "read_whole_body",
     "redelivery",
 ]

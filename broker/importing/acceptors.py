@@ -165,12 +165,12 @@ def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, st
     # Artemis has no prefixes unless they are given; the default here is each protocol's habit.
     for section, protocol in names.items():
         for key in ("anycast-prefix", "multicast-prefix"):
-            if _kebab(key) in acceptor_keys()[protocol] and not draft.has(("acceptors", section, key)):
+            if _from_camel(key) in acceptor_keys()[protocol] and not draft.has(("acceptors", section, key)):
                 draft.put(place(element, what), ("acceptors", section, key), "", quiet=True)
 
 
 def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: str, text: str) -> None:
-    key, factor = _RENAMED.get(parameter, (_kebab(parameter), 1))
+    key, factor = _RENAMED.get(parameter, (_from_camel(parameter), 1))
     takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
     if not takers:
         draft.report.left(found, "there is no such setting of acceptors in this version of Bartleby")
@@ -178,7 +178,7 @@ def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: 
         draft.put_text(found, ("acceptors", section, key), text, factor=factor)
 
 
-def _kebab(name: str) -> str:
+def _from_camel(name: str) -> str:
     """camelCase as the names of broker.toml."""
     return re.sub("(?<=[a-z0-9])([A-Z])", r"-\1", name).lower()
 

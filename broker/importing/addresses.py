@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.model.attributes import ATTRIBUTES
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 from broker.importing.draft import Draft
 from broker.importing.kinds import Key, Kind, kind_of, known
 from broker.importing.report import Outcome, Place, place
@@ -30,7 +30,7 @@ _QUEUE_EXPLICIT: Final[dict[str, object]] = {"ring-size": -1, "purge-on-no-consu
 
 #: The values of queue attributes that mean what a queue does anyway, also in a version that has no such attribute.
 _QUEUE_PLAIN: Final = {
-    dashed(name): str(each.default).lower() for name, each in ATTRIBUTES.items() if each.default != ""
+    kebab(name): str(each.default).lower() for name, each in ATTRIBUTES.items() if each.default != ""
 }
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from broker.engine import Address, Engine, Send
 from broker.engine.model.access import Access
 from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
 from broker.management.asking import (
     Refused,
@@ -194,7 +194,7 @@ def address_counts(address: Address) -> Json:
 
 def address_view(engine: Engine, address: Address) -> Json:
     """An address on its own: also its queues and diverts by name, and all settings that apply to it."""
-    settings = {dashed(name): _setting(value) for name, value in as_mapping(address.settings).items()}
+    settings = {kebab(name): _setting(value) for name, value in as_mapping(address.settings).items()}
     extras = address.extras
     diverts = [] if extras is None else [*extras.exclusive, *extras.others]
     return address_counts(address) | {

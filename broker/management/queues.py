@@ -34,7 +34,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, PropertyView
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 from broker.management.asking import (
     Refused,
     access_of,
@@ -127,7 +127,7 @@ class QueueCalls:
 
     async def make(self, request: Request) -> Response:
         """Make a queue."""
-        check_known(request, _MAKING | set(map(dashed, FIELDS)))
+        check_known(request, _MAKING | set(map(kebab, FIELDS)))
         given = request.query_params
         asked: dict[str, object] = {}
         for name, value in given.multi_items():
@@ -183,7 +183,7 @@ class QueueCalls:
             raise Refused(400, "invalid-parameter", "name attributes and their values, as ring-size=5")
         self._broker.tick.enter()
         if self._engine.operators.change(queue, asked):
-            shown = ", ".join(f"{dashed(name)}={value}" for name, value in asked.items())
+            shown = ", ".join(f"{kebab(name)}={value}" for name, value in asked.items())
             told(request, "queue.changed", queue=queue.name, attributes=shown)
         await durable(self._engine)
         return JSONResponse(queue_view(queue))

@@ -15,7 +15,7 @@ from shutil import disk_usage
 from typing import Final
 
 from broker.build import COMPILED
-from broker.engine import COUNTED, Consumer, GroupedBacklog, MoveResult, Queue, Unreadable, read
+from broker.engine import COUNTED, Consumer, GroupedBacklog, MoveResult, Queue, Unreadable, read_body
 from broker.engine.model.message import Body, Format, Message, Value
 from broker.log import cut
 from broker.management.ports import AcceptorState, Broker
@@ -145,7 +145,7 @@ def body_view(body: Body, format: Format) -> Json:
         if isinstance(body, bytes):
             raw = body if len(body) <= BODY_DECODED_BYTES_MAX else body[: 2 * BODY_PREVIEW_BYTES]
         else:
-            raw = read(body, 0, 2 * BODY_PREVIEW_BYTES)
+            raw = read_body(body, 0, 2 * BODY_PREVIEW_BYTES)
     except Unreadable as error:
         return {"encoding": "text", "data": f"({error})", "bytes": len(body), "truncated": True}
     content = format.content(raw)

@@ -20,7 +20,7 @@ from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format
 from broker.engine.model.names import check_name, check_queue_name
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 
 #: Bytes of a text in a record of the journal.
 TEXT_BYTES_MAX: Final = 65_535
@@ -84,7 +84,7 @@ def _encodable(value: Any) -> Any:
 
 def _attributes(values: dict[str, Any]) -> dict[str, Any]:
     for field in FIELDS:
-        name = dashed(field)
+        name = kebab(field)
         if name in values:
             value = values[name]
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import LargeBody, Stream, Unreadable, read
+from broker.engine import LargeBody, Stream, Unreadable, read_body
 from broker.sessions.convert import ConversionError
 from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER
 
@@ -46,7 +46,7 @@ def joined(body: LargeBody) -> Joined:
     at, end = 0, len(body)
     while at < end:
         try:
-            lead = read(body, at, min(_LEAD_BYTES, end - at))
+            lead = read_body(body, at, min(_LEAD_BYTES, end - at))
         except Unreadable as error:
             raise ConversionError(str(error), passing=error.passing) from error
         if lead[2:3] == bytes([FOOTER]):

@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.engine import Unreadable, read_whole
+from broker.engine import Unreadable, read_whole_body
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
@@ -255,7 +255,7 @@ def whole(message: Message) -> bytes:
             f"a body of {len(body)} bytes, and {CONVERTED_BYTES_MAX} can be converted", too_large=True
         )
     try:
-        return read_whole(body)
+        return read_whole_body(body)
     except Unreadable as error:
         raise ConversionError(str(error), passing=error.passing) from error
 

@@ -27,10 +27,11 @@ from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Qu
 from broker.config.diverts import DivertSection
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
-from broker.config.section import Section, kebab
+from broker.config.section import Section
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySetting
 from broker.engine.model.attributes import PLAIN
 from broker.engine.model.message import RoutingType
+from broker.engine.model.row import kebab
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "etc" / "broker.toml"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.engine.model.errors import InvalidAttribute
-from broker.engine.model.row import Described, Unit, dashed, row, rows
+from broker.engine.model.row import Described, Unit, kebab, row, rows
 
 #: The property that is the key of a last-value queue unless another is named.
 LAST_VALUE_KEY_DEFAULT: Final = "_AMQ_LVQ_NAME"
@@ -126,7 +126,7 @@ ATTRIBUTES: Final = rows(QueueAttributes)
 
 FIELDS: Final = tuple(ATTRIBUTES)
 
-_BY_DASHED: Final = {dashed(name): name for name in FIELDS}
+_BY_NAME: Final = {kebab(name): name for name in FIELDS}
 
 
 def _read(attribute: Described, text: str) -> object:
@@ -148,16 +148,11 @@ def _read(attribute: Described, text: str) -> object:
     return number
 
 
-def is_attribute(name: str) -> bool:
-    """Whether an attribute has this name."""
-    return name in _BY_DASHED
-
-
 def parse(name: str, text: str) -> dict[str, object]:
     """One attribute from text, by its field's name.  Raises InvalidAttribute."""
-    field = _BY_DASHED.get(name)
+    field = _BY_NAME.get(name)
     if field is None:
-        known = ", ".join(sorted(_BY_DASHED))
+        known = ", ".join(sorted(_BY_NAME))
         raise InvalidAttribute(f"queues have no attribute {name[:100]!r}; they have {known}")
     try:
         return {field: _read(ATTRIBUTES[field], text)}
@@ -172,19 +167,19 @@ def with_asked(attributes: QueueAttributes, asked: Asked) -> QueueAttributes:
 
 def as_json(attributes: QueueAttributes) -> dict[str, object]:
     """What differs from a plain queue, by Artemis's names: how a definition says it."""
-    return {dashed(name): value for name in FIELDS if (value := getattr(attributes, name)) != getattr(PLAIN, name)}
+    return {kebab(name): value for name in FIELDS if (value := getattr(attributes, name)) != getattr(PLAIN, name)}
 
 
 def from_json(values: Mapping[str, object]) -> QueueAttributes:
     """The inverse of `as_json`; names that this version does not know say nothing to it."""
-    known = {name: values[dashed(name)] for name in FIELDS if dashed(name) in values}
+    known = {name: values[kebab(name)] for name in FIELDS if kebab(name) in values}
     return replace(PLAIN, **known)  # type: ignore[arg-type]
 
 
 def differences(attributes: QueueAttributes, asked: Asked) -> list[str]:
     """Where attributes are other than what was asked for, in words."""
     return [
-        f"{dashed(name)} is {_shown(getattr(attributes, name))} and not {_shown(value)}"
+        f"{kebab(name)} is {_shown(getattr(attributes, name))} and not {_shown(value)}"
         for name, value in asked.items()
         if getattr(attributes, name) != value
     ]

@@ -92,6 +92,6 @@ def _plain(hint: Any) -> type:
     return found
 
 
-def dashed(name: str) -> str:
+def kebab(name: str) -> str:
     """The name of a field outside: ring_size is ring-size."""
     return name.replace("_", "-")

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.engine.model.attributes import ATTRIBUTES, PLAIN, QueueAttributes, with_asked
 from broker.engine.model.message import RoutingType
-from broker.engine.model.row import Described, dashed, duration, row, rows, size
+from broker.engine.model.row import Described, duration, kebab, row, rows, size
 
 
 class AddressFullPolicy(StrEnum):
@@ -287,7 +287,7 @@ def _all_rows() -> dict[str, Described]:
         for attribute in ATTRIBUTES.values():
             if attribute.row.setting:
                 none = "; empty: none" if attribute.type is str else ""
-                why = f"{dashed(attribute.name)} of queues that do not say{none}."
+                why = f"{kebab(attribute.name)} of queues that do not say{none}."
                 name = attribute.row.setting
                 found[name] = Described(name, attribute.type, attribute.default, replace(attribute.row, why=why))
     return found

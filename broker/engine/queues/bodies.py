@@ -65,7 +65,7 @@ class Stream:
         return piece
 
 
-def read(body: LargeBody, offset: int, nbytes: int) -> bytes:
+def read_body(body: LargeBody, offset: int, nbytes: int) -> bytes:
     """Bytes of a body.  Raises Unreadable."""
     try:
         return body.read(offset, nbytes)
@@ -73,7 +73,7 @@ def read(body: LargeBody, offset: int, nbytes: int) -> bytes:
         raise _unreadable(error) from error
 
 
-def read_whole(body: LargeBody) -> bytes:
+def read_whole_body(body: LargeBody) -> bytes:
     """All of a body.  Raises Unreadable."""
     try:
         return body.whole()

@@ -46,11 +46,6 @@ ID_BYTES_MAX: Final = 64
 COPIED_MAX: Final = 16_384
 
 
-def is_marked(head: bytes) -> bool:
-    """Whether a message with this head may have a duplicate id."""
-    return _MARK in head
-
-
 def may_have_ids(messages: Sequence[Message]) -> bool:
     """Whether any message of a run may have a duplicate id: one search over all headers of the run."""
     if len(messages) == 1:

@@ -55,6 +55,7 @@ class Deliveries:
 
     __slots__ = (
         "_answered",
+        "_blocked",
         "_by_consumer",
         "_bytes_in_flight",
         "_engine",
@@ -64,7 +65,6 @@ class Deliveries:
         "_unflushed",
         "_unsent",
         "_wants_credit",
-        "blocked",
         "bytes_in_flight_max",
         "outgoing",
         "port",
@@ -74,7 +74,7 @@ class Deliveries:
     def __init__(self, engine: Engine) -> None:
         self.port: Port | None = None
         self.stored: StoredSession | None = None
-        self.blocked = False  # the operating system does not take more
+        self._blocked = False  # the operating system does not take more
         self.outgoing: Outgoing[Flying] = Outgoing(PacketIds())
         self.bytes_in_flight_max = -1  # of payloads; -1: no limit
         self._engine = engine
@@ -193,7 +193,7 @@ class Deliveries:
 
     def _refresh(self, consumer: Consumer) -> None:
         """Whether a consumer gets messages now, and how many."""
-        if self.port is None or self.blocked or (consumer.counted and self._quota_exhausted):
+        if self.port is None or self._blocked or (consumer.counted and self._quota_exhausted):
             self._engine.consumers.pause(consumer)
             return
         if consumer.counted:
@@ -243,7 +243,7 @@ class Deliveries:
         """A connection begins: first what was in flight is sent again, then everything else goes on."""
         self.port = port
         self.bytes_in_flight_max = bytes_in_flight_max
-        self.blocked = False
+        self._blocked = False
         self.outgoing.connected(receive_maximum)
         self.proceed()
         self.refresh()
@@ -545,7 +545,7 @@ class Deliveries:
 
     def set_blocked(self, blocked: bool) -> None:
         """The operating system takes no more for now, or does again."""
-        self.blocked = blocked
+        self._blocked = blocked
         self.refresh()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:

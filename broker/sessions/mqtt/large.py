@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import Consumer, LargeBody, Stream, Unreadable, read
+from broker.engine import Consumer, LargeBody, Stream, Unreadable, read_body
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
@@ -74,7 +74,7 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
                 return None
             raise
         try:
-            empty = _NO_TEXT if read(body, 0, 4) in _TEXT else _NO_DATA
+            empty = _NO_TEXT if read_body(body, 0, 4) in _TEXT else _NO_DATA
         except Unreadable as error:
             raise ConversionError(str(error), passing=error.passing) from error
     else:

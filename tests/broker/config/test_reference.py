@@ -27,8 +27,9 @@ from broker.config import (
 )
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
-from broker.config.section import Section, kebab
+from broker.config.section import Section
 from broker.config.security import JwtSection, ResourceLimit
+from broker.engine.model.row import kebab
 from tests.support.reference import DOCUMENT, FILE, expected, why
 
 # The tables of the file, each with its model; a queue and an address as DLQ is.

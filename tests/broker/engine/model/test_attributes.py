@@ -20,7 +20,7 @@ from broker.engine.model.attributes import (
     with_asked,
 )
 from broker.engine.model.errors import InvalidAttribute
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 from broker.engine.model.settings import from_mapping
 from broker.engine.queues.types.factory import has_rules
 
@@ -52,7 +52,7 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
     ]
     if name == "enabled":
         value, text = False, "false"
-    assert parse(dashed(name), text) == {name: value}
+    assert parse(kebab(name), text) == {name: value}
     if name != "enabled":
         setting = {"last_value": "default_last_value_queue", "exclusive": "default_exclusive_queue"}
         settings = from_mapping({setting.get(name, f"default_{name}"): value})

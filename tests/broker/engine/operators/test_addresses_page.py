@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.config.addresses import REFUSED_SETTINGS
 from broker.engine.model.attributes import FIELDS
-from broker.engine.model.row import dashed
+from broker.engine.model.row import kebab
 from broker.engine.model.settings import SETTINGS
 
 ROOT = Path(__file__).parents[4]
@@ -61,12 +61,12 @@ def test_refused_settings_are_those_of_the_configuration() -> None:
 
 def test_every_setting_and_attribute_has_a_test() -> None:
     settings, _, attributes = section("Settings and the tests that show them").partition("And every attribute")
-    assert sorted(named(settings)) == sorted(map(dashed, SETTINGS))
-    assert sorted(named(attributes)) == sorted(map(dashed, FIELDS))
+    assert sorted(named(settings)) == sorted(map(kebab, SETTINGS))
+    assert sorted(named(attributes)) == sorted(map(kebab, FIELDS))
 
 
 def test_every_setting_of_artemis_is_taken_or_refused() -> None:
     """The list is that of the manual's chapter on address settings, of version 2.57."""
-    known = set(map(dashed, SETTINGS)) | set(REFUSED_SETTINGS)
+    known = set(map(kebab, SETTINGS)) | set(REFUSED_SETTINGS)
     assert set(ARTEMIS.split()) - known == {"last-value-queue"}, "a name that Artemis itself has given up"
     assert known - set(ARTEMIS.split()) == {"delivery-count-persistence", "max-redelivery-records"}
