@@ -143,8 +143,12 @@ class IncomingLink:
                 check_body(body)
                 if relay:
                     target = self._stated_target(payload)
-                other = relay and run is not None and target != run.target
-                if run is None or other or broker_annotations is not None or section != run.section:
+                if (
+                    run is None
+                    or section != run.section
+                    or broker_annotations is not None
+                    or (relay and target != run.target)
+                ):
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at

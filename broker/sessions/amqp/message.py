@@ -54,6 +54,9 @@ _REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-deli
 
 _ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
 
+#: A rare byte of `_AMQ_`, as a number: one is found six times as fast as several.
+_Q: Final = 0x51
+
 #: The latest time that counts, ms since the epoch: the end of year 9999.
 TIME_MAX: Final = 253_402_300_799_999
 
@@ -112,7 +115,7 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations |
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    if b"_AMQ_" in head or (begin != end and b"x-opt-" in head):
+    if (_Q in head and b"_AMQ_" in head) or (begin != end and b"x-opt-" in head):
         head = genuine(head)
     return section, head, payload[body_at:], None
 
