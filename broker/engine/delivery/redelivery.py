@@ -75,7 +75,7 @@ def give_back(
         return
     states = queue.states
     ids = [message.id for message in messages]
-    queue.acquired.update(ids)
+    queue.acquired.update(dict.fromkeys(ids))
     failed = set(ids) if how.failed < 0 else set(ids[: how.failed])
     flagged = set(ids).difference(states) if how.left else set()
     states.update(dict.fromkeys(flagged, DELIVERED))
@@ -246,7 +246,7 @@ def _journal_counts(
         return
     stored = [message for message in messages if message.segment]
     known = queue.journalled.intersection([message.id for message in stored])
-    queue.journalled -= known
+    queue.journalled.difference_update(known)
     news = ((failed | flagged) - known) | (known - failed)
     told = [message for message in stored if message.id in news]
     for segment in {message.segment for message in told}:

@@ -21,7 +21,8 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
         for message in messages:
             queue.states.pop(message.id, None)
     if queue.acquired:
-        queue.acquired.difference_update([message.id for message in messages])
+        for message in messages:
+            queue.acquired.pop(message.id, None)
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:

@@ -11,7 +11,7 @@ What the broker notes on a message (header.annotations) goes out as message anno
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -211,7 +211,7 @@ class DeliveryHistory:
     """
 
     states: Mapping[int, DeliveryState]
-    acquired: Set[int]
+    acquired: Collection[int]
     acquired_below: int
 
     def first_acquirer(self, id: int) -> bool:

@@ -116,7 +116,7 @@ def test_the_first_acquirer_is_told_so(state: Released | Modified | None, ttl: i
     assert firsts(other) == [("1", False), ("2", True)]
     other.settle(*deliveries)
     assert held(broker, "a") == []
-    assert broker.engine.queue("a").acquired == set(), "nothing is kept of messages that are gone"
+    assert broker.engine.queue("a").acquired == {}, "nothing is kept of messages that are gone"
 
 
 def test_after_a_restart_nobody_is_known_to_be_the_first() -> None:
