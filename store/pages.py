@@ -12,7 +12,7 @@ system does not let it be read, nothing is known of it (ReadFailed).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from store.errors import ReadFailed
 from store.files import File, Files, write_all
@@ -35,32 +35,11 @@ READ_BYTES_MAX: Final = 4 << 20
 Found = tuple[bytes | None, int, int]
 
 
-class Pages(Protocol):
-    """What the engine needs.  `full`: the last attempt to write failed, most likely for want of room."""
+class Pages:
+    """Those in the directory of a journal; `path` tells where a segment of it is.
 
-    full: bool
-
-    def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
-        """The records at these places, all of them in their order, each whole or not at all.  Raises ReadFailed."""
-
-    def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
-        """The bytes of a segment in which records lie; None if they are not there, or not all.  Raises ReadFailed."""
-
-    def will_need(self, segment: int, offset: int, nbytes: int) -> None:
-        """Records in this part of a segment are read soon."""
-
-    def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
-        """Keep `count` records, one behind the other, in a scratch file; its segment and the first one's offset.
-
-        None if that failed.
-        """
-
-    def release(self, segment: int, count: int) -> None:
-        """So many records in a scratch file are no longer needed."""
-
-
-class FilePages:
-    """Pages in the directory of a journal; `path` tells where a segment of it is."""
+    `full`: the last attempt to write failed, most likely for want of room.
+    """
 
     def __init__(
         self, files: Files, directory: str, path: Callable[[int], str], *, scratch_bytes: int = SCRATCH_BYTES
@@ -83,7 +62,10 @@ class FilePages:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
-        """Neighbours are read together; if that fails, one by one."""
+        """The records at these places, all of them in their order, each whole or not at all.  Raises ReadFailed.
+
+        Neighbours are read together; if that fails, one by one.
+        """
         found: list[Found] = []
         start, count = 0, len(segments)
         while start < count:
@@ -111,6 +93,7 @@ class FilePages:
         return len(segments)
 
     def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
+        """The bytes of a segment in which records lie; None if they are not there, or not all.  Raises ReadFailed."""
         path = self._where(segment)
         try:
             data = self._files.read_range(path, offset, nbytes)
@@ -121,7 +104,7 @@ class FilePages:
         return data if len(data) == nbytes else None
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
-        """Whatever is wrong there, reading will find out."""
+        """Records in this part of a segment are read soon.  Whatever is wrong there, reading will find out."""
         try:
             self._files.will_need(self._where(segment), offset, nbytes)
         except OSError:
@@ -130,7 +113,10 @@ class FilePages:
     # -- scratch files ---------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
-        """What a failed write left is overwritten by the next."""
+        """Keep `count` records, one behind the other, in a scratch file; its segment and the first one's offset.
+
+        None if that failed: what it left is overwritten by the next.
+        """
         data = b"".join(parts)
         try:
             if self._file is None or self._end >= self._scratch_bytes:
@@ -158,6 +144,7 @@ class FilePages:
         self._needed[self._scratch] = 0
 
     def release(self, segment: int, count: int) -> None:
+        """So many records in a scratch file are no longer needed."""
         left = self._needed[segment] - count
         assert left >= 0, "more records released than written"
         self._needed[segment] = left

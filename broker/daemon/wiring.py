@@ -25,7 +25,7 @@ from broker.sessions.tick import Tick
 from store.files import Files
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
-from store.pages import FilePages
+from store.pages import Pages
 from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import Writer
@@ -94,7 +94,7 @@ def assemble(
     engine = Engine(
         journal,
         settings_table(config),
-        FilePages(outside.files, log.directory, log.path),
+        Pages(outside.files, log.directory, log.path),
         clock=steady,
         random=outside.random,
         report=outside.report,

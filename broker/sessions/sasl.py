@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from scramp import ScramException, ScramMechanism
 
@@ -59,9 +59,14 @@ class LoginRefused(Exception):
     """A mechanism that is not offered."""
 
 
-class Exchange(Protocol):
+class Exchange(ABC):
     """One login."""
 
+    def __init__(self, gate: Gate, peer: Peer) -> None:
+        self._gate = gate
+        self._peer = peer
+
+    @abstractmethod
     def step(self, message: bytes, then: Then) -> None:
         """The peer's message; `then` is told the answer, at once or in a later tick, before the next step."""
 
@@ -75,24 +80,12 @@ def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
     return _ONE_MESSAGE[mechanism](gate, peer)
 
 
-class _OneMessage(ABC):
-    """A mechanism of one message."""
-
-    def __init__(self, gate: Gate, peer: Peer) -> None:
-        self._gate = gate
-        self._peer = peer
-
-    @abstractmethod
-    def step(self, message: bytes, then: Then) -> None:
-        """The only message; `then` is told the answer."""
-
-
-class _Anonymous(_OneMessage):
+class _Anonymous(Exchange):
     def step(self, message: bytes, then: Then) -> None:
         then(_answer(self._gate.anonymous(self._peer)))
 
 
-class _External(_OneMessage):
+class _External(Exchange):
     def step(self, message: bytes, then: Then) -> None:
         try:
             name = message.decode()
@@ -102,7 +95,7 @@ class _External(_OneMessage):
         then(_answer(self._gate.external(self._peer, name)))
 
 
-class _Plain(_OneMessage):
+class _Plain(Exchange):
     def step(self, message: bytes, then: Then) -> None:
         parts = message.split(b"\0")
         if len(parts) != 3 or parts[0] not in (b"", parts[1]):
@@ -123,7 +116,7 @@ class _Plain(_OneMessage):
         self._gate.login(self._peer, "", b"\0", lambda _: then(REFUSED))
 
 
-class _Bearer(_OneMessage):
+class _Bearer(Exchange):
     def step(self, message: bytes, then: Then) -> None:
         name, token = _bearer(message)
         self._gate.bearer(self._peer, name, token, lambda identity: then(_answer(identity)))
@@ -145,7 +138,7 @@ def _bearer(message: bytes) -> tuple[str, bytes]:
         return "", b""
 
 
-_ONE_MESSAGE: Final[dict[str, type[_OneMessage]]] = {
+_ONE_MESSAGE: Final[dict[str, type[Exchange]]] = {
     PLAIN: _Plain,
     ANONYMOUS: _Anonymous,
     EXTERNAL: _External,
@@ -154,10 +147,9 @@ _ONE_MESSAGE: Final[dict[str, type[_OneMessage]]] = {
 }
 
 
-class _Scram:
+class _Scram(Exchange):
     def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
-        self._gate = gate
-        self._peer = peer
+        super().__init__(gate, peer)
         self._mechanism = mechanism
         self._name = ""
         self._keys: ScramKeys | None = None

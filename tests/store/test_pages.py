@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from store.errors import ReadFailed
-from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, FilePages
+from store.pages import GAP_BYTES_MAX, READ_BYTES_MAX, SCRATCH_FIRST, Pages
 from store.segment import segment_name
 from tests.support.sim_files import Fault, SimFiles
 
 
-def pages(files: SimFiles, **more: int) -> FilePages:
+def pages(files: SimFiles, **more: int) -> Pages:
     files.make_dir("j")
-    return FilePages(files, "j", lambda segment: f"j/{segment_name(segment)}", **more)
+    return Pages(files, "j", lambda segment: f"j/{segment_name(segment)}", **more)
 
 
-def texts(reader: FilePages, segments: list[int], offsets: list[int], sizes: list[int]) -> list[bytes | None]:
+def texts(reader: Pages, segments: list[int], offsets: list[int], sizes: list[int]) -> list[bytes | None]:
     """What is read at these places."""
     texts: list[bytes | None] = []
     for data, start, stop in reader.read(segments, offsets, sizes):
@@ -25,7 +25,7 @@ def texts(reader: FilePages, segments: list[int], offsets: list[int], sizes: lis
     return texts
 
 
-def is_full(pages: FilePages) -> bool:
+def is_full(pages: Pages) -> bool:
     return pages.full
 
 

@@ -33,7 +33,7 @@ from broker.sessions.tick import Tick
 from store.files import OsFiles
 from store.journal import Journal
 from store.log import Counters, FileLog, LogSettings
-from store.pages import FilePages
+from store.pages import Pages
 from store.writer import InlineWriter
 from tests.support.sim_gate import InlineRunner, cheap_user
 
@@ -75,7 +75,7 @@ class TestBroker:
         self.engine = Engine(
             journal,
             SettingsTable(SETTINGS, as_mapping(AddressSettings())),
-            FilePages(OsFiles(), log.directory, log.path),
+            Pages(OsFiles(), log.directory, log.path),
             clock=self.clock,
             random=Random(1),
             report=report,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.pages import FilePages
+from store.pages import Pages
 from tests.broker.engine.bench import Bench
 from tests.simulation.world import check_accounts, check_counters
 
@@ -41,7 +41,7 @@ def settled(bench: Bench) -> None:
     assert len(state.paged_expiries) == len(state.expiries) == 0
     space = state.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
-    assert isinstance(state.pages, FilePages)
+    assert isinstance(state.pages, Pages)
     assert not any(state.pages._needed.values())
     assert sum(path.endswith(".scratch") for path in bench.broker.files.paths()) <= 1
     check_accounts(bench.broker)
