@@ -26,7 +26,6 @@ from protocols.amqp.state import DELIVERY, DeliveryState
 TAG_BYTES_MAX: Final = 32
 
 
-@dataclass(slots=True)
 class Transfers:
     """Whole messages of one link, in order, and their delivery ids: between them, others may have come.
 
@@ -34,15 +33,29 @@ class Transfers:
     peer sent now.
     """
 
-    link: Receiver
-    ids: list[int]
-    tags: list[bytes]
-    payloads: list[bytes]
-    settled: bool
-    state: Outcome | None
-    message_format: int
-    second: bool
-    resumed: bool = False
+    __slots__ = ("ids", "link", "message_format", "payloads", "resumed", "second", "settled", "state", "tags")
+
+    def __init__(
+        self,
+        link: Receiver,
+        ids: list[int],
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        state: Outcome | None,
+        message_format: int,
+        second: bool,
+        resumed: bool = False,
+    ) -> None:
+        self.link = link
+        self.ids = ids
+        self.tags = tags
+        self.payloads = payloads
+        self.settled = settled
+        self.state = state
+        self.message_format = message_format
+        self.second = second
+        self.resumed = resumed
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ unsettled deliveries, or the credit of a link might be used up: whatever then is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from protocols.amqp.frames import Unpack
@@ -42,14 +41,16 @@ _Track = tuple[
 ]
 
 
-@dataclass(slots=True, eq=False)
 class _Lane:
     """Deliveries of one link; `template` is that of the first."""
 
-    template: FrameTemplate
-    ids: list[int] = field(init=False, default_factory=list)
-    tags: list[bytes] = field(init=False, default_factory=list)
-    payloads: list[bytes] = field(init=False, default_factory=list)
+    __slots__ = ("ids", "payloads", "tags", "template")
+
+    def __init__(self, template: FrameTemplate) -> None:
+        self.template = template
+        self.ids: list[int] = []
+        self.tags: list[bytes] = []
+        self.payloads: list[bytes] = []
 
 
 def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, events: list[Event]) -> int:
@@ -60,7 +61,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
         return at
     session, settled = template.link.session, template.settled
     limit = session.delivery_room(settled=settled)
-    transfer_batch: dict[Receiver, _Lane] = {}
+    lanes: dict[Receiver, _Lane] = {}
     orders: set[object] = set()
     tracks: dict[bytes, _Track] = {}
     owners: list[Receiver] = []
@@ -75,9 +76,9 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
             template = shapes.get(key)
             if template is None or template.settled is not settled:
                 break
-            if template.link not in transfer_batch:
+            if template.link not in lanes:
                 limit = min(limit, count + template.link.run_room)
-            track = _track(template, session, transfer_batch, orders)
+            track = _track(template, session, lanes, orders)
             if track is None or count >= limit:
                 break
             tracks[key] = track
@@ -106,24 +107,24 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
         at = stop
     if count:
         session.received_deliveries(owners, all_tags, count)
-        _tell(transfer_batch, events)
+        _tell(lanes, events)
     return at
 
 
 def _track(
-    template: FrameTemplate, session: Channel, transfer_batch: dict[Receiver, _Lane], orders: set[object]
+    template: FrameTemplate, session: Channel, lanes: dict[Receiver, _Lane], orders: set[object]
 ) -> _Track | None:
     """Where frames of a shape go; None if they cannot join the run of these lanes, whose links have these orders."""
     link = template.link
     if link.session is not session:
         return None
-    lane = transfer_batch.get(link)
+    lane = lanes.get(link)
     if lane is None:
         order = link.order
-        if transfer_batch and (order is None or order in orders or None in orders):
+        if lanes and (order is None or order in orders or None in orders):
             return None
         orders.add(order)
-        lane = transfer_batch[link] = _Lane(template)
+        lane = lanes[link] = _Lane(template)
     elif lane.template.state != template.state or lane.template.message_format != template.message_format:
         return None
     limits = session.limits
@@ -142,8 +143,8 @@ def _track(
     )
 
 
-def _tell(transfer_batch: dict[Receiver, _Lane], events: list[Event]) -> None:
-    for link, lane in transfer_batch.items():
+def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
+    for link, lane in lanes.items():
         if lane.ids:
             template = lane.template
             link.count(len(lane.ids))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -204,15 +204,17 @@ def plain_header(durable: bool, priority: int, first: bool) -> bytes:
     return encode(Header(durable, priority, None, first))
 
 
-@dataclass(slots=True, eq=False)
 class DeliveryHistory:
     """What became of a queue's messages before they leave (3.2.1): `states` are of those that failed or may have been
     processed, `acquired` have come back from a link, and so may have all below `acquired_below`.
     """
 
-    states: Mapping[int, DeliveryState]
-    acquired: Collection[int]
-    acquired_below: int
+    __slots__ = ("acquired", "acquired_below", "states")
+
+    def __init__(self, states: Mapping[int, DeliveryState], acquired: Collection[int], acquired_below: int) -> None:
+        self.states = states
+        self.acquired = acquired
+        self.acquired_below = acquired_below
 
     def first_acquirer(self, id: int) -> bool:
         """Whether no link has had a message before."""

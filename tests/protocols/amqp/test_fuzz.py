@@ -98,7 +98,7 @@ def answer(codec: AmqpConnection, event: Event) -> None:
             link.send_attach(source=Source("a"), target=Target("b"), unsettled={b"t0": None})
             if isinstance(link, Receiver):
                 link.send_credit(CREDIT)
-        case Transfers(link, ids, _, _, settled):
+        case Transfers(link=link, ids=ids, settled=settled):
             if not settled:
                 for first, last in ranges(ids):
                     link.session.send_disposition(RECEIVER, first, last, state=Accepted())

@@ -104,7 +104,7 @@ class Served:
                 session.send_begin()
             case Attached(link):
                 self._attach(link)
-            case Transfers(link, ids, _, payloads, settled):
+            case Transfers(link=link, ids=ids, payloads=payloads, settled=settled):
                 self._toy.queues[self._addresses[link]].extend(payloads)
                 if not settled:
                     for first, last in ranges(ids):
