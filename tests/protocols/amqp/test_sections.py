@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp.composite import Composite
+from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import HEADER, MESSAGE_ANNOTATIONS, Message
-from protocols.amqp.performatives import Properties
+from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.sections import has_property, split
 from tests.protocols.amqp.composites import instances
 from tests.protocols.amqp.test_message import encoded, messages
@@ -46,6 +48,24 @@ def test_both_find_the_same(made: tuple[dict[int, Any], int, list[object]], data
     cut = payload[: data.draw(st.integers(0, len(payload)))]
     for wrong in bytes(changed), cut:
         assert quickly(wrong) == carefully(wrong)
+
+
+def large_map(pairs: int) -> bytes:
+    """Application properties as some encoders write them, however few there are."""
+    entries = b"".join(b"\xa1\x01" + bytes([97 + n]) + b"\x41" for n in range(pairs))
+    return b"\x00\x53\x74\xd1" + (len(entries) + 4).to_bytes(4) + (2 * pairs).to_bytes(4) + entries
+
+
+@pytest.mark.parametrize("header", [b"", b"\x00\x53\x70\x45", encode(Header(True))])
+@pytest.mark.parametrize("mapped", [b"", large_map(0), large_map(3), b"\x00\x53\x74\xc1\x01\x00"])
+def test_the_usual_messages_at_every_prefix_and_with_every_byte_changed(header: bytes, mapped: bytes) -> None:
+    payload = header + encode(Properties("id")) + mapped + b"\x00\x53\x75\xa0\x03abc"
+    assert quickly(payload) == carefully(payload) is not None
+    for at in range(len(payload)):
+        assert quickly(payload[:at]) == carefully(payload[:at]), at
+        for byte in (0x00, 0x40, 0x45, 0x53, 0x73, 0x74, 0xC0, 0xC1, 0xD0, 0xD1, 0xFF):
+            wrong = payload[:at] + bytes([byte]) + payload[at + 1 :]
+            assert quickly(wrong) == carefully(wrong), (at, byte)
 
 
 @given(instances(Properties), st.integers(0, 12))
