@@ -13,10 +13,9 @@ unsettled deliveries, or the credit of a link might be used up: whatever then is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from protocols.amqp.frames import Unpack
 from protocols.amqp.link import Channel, Event
 from protocols.amqp.receiver import Transfers
 from protocols.amqp.serial import MASK
@@ -24,21 +23,6 @@ from protocols.amqp.transfers import FrameTemplate, key_end
 
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
-
-#: Of a shape: its unpack, head, tag's head, tail, bytes before the payload, and how large its frames may be.  Of the
-#: lane: its link, and what takes an id, a tag, and a payload.
-_Track = tuple[
-    Unpack,
-    bytes,
-    bytes,
-    bytes,
-    int,
-    int,
-    "Receiver",
-    Callable[[Any], None],
-    Callable[[Any], None],
-    Callable[[Any], None],
-]
 
 
 class _Lane:
@@ -51,6 +35,17 @@ class _Lane:
         self.ids: list[int] = []
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
+
+
+class _Track:
+    """Frames of one shape, and the lane that they go to; `bytes_max`: how large they may be."""
+
+    __slots__ = ("bytes_max", "lane", "template")
+
+    def __init__(self, template: FrameTemplate, lane: _Lane, bytes_max: int) -> None:
+        self.template = template
+        self.lane = lane
+        self.bytes_max = bytes_max
 
 
 def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, events: list[Event]) -> int:
@@ -68,7 +63,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
     all_tags: list[bytes] = []
     delivery_id = session.next_incoming_delivery
     end = len(buffer)
-    count = 0
+    count = size = id = 0
     while count < limit:
         key = buffer[at + 4 : at + width]
         track = tracks.get(key)
@@ -82,25 +77,26 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
             if track is None or count >= limit:
                 break
             tracks[key] = track
-        unpack, head, tag_head, tail, nbytes, bytes_max, link, add_id, add_tag, add_payload = track
+        template, lane = track.template, track.lane
+        nbytes = template.nbytes
         if at + nbytes > end:
             break
-        size, its_head, its_id, its_tag_head, tag, its_tail = unpack(buffer, at)
+        size, head, id, tag_head, tag, tail = template.unpack(buffer, at)
         stop = at + size
         if (
-            its_id != delivery_id
-            or its_head != head
-            or its_tail != tail
-            or its_tag_head != tag_head
-            or not nbytes <= size <= bytes_max
+            id != delivery_id
+            or head != template.head
+            or tail != template.tail
+            or tag_head != template.tag_head
+            or not nbytes <= size <= track.bytes_max
             or stop > end
         ):
             break
-        add_id(delivery_id)
-        add_tag(tag)
-        add_payload(buffer[at + nbytes : stop])
+        lane.ids.append(id)
+        lane.tags.append(tag)
+        lane.payloads.append(buffer[at + nbytes : stop])
         if not settled:
-            owners.append(link)
+            owners.append(template.link)
             all_tags.append(tag)
         delivery_id = (delivery_id + 1) & MASK
         count += 1
@@ -129,18 +125,7 @@ def _track(
         return None
     limits = session.limits
     bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + template.nbytes)
-    return (
-        template.unpack,
-        template.head,
-        template.tag_head,
-        template.tail,
-        template.nbytes,
-        bytes_max,
-        link,
-        lane.ids.append,
-        lane.tags.append,
-        lane.payloads.append,
-    )
+    return _Track(template, lane, bytes_max)
 
 
 def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:

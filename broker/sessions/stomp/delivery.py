@@ -22,6 +22,10 @@ _BACKSLASH: Final = 92
 _LF: Final = 10
 _LENGTH: Final = b"content-length:"
 
+#: The line for bodies of fewer bytes than so many, as most are: a format costs as much as the rest of a head.
+_LENGTHS_MAX: Final = 1024
+_LENGTHS: Final = [b"content-length:%d\n" % nbytes for nbytes in range(_LENGTHS_MAX)]
+
 #: Bodies above this many bytes go out as they are instead of being copied into the frame.
 COPY_BYTES_MAX: Final = 65_536
 
@@ -95,7 +99,8 @@ class Rendering:
             if body:
                 at = head.find(_LENGTH)
                 if at < 0 or (at and head[at - 1] != _LF and not says_length(head)):
-                    head += b"content-length:%d\n" % len(body)  # type: ignore[arg-type]  # what is no bytes says it
+                    nbytes = len(body)  # type: ignore[arg-type]  # what is no bytes says it
+                    head += _LENGTHS[nbytes] if nbytes < _LENGTHS_MAX else b"content-length:%d\n" % nbytes
             id = message.id
             if not isinstance(body, bytes) or len(body) > COPY_BYTES_MAX:
                 shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared

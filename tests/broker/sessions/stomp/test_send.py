@@ -293,12 +293,13 @@ def test_every_message_with_a_body_says_its_length_once(
 
     monkeypatch.setattr(client, "heard", listen)
     headers = {"destination": "/queue/a", "x-content-length": "no", "colour": "r\ned" if version != "1.0" else "red"}
-    for size in (1, 12, COPY_BYTES_MAX + 1):
+    sizes = (1, 12, 1023, 1024, 1025, COPY_BYTES_MAX + 1)
+    for size in sizes:
         client.raw(frame("SEND", headers, b"x" * size, content_length=sized, version=version))
     client.raw(frame("SEND", headers, b"", content_length=False, version=version))
     found = [(len(m.body), m.headers.get("content-length")) for m in client.messages()]
-    assert found == [(1, "1"), (12, "12"), (COPY_BYTES_MAX + 1, str(COPY_BYTES_MAX + 1)), (0, None)]
-    assert b"".join(raw).count(b"\ncontent-length:") == 3
+    assert found == [*((size, str(size)) for size in sizes), (0, None)]
+    assert b"".join(raw).count(b"\ncontent-length:") == len(sizes)
 
 
 def test_a_body_of_bytes() -> None:
