@@ -186,12 +186,6 @@ class MessageHeader:
             closes_group=self.closes_group,
         )
 
-    def noting(self, annotations: Annotations) -> MessageHeader:
-        """The same header with other annotations."""
-        noting = copy(self)
-        noting.annotations = annotations
-        return noting
-
     def copy(self, address: str, annotations: Annotations) -> MessageHeader:
         """The header of a message moved to `address`: no expiration, no schedule, no routing type."""
         return MessageHeader(
@@ -236,6 +230,17 @@ class Message:
         message = Message(self.header, self.head, b"")
         message.id, message.body, message.size = self.id, self.body, self.size
         message.refs, message.segment = self.refs, self.segment
+        return message
+
+    def annotate(self, annotations: Annotations) -> None:
+        """Add annotations to it; other messages have the same header, without them."""
+        self.header = copy(self.header)
+        self.header.annotations = (self.header.annotations or {}) | annotations
+
+    def with_content(self, head: bytes, body: bytes) -> Message:
+        """The same message with other content, to be converted; it is on no queue."""
+        message = Message(self.header, head, body)
+        message.id = self.id
         return message
 
     @classmethod

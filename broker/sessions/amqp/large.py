@@ -29,8 +29,7 @@ class LargeMessage:
         """Raises ConversionError."""
         assert not isinstance(message.body, bytes)
         foreign = message.header.format.number != AMQP_FORMAT
-        shell = Message(message.header, message.head, b"" if foreign else _NO_BODY)
-        shell.id = message.id
+        shell = message.with_content(message.head, b"" if foreign else _NO_BODY)
         payload = encode_alone(shell, past, now, replies)
         assert payload.endswith((_NO_BODY, _NO_TEXT)), "the body comes last"
         self.head = payload[: -len(_NO_BODY)]

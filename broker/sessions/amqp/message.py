@@ -348,8 +348,7 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
     as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are not noted: they could
     be those of the sender's headers in another protocol.  Nor does it speak in the broker's name.
     """
-    header = message.header
-    before = header.annotations or {}
+    before = message.header.annotations or {}
     room = ANNOTATIONS_CHARS_MAX - sum([len(name) + len(str(value)) for name, value in before.items()])
     noted: Annotations = {}
     for name, value in annotations.items():
@@ -359,7 +358,7 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
             room -= len(name) + len(str(value))
             noted[str(name)] = _plain(value)
     if noted:
-        message.header = header.noting(before | noted)
+        message.annotate(noted)
 
 
 #: The types of texts and numbers that are more than a string, a long or a boolean, by their names.

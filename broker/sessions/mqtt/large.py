@@ -79,9 +79,7 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
             raise ConversionError(str(error), passing=error.passing) from error
     else:
         head += _SIZED  # bytes: whether they are text, only all of them would tell
-    shell = Message(message.header, head, empty)
-    shell.id = message.id
-    properties, _ = to_mqtt(shell)
+    properties, _ = to_mqtt(message.with_content(head, empty))
     return properties, LargePayload(message, source or Stream(body))
 
 

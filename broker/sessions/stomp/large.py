@@ -25,8 +25,6 @@ def to_large_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, Jo
     if isinstance(body, bytes) or len(body) <= CONVERTED_BYTES_MAX or format not in _NO_BODY:
         return None
     source = joined(body) if format == AMQP_FORMAT else Stream(body)
-    shell = Message(message.header, message.head, _NO_BODY[format])
-    shell.id = message.id
-    head, _ = to_stomp(shell, prefixes)
+    head, _ = to_stomp(message.with_content(message.head, _NO_BODY[format]), prefixes)
     head = (b"\n" + head).replace(b"\n" + _NO_LENGTH, b"\n", 1)[1:]
     return head + b"content-length:%d\n" % source.left, source
