@@ -3,7 +3,7 @@
     ticks             the engine's driver: begin, end, durable
     consumers         clients that take messages: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
-    sessions          what a client finds again that comes back; retained messages are `retained`
+    sessions          what a client finds again that comes back; `shared`: its shared subscriptions; `retained` messages
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
     statistics        what was counted
@@ -52,6 +52,7 @@ from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.recovery.restore import Restored, restore
 from broker.engine.routing import alter, destinations, registry
+from broker.engine.routing.shared import SharedSubscriptions
 from broker.engine.tick import Ticks
 from broker.engine.watchers import Watchers
 from store.decode import RawRecord
@@ -105,6 +106,7 @@ class Engine:
         self.retained = Retained(state)
         self.connections = Connections(state)
         self.sessions = StoredSessions(state)
+        self.shared = SharedSubscriptions(state)
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.watchers = Watchers(state, self.sessions)

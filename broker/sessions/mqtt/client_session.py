@@ -34,7 +34,7 @@ from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.retained import RetainedFeed
 from broker.sessions.mqtt.subscribe import Client, Subscriptions, key_of
 from broker.sessions.mqtt.sys import SystemTopics, Traffic
-from broker.sessions.mqtt.terms import NEVER, MqttOptions, TooMany
+from broker.sessions.mqtt.terms import NEVER, SHARED, MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
@@ -83,9 +83,7 @@ class ClientSession:
         self.stored: StoredSession | None = None
         self.incoming = Incoming()
         self.deliveries = deliveries = Deliveries(sessions.engine)
-        self.subscriptions = Subscriptions(
-            sessions.engine, sessions.syntax, sessions.shares, sessions.retained, client, deliveries
-        )
+        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.retained, client, deliveries)
 
     def definition(self) -> dict[str, object]:
         """What of it is stored, apart from its subscriptions and what is in flight."""
@@ -119,7 +117,6 @@ class MqttSessions:
         characters = engine.syntax
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
-        self.shares: dict[str, set[str]] = {}  # who takes part in a shared subscription, by the name of its queue
         self._sessions: dict[str, ClientSession] = {}
         self.traffic = Traffic()
         self.system = SystemTopics(
@@ -294,7 +291,7 @@ class MqttSessions:
                 self._set_alarms(session)
             else:
                 self.end(session)
-        self._drop_abandoned()
+        self.engine.shared.delete_abandoned(SHARED)  # whose last session was not stored, or has left them
         return len(self._sessions)
 
     def _restore(self, stored: StoredSession) -> ClientSession:
@@ -320,12 +317,6 @@ class MqttSessions:
         session.subscriptions.settle_restored()
         stored.current = session.inflight
         return session
-
-    def _drop_abandoned(self) -> None:
-        """Shared subscriptions whose last session was not stored, or has left them."""
-        for queue in list(self.engine.queues.values()):
-            if queue.name.startswith("$share.") and queue.name not in self.shares:
-                self.engine.delete_queue(queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Client:
 
 
 class Subscriptions:
-    """Those of one session, by topic filter.  `shares`: the sessions in each shared subscription, by its queue.
+    """Those of one session, by topic filter.
 
     `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
@@ -74,7 +74,6 @@ class Subscriptions:
         "_engine",
         "_feed",
         "_leaving",
-        "_shares",
         "_syntax",
         "changed",
     )
@@ -83,7 +82,6 @@ class Subscriptions:
         self,
         engine: Engine,
         syntax: AddressSyntax,
-        shares: dict[str, set[str]],
         feed: RetainedFeed,
         client: Client,
         deliveries: Deliveries,
@@ -92,7 +90,6 @@ class Subscriptions:
         self._engine = engine
         self._feed = feed
         self._syntax = syntax
-        self._shares = shares
         self._client = client
         self._deliveries = deliveries
         self._by_filter: dict[str, Subscription] = {}
@@ -150,7 +147,7 @@ class Subscriptions:
         self._attach(subscription, remote)
         self._by_filter[text] = subscription
         if subscription.shared:
-            self._shares.setdefault(subscription.queue_name, set()).add(self._client.id)
+            self._engine.shared.join(subscription.queue_name, self._client.id)
         return True
 
     def _queue_name(self, filter: TopicFilter) -> str:
@@ -283,7 +280,7 @@ class Subscriptions:
 
     def _leave_share(self, subscription: Subscription, consumer: Consumer | None, *, ended: bool) -> None:
         """Others go on, with what is not in flight to this client; a QoS 2 that is, is nobody else's [MQTT-4.8.2-5]."""
-        deliveries, name = self._deliveries, subscription.queue_name
+        deliveries = self._deliveries
         if consumer is not None and not consumer.closed:
             deliveries.give_back_parked(consumer)
             if ended:
@@ -293,13 +290,7 @@ class Subscriptions:
             else:
                 self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
                 deliveries.remove(consumer)
-        sharers = self._shares.get(name, set())
-        sharers.discard(self._client.id)
-        if not sharers:
-            self._shares.pop(name, None)
-            queue = self._engine.queues.get(name)
-            if queue is not None:
-                self._engine.delete_queue(queue)
+        self._engine.shared.leave(subscription.queue_name, self._client.id)
 
     def _retire(self, consumer: Consumer, subscription: Subscription) -> None:
         """A shared subscription is over but for what is in flight."""
@@ -438,7 +429,7 @@ class Subscriptions:
                 continue
             self._by_filter[filter.text] = subscription
             if subscription.shared:
-                self._shares.setdefault(subscription.queue_name, set()).add(self._client.id)
+                self._engine.shared.join(subscription.queue_name, self._client.id)
             if subscription.qos and self._try_to_attach(subscription, ""):
                 self._leave_restored(subscription)
 

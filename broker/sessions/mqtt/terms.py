@@ -34,6 +34,9 @@ NEVER: Final = 0xFFFF_FFFF
 #: The largest keep alive, in seconds (two bytes).
 KEEP_ALIVE_MAX: Final = 0xFFFF
 
+#: How the names of the queues of shared subscriptions begin, and no other's.
+SHARED: Final = "$share."
+
 #: Topics on which only the broker speaks: `$SYS`, and the addresses that it keeps for itself.
 RESERVED_TOPICS: Final = ("$SYS/", "$sys/", "$SYS.", "$sys.")
 
@@ -143,7 +146,7 @@ def queue_name(client_id: str, pattern: str) -> str:
 
 def shared_queue_name(share: str, pattern: str) -> str:
     """The queue of a shared subscription: `$share.group.a.b`."""
-    return _fitting(f"$share.{_escaped(share)}", pattern)
+    return _fitting(f"{SHARED}{_escaped(share)}", pattern)
 
 
 def _fitting(owner: str, pattern: str) -> str:

@@ -646,7 +646,7 @@ def test_memory_of_a_session_is_given_back() -> None:
         client.subscribe("a", "$share/g/b", qos=1)
         client.drop()
         sessions = session._common.sessions
-        assert (len(sessions), sessions.shares) == (0, {})
+        assert (len(sessions), len(sim.broker.engine.shared)) == (0, 0)
     assert queues(sim) == {}
 
 
