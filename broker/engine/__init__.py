@@ -3,7 +3,7 @@
 The rooms, each of which imports only those below it:
 
     operators         make, change and delete by hand; notifications, connections, the disk
-    delivery          subscribe, dispatch, redelivery, transactions, slow consumers
+    delivery          subscribe, dispatch, redelivery, transactions, subscriptions of clients, slow consumers
     publish           the one way in; messages retained
     moves             dead letters, expiry, retries, moves by operators, retroactive addresses
     recovery          after a restart, cleaning of segments, jumps of the clock
@@ -17,6 +17,7 @@ Other packages use what is named here, and the vocabulary of `model`; the rooms 
 """
 
 from broker.engine.client_sessions.sessions import Definition, StoredSession
+from broker.engine.client_sessions.subscription import Client, ClientSubscription
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
@@ -64,6 +65,8 @@ __all__ = [
     "AckMode",
     "Address",
     "Checksum",
+    "Client",
+    "ClientSubscription",
     "Connected",
     "Consumer",
     "Definition",

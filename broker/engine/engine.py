@@ -3,7 +3,8 @@
     ticks             the engine's driver: begin, end, durable
     consumers         clients that take messages: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
-    sessions          what a client finds again that comes back; `shared`: its shared subscriptions; `retained` messages
+    sessions          what a client finds again that comes back; retained messages are `retained`
+    subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
     statistics        what was counted
@@ -20,6 +21,7 @@ from random import Random
 
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import revocation, subscribe
+from broker.engine.delivery.client_subscriptions import ClientSubscriptions
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.transaction import Transactions
 from broker.engine.model.access import UNRESTRICTED, Access, Security
@@ -52,7 +54,6 @@ from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.recovery.restore import Restored, restore
 from broker.engine.routing import alter, destinations, registry
-from broker.engine.routing.shared import SharedSubscriptions
 from broker.engine.tick import Ticks
 from broker.engine.watchers import Watchers
 from store.decode import RawRecord
@@ -106,11 +107,11 @@ class Engine:
         self.retained = Retained(state)
         self.connections = Connections(state)
         self.sessions = StoredSessions(state)
-        self.shared = SharedSubscriptions(state)
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.watchers = Watchers(state, self.sessions)
         self.consumers = Consumers(state)
+        self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.transactions = Transactions(
             state, timeout=limits.transaction_timeout, bytes_max=limits.transaction_bytes_max
         )
@@ -254,14 +255,6 @@ class Engine:
         if queue.consumers:
             raise AlreadyInUse(f"subscription {name} is being consumed")
         registry.delete_queue(self._state, queue)
-
-    def limit_queue(self, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
-        """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
-        alter.limit(self._state, queue, messages_max, drop_oldest=drop_oldest)
-
-    def change_no_local(self, queue: Queue, origin: str) -> None:
-        """The origin whose messages a queue does not take from now on; "": it takes all."""
-        alter.change_no_local(self._state, queue, origin)
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue, its messages by name (deleted) and its consumers with it.  Raises AlreadyInUse."""

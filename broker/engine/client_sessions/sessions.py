@@ -33,7 +33,6 @@ from typing import Final
 from broker.engine.model.errors import AlreadyInUse, DiskFull
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State, Waiter
@@ -157,15 +156,6 @@ class StoredSessions:
             for segment in held.values():
                 self._give_up(segment)
             held.clear()
-
-    def client_away(self, queue: Queue, *, away: bool) -> None:
-        """While all clients of a subscription are away its queue takes durable messages only."""
-        queue.durable_only = away
-
-    def client_back(self, consumer: Consumer, remote: str) -> None:
-        """The client of a subscription that is stored has connected again, from `remote`."""
-        consumer.remote = remote
-        self.client_away(consumer.queue, away=False)
 
     def _record(self, session: StoredSession) -> bytes:
         return record.session(session.id, {"name": session.name, "session": session.definition})

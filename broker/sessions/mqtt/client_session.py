@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import Definition, Engine, Queue, StoredSession
+from broker.engine import Client, Definition, Engine, Queue, StoredSession
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
@@ -32,9 +32,9 @@ from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.retained import RetainedFeed
-from broker.sessions.mqtt.subscribe import Client, Subscriptions, key_of
+from broker.sessions.mqtt.subscribe import Subscriptions, key_of
 from broker.sessions.mqtt.sys import SystemTopics, Traffic
-from broker.sessions.mqtt.terms import NEVER, SHARED, MqttOptions, TooMany
+from broker.sessions.mqtt.terms import NEVER, MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
@@ -164,14 +164,15 @@ class MqttSessions:
         session.disconnected = 0
         session.will = arrival.will
         client, options = session.client, arrival.options
+        client.connected, client.remote = True, arrival.remote
         client.access, client.expiry = arrival.access, arrival.expiry
         client.queued_max, client.drop_oldest = options.queued_max, options.drop_oldest
         client.filtered = options.filtered
         try:
             self.note(session)
-            session.subscriptions.return_all(arrival.remote)
+            session.subscriptions.return_all()
         except EngineError:
-            session.owner = None
+            session.owner, client.connected = None, False
             if not present:
                 del self._sessions[client_id]
             raise
@@ -213,6 +214,7 @@ class MqttSessions:
     def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
         """The connection of a session is gone; `publish_will`: without a proper goodbye."""
         session.owner = None
+        session.client.connected = False
         session.deliveries.disconnect()
         now = self.engine.now
         if not publish_will:
@@ -291,7 +293,7 @@ class MqttSessions:
                 self._set_alarms(session)
             else:
                 self.end(session)
-        self.engine.shared.delete_abandoned(SHARED)  # whose last session was not stored, or has left them
+        self.engine.subscriptions.delete_abandoned()
         return len(self._sessions)
 
     def _restore(self, stored: StoredSession) -> ClientSession:

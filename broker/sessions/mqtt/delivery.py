@@ -92,7 +92,6 @@ class Deliveries:
 
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
         """A subscription's consumer is attached."""
-        subscription.consumer = consumer
         self._by_consumer[consumer.id] = subscription
         self._engine.consumers.pause(consumer)
         if self.port is not None:

@@ -458,7 +458,7 @@ class MqttSession(Port):
         subscriptions, version, mount = session.subscriptions, self.codec.version, self._common.mount
         if mount is not None:
             packet.subscriptions = [replace(each, filter=mount.filter(each.filter)) for each in packet.subscriptions]
-        codes, why, wanting = subscriptions.ask(packet, version, self.remote, self._options)
+        codes, why, wanting = subscriptions.ask(packet, version, self._options)
         self._owe(session, Suback(packet.packet_id, codes, why))
         if self.lost:
             return  # it has no room for the answer

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.engine import Consumer
+from broker.engine import ClientSubscription
 from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class Subscription(ClientSubscription):
     """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties."""
 
     filter: TopicFilter
-    queue_name: str
-    consumer: Consumer | None = field(init=False, default=None)
-    borrowed: bool = field(init=False, default=False)  # it reads the queue of an anycast address, like others
-    qos: int = field(init=False, default=0)
-    no_local: bool = field(init=False, default=False)
     retain_as_published: bool = field(init=False, default=False)
     identifier: int = field(init=False, default=0)
     lead: bytes = field(init=False, default=b"")
@@ -34,14 +29,9 @@ class Subscription:
 
     def without_consumer(self) -> Subscription:
         """The same, for another consumer."""
-        other = Subscription(self.filter, self.queue_name)
+        other = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
         other.ask(Asked(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
         return other
-
-    @property
-    def shared(self) -> bool:
-        """Whether several sessions take turns."""
-        return self.filter.share is not None
 
     def to_json(self) -> dict[str, object]:
         """What of it is stored with its session."""

@@ -1,9 +1,8 @@
-"""What MQTT's words mean to the broker: the acceptor's options, reason codes for refusals, names of queues."""
+"""What MQTT's words mean to the broker: the acceptor's options, reason codes for refusals, full names of queues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 
 from broker.engine import Engine
@@ -23,7 +22,7 @@ from broker.engine.model.errors import (
     TooManyQueues,
 )
 from broker.engine.model.message import RoutingType
-from broker.engine.model.names import FQQN_SEPARATOR, NAME_BYTES_MAX
+from broker.engine.model.names import FQQN_SEPARATOR
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.topics import AddressSyntax
@@ -33,9 +32,6 @@ NEVER: Final = 0xFFFF_FFFF
 
 #: The largest keep alive, in seconds (two bytes).
 KEEP_ALIVE_MAX: Final = 0xFFFF
-
-#: How the names of the queues of shared subscriptions begin, and no other's.
-SHARED: Final = "$share."
 
 #: Topics on which only the broker speaks: `$SYS`, and the addresses that it keeps for itself.
 RESERVED_TOPICS: Final = ("$SYS/", "$sys/", "$SYS.", "$sys.")
@@ -133,32 +129,3 @@ def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
         if not topic or (queue is not None and queue.address is address):
             return f"{name}{FQQN_SEPARATOR}{queue_name}"
     return ""
-
-
-def queue_name(client_id: str, pattern: str) -> str:
-    r"""The queue of a client's subscription: `client.a.b`; different clients and patterns have different names.
-
-    What would end the client's part too early, or look like a shared subscription, is escaped: client `a.b` has
-    `a\.b.c`, as topics are.
-    """
-    return _fitting(_escaped(client_id), pattern)
-
-
-def shared_queue_name(share: str, pattern: str) -> str:
-    """The queue of a shared subscription: `$share.group.a.b`."""
-    return _fitting(f"{SHARED}{_escaped(share)}", pattern)
-
-
-def _fitting(owner: str, pattern: str) -> str:
-    """Owner and pattern; a digest instead of a pattern that is too long, after a `#` as no pattern has it."""
-    name = f"{owner}.{pattern}"
-    if len(name.encode()) <= NAME_BYTES_MAX:
-        return name
-    return f"{owner}.#{sha256(pattern.encode()).hexdigest()}"
-
-
-def _escaped(text: str) -> str:
-    text = text.replace("\\", "\\\\").replace(".", "\\.")
-    while "::" in text:
-        text = text.replace("::", ":\\:")
-    return "\\" + text if text.startswith("$") else text

@@ -429,6 +429,45 @@ def test_a_share_takes_qos_0_while_somebody_is_there() -> None:
     assert sim.connect("a", clean=False, expiry=100).payloads() == [b"kept"]
 
 
+def test_what_waits_for_the_quota_goes_with_a_subscription_of_qos_0() -> None:
+    """It was of QoS 1 when the messages came to it."""
+    sim = SimWorld()
+    client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
+    client.subscribe("t", "u", qos=1)
+    publisher = sim.connect("publisher")
+    publisher.publish("t", b"t", 1)
+    publisher.post("u", [b"1", b"2"], 1)
+    client.subscribe("u", qos=0)
+    client.drop()
+    assert list(queues(sim)) == ["c.t"]
+    assert sim.connect("c", clean=False, expiry=100).payloads() == [b"t", b"1"]
+
+
+def test_a_share_takes_no_qos_0_once_those_who_are_there_have_unsubscribed() -> None:
+    sim = SimWorld()
+    away, leaving = (sim.connect(name, expiry=100) for name in "ab")
+    publisher = sim.connect("publisher")
+    for member in (away, leaving):
+        member.subscribe("$share/g/t", qos=1)
+    away.drop()
+    leaving.unsubscribe("$share/g/t")
+    publisher.publish("t", b"lost")
+    assert sim.connect("a", clean=False, expiry=100).payloads() == []
+
+
+def test_a_client_that_has_unsubscribed_with_messages_in_flight_is_none_of_the_share() -> None:
+    sim = SimWorld()
+    leaving, away = sim.connect("a", auto=False), sim.connect("b", expiry=100)
+    publisher = sim.connect("publisher")
+    leaving.subscribe("$share/g/t", qos=1)
+    publisher.publish("t", b"in flight", 1)
+    away.subscribe("$share/g/t", qos=1)
+    leaving.unsubscribe("$share/g/t")
+    away.drop()
+    publisher.publish("t", b"lost")
+    assert sim.connect("b", clean=False, expiry=100).payloads() == []
+
+
 def test_leaving_a_share_with_messages_in_flight() -> None:
     sim = SimWorld()
     first, second = sim.connect("a", auto=False), sim.connect("b")
@@ -646,7 +685,7 @@ def test_memory_of_a_session_is_given_back() -> None:
         client.subscribe("a", "$share/g/b", qos=1)
         client.drop()
         sessions = session._common.sessions
-        assert (len(sessions), len(sim.broker.engine.shared)) == (0, 0)
+        assert (len(sessions), sessions.engine.subscriptions.shares) == (0, {})
     assert queues(sim) == {}
 
 

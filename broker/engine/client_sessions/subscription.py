@@ -1,0 +1,100 @@
+"""Clients that have sessions, their subscriptions, and how the queues of these are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.names import NAME_BYTES_MAX
+from broker.engine.queues.consumer import Consumer
+
+#: How the name of a shared subscription's queue begins; no other name does.
+SHARED_PREFIX: Final = "$share."
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """What a client is, and what it has asked of its session.
+
+    `connected` from `remote`; `expiry`: how long the session outlives its connection, in seconds.  `queued_max`:
+    messages a subscription keeps, -1: no limit, and `drop_oldest`: which leave for more.  `filtered`: whether a
+    wildcard is granted without what the client may not read, instead of refused.
+    """
+
+    id: str
+    access: Access = UNRESTRICTED  # until somebody has it
+    connected: bool = False
+    remote: str = ""
+    expiry: int = 0
+    queued_max: int = -1
+    drop_oldest: bool = False
+    filtered: bool = False
+
+    @property
+    def lasting(self) -> bool:
+        """Whether its session outlives its connection."""
+        return self.expiry > 0
+
+
+@dataclass(slots=True, eq=False)
+class ClientSubscription:
+    """One subscription, and the consumer of its queue while there is one.
+
+    `pattern` is of addresses, `share` the group of clients that share it, `qos` 0: delivered at most once.  `borrowed`:
+    its queue is one that others consume too, and has another name.
+    """
+
+    client: Client
+    pattern: str
+    wildcard: bool
+    share: str | None
+    name: str = field(init=False)
+    consumer: Consumer | None = field(init=False, default=None)
+    borrowed: bool = field(init=False, default=False)
+    qos: int = field(init=False, default=0)
+    no_local: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.name = queue_name(self.client.id, self.share, self.pattern)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several clients take turns."""
+        return self.share is not None
+
+    @property
+    def attached(self) -> Consumer | None:
+        """Its consumer, unless that is closed."""
+        return None if self.consumer is None or self.consumer.closed else self.consumer
+
+    @property
+    def stays(self) -> bool:
+        """Whether its consumer stays while the client is away, so that nothing is lost."""
+        return self.qos > 0 and not self.borrowed
+
+    @property
+    def origin(self) -> str:
+        """Whose messages it does not want; empty: it takes all."""
+        return self.client.id if self.no_local else ""
+
+
+def queue_name(client_id: str, share: str | None, pattern: str) -> str:
+    r"""The queue of a subscription: `client.a.b`, or `$share.group.a.b`; no two of them have the same.
+
+    What would end the client's part too early, or look like a shared subscription, is escaped: client `a.b` has
+    `a\.b.c`, as topics are.  A digest takes the place of a pattern that is too long, after a `#` as no pattern has it.
+    """
+    owner = _escaped(client_id) if share is None else SHARED_PREFIX + _escaped(share)
+    name = f"{owner}.{pattern}"
+    if len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"{owner}.#{sha256(pattern.encode()).hexdigest()}"
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace(".", "\\.")
+    while "::" in text:
+        text = text.replace("::", ":\\:")
+    return "\\" + text if text.startswith("$") else text

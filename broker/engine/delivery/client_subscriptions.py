@@ -1,0 +1,143 @@
+"""The queues of clients' subscriptions: when they are made, what they take, when they go.
+
+    at least once, and a session that lasts   a durable queue; while the client is away its consumer stays
+    at most once, or another session          a queue that goes with the consumer; a session that lasts gets a new one
+                                              when its client is back
+    shared                                    a durable queue for all clients that share it, gone with the last of them
+    borrowed                                  a queue that others consume too, which stays: that of an anycast address,
+                                              or one that the client named
+
+A queue takes durable messages only while its client is away, or all those that share it are.  What is in flight to a
+client, and stays so when its connection ends, is its session's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from broker.engine.client_sessions.subscription import SHARED_PREFIX, Client, ClientSubscription
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.consumers import Consumers
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode, Consumer, Sink
+from broker.engine.queues.state import State
+from broker.engine.routing import alter, registry
+
+_ANYCAST_ONLY: Final = {RoutingType.ANYCAST}
+
+
+class ClientSubscriptions:
+    """What becomes of them.  `shares`: the clients of each shared subscription by their ids, by its queue."""
+
+    def __init__(self, state: State, consumers: Consumers) -> None:
+        self._state = state
+        self._consumers = consumers
+        self.shares: dict[str, dict[str, Client]] = {}
+
+    def attach(self, subscription: ClientSubscription, sink: Sink, full_name: str = "") -> Consumer:
+        """Give a subscription a consumer, and a queue if need be; `full_name`: of the queue that the client means.
+
+        Raises what `Consumers.subscribe` does.
+        """
+        state, client, pattern = self._state, subscription.client, subscription.pattern
+        address = state.addresses.get(pattern)
+        anycast = address is not None and address.routing_types == _ANYCAST_ONLY
+        subscription.borrowed = full_name != "" or (anycast and not subscription.wildcard)
+        request = SubscribeRequest(
+            full_name or pattern,
+            no_local=subscription.origin,
+            ack_mode=AckMode.INDIVIDUAL if subscription.qos else AckMode.AUTO,
+            counted=subscription.qos > 0,
+            client_id=client.id,
+            remote=client.remote,
+            user=client.access.user,
+            access=client.access,
+            filtered=client.filtered and subscription.wildcard and not subscription.shared,
+        )
+        if subscription.borrowed:
+            subscription.consumer = self._consumers.subscribe(sink, request)
+            return subscription.consumer
+        existing = state.queues.get(subscription.name)
+        durable = subscription.shared or (client.lasting and subscription.qos > 0)
+        if existing is not None and not subscription.shared:
+            alter.change_no_local(state, existing, subscription.origin)
+        request = replace(
+            request,
+            routing_type=RoutingType.MULTICAST,
+            name=subscription.name,
+            durable=durable or (existing is not None and existing.durable),
+            shared=subscription.shared,
+        )
+        subscription.consumer = consumer = self._consumers.subscribe(sink, request)
+        if existing is None:
+            alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
+        self._look_who_is_there(subscription)
+        return consumer
+
+    def change_no_local(self, subscription: ClientSubscription) -> None:
+        """The queue of a subscription takes the client's own messages from now on, or no longer."""
+        consumer = subscription.attached
+        if consumer is not None and not (subscription.borrowed or subscription.shared):
+            alter.change_no_local(self._state, consumer.queue, subscription.origin)
+
+    def join(self, subscription: ClientSubscription) -> None:
+        """The client is one of those that share a subscription, if it is shared."""
+        if subscription.shared:
+            self.shares.setdefault(subscription.name, {})[subscription.client.id] = subscription.client
+            self._look_who_is_there(subscription)
+
+    def come_back(self, subscription: ClientSubscription) -> None:
+        """The client of a subscription is connected again, and its consumer has stayed."""
+        assert subscription.consumer is not None, "it has stayed"
+        subscription.consumer.remote = subscription.client.remote
+        self._look_who_is_there(subscription)
+
+    def go_away(self, subscription: ClientSubscription) -> None:
+        """The client of a session that lasts is away: the consumer goes with it, or `stays`."""
+        consumer = subscription.attached
+        if consumer is not None and not subscription.stays:
+            how = redelivery.INTERRUPTED if subscription.borrowed else redelivery.CLOSED
+            subscription.consumer = None
+            self._consumers.close(consumer, how)
+            if not (subscription.borrowed or subscription.shared or consumer.queue.deleted):
+                registry.delete_queue(self._state, consumer.queue)
+        self._look_who_is_there(subscription)
+
+    def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
+        """A subscription is over; what is in flight goes back, unless its consumer is `finishing` that, and stays.
+
+        Its queue goes with it: a shared one with the last client, one that the client may not read any more too.
+        """
+        consumer, state = subscription.attached, self._state
+        queue = state.queues.get(subscription.name)
+        if subscription.shared or subscription.borrowed:
+            if consumer is not None and not finishing:
+                self._consumers.close(consumer, redelivery.INTERRUPTED)
+        elif queue is not None and (consumer is not None or (queue.durable and not queue.consumers)):
+            registry.delete_queue(state, queue)
+        if subscription.shared:
+            sharing = self.shares.get(subscription.name, {})
+            sharing.pop(subscription.client.id, None)
+            if sharing:
+                self._look_who_is_there(subscription)
+                return
+            self.shares.pop(subscription.name, None)
+            if queue is not None:
+                registry.delete_queue(state, queue)
+
+    def _look_who_is_there(self, subscription: ClientSubscription) -> None:
+        """Whether the subscription's queue takes durable messages only."""
+        queue, client = self._state.queues.get(subscription.name), subscription.client
+        if queue is None or subscription.borrowed or (queue.durable_only and not client.connected):
+            return
+        clients = self.shares.get(subscription.name) or {client.id: client}
+        here = (clients.get(consumer.client_id) for consumer in queue.consumers)
+        queue.durable_only = not any(client is not None and client.connected for client in here)
+
+    def delete_abandoned(self) -> None:
+        """After a restart: shared subscriptions whose last client had no stored session, or has left them."""
+        for queue in list(self._state.queues.values()):
+            if queue.name.startswith(SHARED_PREFIX) and queue.name not in self.shares:
+                registry.delete_queue(self._state, queue)

@@ -1,0 +1,100 @@
+"""The queues of clients' subscriptions: what they take while the client is away, and when they go."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine import Client, ClientSubscription
+from broker.engine.model.message import RoutingType
+from broker.engine.queues.queue import Queue
+from tests.broker.engine.bench import Bench, Taker
+
+
+def client(id: str) -> Client:
+    """One that is here, with a session that lasts."""
+    return Client(id, connected=True, expiry=100)
+
+
+def subscribe(bench: Bench, client: Client, *, qos: int, share: str | None = None) -> ClientSubscription:
+    """What the client has subscribed to, on the address `a`."""
+    subscription = ClientSubscription(client, "a", False, share)
+    subscription.qos = qos
+    bench.enter().subscriptions.attach(subscription, Taker())
+    bench.engine.subscriptions.join(subscription)
+    return subscription
+
+
+def queues(bench: Bench) -> dict[str, Queue]:
+    """Those that were made here."""
+    return {name: queue for name, queue in bench.engine.queues.items() if name not in ("DLQ", "ExpiryQueue")}
+
+
+@pytest.mark.parametrize(("qos", "share", "names"), [(1, None, ["c.a"]), (0, None, []), (0, "g", ["$share.g.a"])])
+def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names: list[str]) -> None:
+    bench = Bench()
+    subscription = subscribe(bench, client("c"), qos=qos, share=share)
+    [queue] = queues(bench).values()
+    assert not queue.durable_only
+    subscription.client.connected = False
+    bench.enter().subscriptions.go_away(subscription)
+    assert list(queues(bench)) == names
+    assert queue.deleted or queue.durable_only
+    assert (subscription.attached is not None) is subscription.stays
+
+
+def test_a_client_that_comes_back_is_at_another_place() -> None:
+    bench = Bench()
+    subscription = subscribe(bench, client("c"), qos=1)
+    subscription.client.connected = False
+    bench.enter().subscriptions.go_away(subscription)
+    subscription.client.connected, subscription.client.remote = True, "there"
+    bench.engine.subscriptions.come_back(subscription)
+    [queue] = queues(bench).values()
+    assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
+
+
+def test_a_share_takes_all_while_a_client_is_here_whoever_leaves() -> None:
+    """One that comes back has no consumer that takes anything yet, and is here all the same."""
+    bench = Bench()
+    first, second = (subscribe(bench, client(id), qos=1, share="g") for id in "ab")
+    [queue] = queues(bench).values()
+    for subscription, only in ((first, False), (second, True)):
+        subscription.client.connected = False
+        bench.enter().subscriptions.go_away(subscription)
+        assert queue.durable_only is only
+    first.client.connected = True
+    bench.engine.subscriptions.come_back(first)
+    bench.engine.subscriptions.go_away(second)
+    assert not queue.durable_only
+    bench.engine.subscriptions.end(first)
+    assert queue.durable_only
+
+
+def test_the_queue_of_a_share_goes_with_the_last_client() -> None:
+    bench = Bench()
+    first, second = (subscribe(bench, client(id), qos=1, share="g") for id in "ab")
+    bench.enter().subscriptions.end(second)
+    assert list(queues(bench)) == ["$share.g.a"]
+    bench.engine.subscriptions.end(first)
+    bench.engine.subscriptions.end(first)  # harmless
+    assert (queues(bench), bench.engine.subscriptions.shares) == ({}, {})
+
+
+def test_shares_in_which_nobody_takes_part_are_deleted_and_no_others() -> None:
+    bench = Bench()
+    for name in ("$share.g.b", "b"):
+        bench.take(name)
+    subscribe(bench, client("c"), qos=1, share="g")
+    bench.enter().subscriptions.delete_abandoned()
+    assert set(queues(bench)) == {"$share.g.a", "b"}
+
+
+def test_a_queue_that_others_consume_too_stays() -> None:
+    bench = Bench()
+    bench.take("a")
+    subscription = ClientSubscription(client("c"), "a", False, None)
+    bench.enter().subscriptions.attach(subscription, Taker())
+    assert subscription.borrowed
+    assert queues(bench)["a"].routing_type is RoutingType.ANYCAST
+    bench.engine.subscriptions.end(subscription)
+    assert len(queues(bench)["a"].consumers) == 1
