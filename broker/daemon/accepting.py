@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
+from broker.engine import NEVER_EXPIRES
 from broker.net.listener import MakeSession
 from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.session import AmqpSession
@@ -16,7 +17,7 @@ from broker.sessions.mqtt.client_session import Common, MqttSessions
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.session import MqttSession
-from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, NEVER, MqttOptions
+from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, MqttOptions
 from broker.sessions.session import Session
 from broker.sessions.stomp.headers import Options, Prefixes
 from broker.sessions.stomp.session import StompSession
@@ -253,7 +254,7 @@ def _seconds(ms: int) -> int:
 
 def _expiry(ms: int) -> int:
     """A session expiry interval; -1 is for ever."""
-    return NEVER if ms < 0 else min(_seconds(ms), NEVER)
+    return NEVER_EXPIRES if ms < 0 else min(_seconds(ms), NEVER_EXPIRES)
 
 
 def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:

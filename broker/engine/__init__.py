@@ -16,8 +16,8 @@ The rooms, each of which imports only those below it:
 Other packages use what is named here, and the vocabulary of `model`; the rooms are the engine's own.
 """
 
+from broker.engine.client_sessions.client import NEVER_EXPIRES, Client, ClientSubscription
 from broker.engine.client_sessions.sessions import Definition, StoredSession
-from broker.engine.client_sessions.subscription import Client, ClientSubscription
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
@@ -58,6 +58,7 @@ from broker.engine.recovery.restore import Fold, Restored
 __all__ = [
     "COUNTED",
     "NAME_CHARS_MAX",
+    "NEVER_EXPIRES",
     "PENDING_BYTES_LOW",
     "PENDING_BYTES_MAX",
     "PIECE_BYTES",

@@ -3,7 +3,7 @@
     ticks             the engine's driver: begin, end, durable
     consumers         clients that take messages: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
-    sessions          what a client finds again that comes back; retained messages are `retained`
+    sessions          what a client finds again that comes back, until `session_expiry`; `retained`: messages
     subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
+from broker.engine.client_sessions.expiry import SessionExpiry
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import revocation, subscribe
 from broker.engine.delivery.client_subscriptions import ClientSubscriptions
@@ -107,6 +108,7 @@ class Engine:
         self.retained = Retained(state)
         self.connections = Connections(state)
         self.sessions = StoredSessions(state)
+        self.session_expiry = SessionExpiry(state)
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.watchers = Watchers(state, self.sessions)

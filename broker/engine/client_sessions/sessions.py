@@ -26,7 +26,7 @@ What is confirmed waits for `Engine.confirmation`, as everything.  `session_fold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -53,9 +53,8 @@ class StoredSession:
     """A session in the journal.  Its identity is `id`: one that is dropped and opened again is another one.
 
     `parts`: by key, the id of its record, and its definition.
-    `inflight` is what was in flight before a restart, by packet id in the order of the messages; the session's protocol
-    takes it over.  `current` is asked for what is in flight now, when a message's records are written anew; the
-    protocol sets it, and until then `inflight` is the answer.
+    `inflight` is what was in flight before a restart, by packet id in the order of the messages, until the session's
+    protocol takes it over.  `current` is asked for what is in flight now, when a message's records are written anew.
     `released` and `received` are the packet ids owed (see above), each with the segment of its record.
     """
 
@@ -142,6 +141,23 @@ class StoredSessions:
         id, _ = session.parts.pop(key, (0, None))
         if id:
             self._state.journal.undefine(id, record.session_part_deleted(id, {"name": key}))
+
+    def update(
+        self, session: StoredSession, parts: Mapping[str, Definition | None], definition: Definition | None = None
+    ) -> None:
+        """Record what has changed: parts by key, None for one that is no more, and then what the session is.
+
+        In this order, as a session of earlier versions has its parts in its definition.
+        """
+        for key, part in parts.items():
+            if part is None:
+                self.remove(session, key)
+            else:
+                self.put(session, key, part)
+        if (
+            definition is not None and definition != session.definition
+        ):  # last: that of earlier versions has the parts in it
+            self.change(session, definition)
 
     def drop(self, session: StoredSession) -> None:
         """End a session, its parts and its packet ids with it.  Its queues are the caller's."""
@@ -303,6 +319,11 @@ class StoredSessions:
             else:
                 session.inflight[packet_id] = (queue, message)
                 self._note_sender(queue, session)
+
+    def take_over(self, session: StoredSession, current: Callable[[], Iterable[Sent]]) -> None:
+        """The session's protocol has what was in flight before a restart, and says from now on what is (`current`)."""
+        session.inflight.clear()
+        session.current = current
 
     def settle_restored(self) -> int:
         """Remove the messages that clients had before the restart (rule 1); returns how many.  The journal must run."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.engine.client_sessions.subscription import SHARED_PREFIX, Client, ClientSubscription
+from broker.engine.client_sessions.client import SHARED_PREFIX, Client, ClientSubscription
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.subscribe import SubscribeRequest

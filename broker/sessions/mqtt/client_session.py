@@ -17,9 +17,9 @@ QoS 0 has no queue at all until its client is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
 
 from broker.engine import Client, Definition, Engine, Queue, StoredSession
 from broker.engine.model.access import Access
@@ -34,14 +34,12 @@ from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.retained import RetainedFeed
 from broker.sessions.mqtt.subscribe import Subscriptions, key_of
 from broker.sessions.mqtt.sys import SystemTopics, Traffic
-from broker.sessions.mqtt.terms import NEVER, MqttOptions, TooMany
+from broker.sessions.mqtt.terms import MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
-
-_SECOND: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +55,11 @@ class Arrival:
 
 
 class ClientSession:
-    """One session.  `disconnected`: since when nobody is there, ms since the epoch, 0: not.
-
-    `stored`: its record, if it has one.
-    """
+    """One session.  `stored`: its record, if it has one."""
 
     __slots__ = (
         "client",
         "deliveries",
-        "disconnected",
         "ended",
         "incoming",
         "owner",
@@ -74,9 +68,8 @@ class ClientSession:
         "will",
     )
 
-    def __init__(self, sessions: MqttSessions, client_id: str) -> None:
-        self.client = client = Client(client_id)
-        self.disconnected = 0
+    def __init__(self, sessions: MqttSessions, client: Client) -> None:
+        self.client = client
         self.ended = False
         self.will: Will | None = None
         self.owner: Port | None = None
@@ -87,17 +80,8 @@ class ClientSession:
 
     def definition(self) -> dict[str, object]:
         """What of it is stored, apart from its subscriptions and what is in flight."""
-        client = self.client
-        return {
-            "protocol": "mqtt",
-            "user": client.access.user,
-            "expiry": client.expiry,
-            "disconnected": self.disconnected,
-            "queued_max": client.queued_max,
-            "drop_oldest": client.drop_oldest,
-            **({"filtered": True} if client.filtered else {}),
-            "will": None if self.will is None else self.will.to_json(),
-        }
+        will = None if self.will is None else self.will.to_json()
+        return {"protocol": "mqtt", **self.client.definition(), "will": will}
 
     def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
         """What the client has not answered yet: packet id, queue and message, in the order of sending."""
@@ -156,15 +140,12 @@ class MqttSessions:
             raise TooMany(f"there are {len(self)} sessions, and no more may be")
         present = session is not None
         if session is None:
-            session = self._sessions[client_id] = ClientSession(self, client_id)
-        else:
-            self.engine.alarms.cancel(("mqtt will", client_id))  # [MQTT-3.1.3-9]
-            self.engine.alarms.cancel(("mqtt session", client_id))
+            session = self._sessions[client_id] = ClientSession(self, Client(client_id))
         session.owner = owner
-        session.disconnected = 0
         session.will = arrival.will
         client, options = session.client, arrival.options
-        client.connected, client.remote = True, arrival.remote
+        self.engine.session_expiry.stop(client)  # and with it the will that was due [MQTT-3.1.3-9]
+        client.disconnected, client.remote = 0, arrival.remote
         client.access, client.expiry = arrival.access, arrival.expiry
         client.queued_max, client.drop_oldest = options.queued_max, options.drop_oldest
         client.filtered = options.filtered
@@ -172,7 +153,7 @@ class MqttSessions:
             self.note(session)
             session.subscriptions.return_all()
         except EngineError:
-            session.owner, client.connected = None, False
+            session.owner, client.disconnected = None, self.engine.now
             if not present:
                 del self._sessions[client_id]
             raise
@@ -180,18 +161,15 @@ class MqttSessions:
 
     def note(self, session: ClientSession) -> None:
         """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
-        stored = session.stored
-        sessions = self.engine.sessions
+        stored, sessions = session.stored, self.engine.sessions
         if stored is not None or session.client.lasting or session.will is not None:
             definition, subscriptions = session.definition(), session.subscriptions
             if stored is None:
                 session.stored = stored = sessions.open(session.client.id, definition)
-                stored.current = session.inflight
+                sessions.take_over(stored, session.inflight)
             parts = subscriptions.to_json() if session.client.lasting or subscriptions.durable else {}
-            self._store(stored, {**dict.fromkeys(stored.parts), **parts})
+            sessions.update(stored, {**dict.fromkeys(stored.parts), **parts}, definition)
             subscriptions.changed.clear()
-            if stored.definition != definition:  # last: that of earlier versions has the subscriptions in it
-                sessions.change(stored, definition)
         session.deliveries.stored = session.stored if session.client.lasting else None
 
     def note_changed(self, session: ClientSession) -> None:
@@ -200,61 +178,38 @@ class MqttSessions:
         if not subscriptions.changed or session.stored is None:
             return
         if session.client.lasting:
-            self._store(session.stored, subscriptions.changes())
+            self.engine.sessions.update(session.stored, subscriptions.changes())
         else:
             self.note(session)
-
-    def _store(self, stored: StoredSession, parts: Mapping[str, Definition | None]) -> None:
-        for key, definition in parts.items():
-            if definition is None:
-                self.engine.sessions.remove(stored, key)
-            else:
-                self.engine.sessions.put(stored, key, definition)
 
     def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
         """The connection of a session is gone; `publish_will`: without a proper goodbye."""
         session.owner = None
-        session.client.connected = False
+        session.client.disconnected = self.engine.now
         session.deliveries.disconnect()
-        now = self.engine.now
         if not publish_will:
             session.will = None
-        will = session.will
         if not session.client.lasting:
             self.end(session)
             return
-        session.disconnected = now
         session.subscriptions.leave_all()
-        if will is not None and not will.delay:
+        if session.will is not None and not session.will.delay:
             self._publish_will(session)
         self.note(session)
-        self._set_alarms(session)
+        self._await_return(session)
 
-    def _set_alarms(self, session: ClientSession) -> None:
-        """When the will is published, and when the session ends."""
-        client_id = session.client.id
-        since = min(session.disconnected, self.engine.now)  # the clock may have been set back meanwhile
-        if session.client.expiry != NEVER:
-            due = since + session.client.expiry * _SECOND
-            self.engine.alarms.at(("mqtt session", client_id), due, self._ending(session))
-        will = session.will
-        if will is not None and (session.client.expiry == NEVER or will.delay < session.client.expiry):
-            due = since + will.delay * _SECOND
-            self.engine.alarms.at(("mqtt will", client_id), due, self._willing(session))
+    def _await_return(self, session: ClientSession) -> None:
+        expired, will_due = partial(self._expire, session), partial(self._send_will, session)
+        delay = None if session.will is None else session.will.delay
+        self.engine.session_expiry.begin(session.client, expired, delay, will_due)
 
-    def _ending(self, session: ClientSession) -> Callable[[], None]:
-        def call() -> None:
-            self.traffic.expired += 1
-            self.end(session)
+    def _expire(self, session: ClientSession) -> None:
+        self.traffic.expired += 1
+        self.end(session)
 
-        return call
-
-    def _willing(self, session: ClientSession) -> Callable[[], None]:
-        def call() -> None:
-            self._publish_will(session)
-            self.note(session)
-
-        return call
+    def _send_will(self, session: ClientSession) -> None:
+        self._publish_will(session)
+        self.note(session)
 
     def _publish_will(self, session: ClientSession) -> None:
         """Publish a session's will, once ([MQTT-3.1.2-8], [MQTT-3.1.2-10])."""
@@ -273,8 +228,7 @@ class MqttSessions:
         if session.ended:
             return
         session.ended = True
-        self.engine.alarms.cancel(("mqtt will", session.client.id))
-        self.engine.alarms.cancel(("mqtt session", session.client.id))
+        self.engine.session_expiry.stop(session.client)
         self._publish_will(session)
         session.subscriptions.drop_all()
         if session.stored is not None:
@@ -290,7 +244,7 @@ class MqttSessions:
         for session in restored:
             if session.client.lasting:
                 self.note(session)
-                self._set_alarms(session)
+                self._await_return(session)
             else:
                 self.end(session)
         self.engine.subscriptions.delete_abandoned()
@@ -298,17 +252,10 @@ class MqttSessions:
 
     def _restore(self, stored: StoredSession) -> ClientSession:
         definition = stored.definition
-        session = ClientSession(self, stored.name)
+        access = self.engine.security.returned(str(definition["user"]), stored.name)
+        session = ClientSession(self, Client.restored(stored.name, access, definition, self.engine.now))
         session.stored = stored
-        client = session.client
-        client.access = self.engine.security.returned(str(definition["user"]), stored.name)
-        expiry, disconnected, will = definition["expiry"], definition["disconnected"], definition["will"]
-        assert isinstance(expiry, int)
-        assert isinstance(disconnected, int)
-        client.expiry = expiry
-        session.disconnected = disconnected or self.engine.now
-        client.queued_max, client.drop_oldest = int(str(definition["queued_max"])), bool(definition["drop_oldest"])
-        client.filtered = bool(definition.get("filtered"))
+        will = definition["will"]
         if isinstance(will, dict):
             session.will = Will.from_json(will)
         self._sessions[stored.name] = session
@@ -317,7 +264,7 @@ class MqttSessions:
         session.deliveries.stored = stored if session.client.lasting else None
         session.deliveries.restore(stored)
         session.subscriptions.settle_restored()
-        stored.current = session.inflight
+        self.engine.sessions.take_over(stored, session.inflight)
         return session
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker.engine import NEVER_EXPIRES
 from broker.engine.model.access import Identity
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
-from broker.sessions.mqtt.terms import NEVER, MqttOptions
+from broker.sessions.mqtt.terms import MqttOptions
 from broker.sessions.reading import LOGIN, Reading
 from protocols.mqtt.codes import V5, ReasonCode
 from protocols.mqtt.connection import MqttConnection
@@ -172,7 +173,7 @@ def session_expiry(connect: Connect, options: MqttOptions) -> int:
     """How long the session outlives its connection, in seconds."""
     if connect.version == V5:
         return min(connect.properties.get(SESSION_EXPIRY_INTERVAL) or 0, options.expiry_max)
-    return 0 if connect.clean_start else min(options.expiry_default, NEVER)
+    return 0 if connect.clean_start else min(options.expiry_default, NEVER_EXPIRES)
 
 
 def own_receive_maximum(connect: Connect, options: MqttOptions) -> int:

@@ -188,7 +188,6 @@ class Deliveries:
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))
                 self._bytes_in_flight += len(message.body)
-        stored.inflight.clear()
 
     def _refresh(self, consumer: Consumer) -> None:
         """Whether a consumer gets messages now, and how many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import Engine
+from broker.engine import NEVER_EXPIRES, Engine
 from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
@@ -27,9 +27,6 @@ from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.topics import AddressSyntax
 
-#: A session expiry interval that means for ever (3.1.2.11.2), in seconds.
-NEVER: Final = 0xFFFF_FFFF
-
 #: The largest keep alive, in seconds (two bytes).
 KEEP_ALIVE_MAX: Final = 0xFFFF
 
@@ -49,7 +46,7 @@ class MqttOptions:
 
     `keep_alive_max`: of clients of 5.0, which are told, and `early_keep_alive_max` of earlier ones, which are refused;
     0: what clients ask for.  `nameless`: whether client identifiers may be empty.  `payload_bytes_max`: of a message,
-    -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session, and `expiry_max`: NEVER has no end.
+    -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session.
     `inflight_bytes_max`: payloads of QoS 1 and 2 on their way to a client, -1: no limit.
     `queued_max`: messages a subscription keeps, -1: no limit.  `filtered`: whether a topic filter that covers what its
     client may not read is granted without that, instead of refused.
@@ -61,8 +58,8 @@ class MqttOptions:
     qos_max: int = 2
     retain: bool = True
     payload_bytes_max: int = -1
-    expiry_default: int = NEVER
-    expiry_max: int = NEVER
+    expiry_default: int = NEVER_EXPIRES
+    expiry_max: int = NEVER_EXPIRES
     receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT
     inflight_max: int = RECEIVE_MAXIMUM_DEFAULT
     inflight_bytes_max: int = -1

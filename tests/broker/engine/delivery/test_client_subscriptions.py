@@ -12,7 +12,7 @@ from tests.broker.engine.bench import Bench, Taker
 
 def client(id: str) -> Client:
     """One that is here, with a session that lasts."""
-    return Client(id, connected=True, expiry=100)
+    return Client(id, expiry=100)
 
 
 def subscribe(bench: Bench, client: Client, *, qos: int, share: str | None = None) -> ClientSubscription:
@@ -35,7 +35,7 @@ def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names:
     subscription = subscribe(bench, client("c"), qos=qos, share=share)
     [queue] = queues(bench).values()
     assert not queue.durable_only
-    subscription.client.connected = False
+    subscription.client.disconnected = 1
     bench.enter().subscriptions.go_away(subscription)
     assert list(queues(bench)) == names
     assert queue.deleted or queue.durable_only
@@ -45,9 +45,9 @@ def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names:
 def test_a_client_that_comes_back_is_at_another_place() -> None:
     bench = Bench()
     subscription = subscribe(bench, client("c"), qos=1)
-    subscription.client.connected = False
+    subscription.client.disconnected = 1
     bench.enter().subscriptions.go_away(subscription)
-    subscription.client.connected, subscription.client.remote = True, "there"
+    subscription.client.disconnected, subscription.client.remote = 0, "there"
     bench.engine.subscriptions.come_back(subscription)
     [queue] = queues(bench).values()
     assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
@@ -59,10 +59,10 @@ def test_a_share_takes_all_while_a_client_is_here_whoever_leaves() -> None:
     first, second = (subscribe(bench, client(id), qos=1, share="g") for id in "ab")
     [queue] = queues(bench).values()
     for subscription, only in ((first, False), (second, True)):
-        subscription.client.connected = False
+        subscription.client.disconnected = 1
         bench.enter().subscriptions.go_away(subscription)
         assert queue.durable_only is only
-    first.client.connected = True
+    first.client.disconnected = 0
     bench.engine.subscriptions.come_back(first)
     bench.engine.subscriptions.go_away(second)
     assert not queue.durable_only

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.names import NAME_BYTES_MAX
 from broker.engine.queues.consumer import Consumer
+
+#: The expiry of a session that does not end.
+NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
 #: How the name of a shared subscription's queue begins; no other name does.
 SHARED_PREFIX: Final = "$share."
@@ -18,24 +22,55 @@ SHARED_PREFIX: Final = "$share."
 class Client:
     """What a client is, and what it has asked of its session.
 
-    `connected` from `remote`; `expiry`: how long the session outlives its connection, in seconds.  `queued_max`:
-    messages a subscription keeps, -1: no limit, and `drop_oldest`: which leave for more.  `filtered`: whether a
-    wildcard is granted without what the client may not read, instead of refused.
+    It is, or was, connected from `remote`; `disconnected`: since when it is away, in ms since the epoch, 0: it is not.
+    `expiry`: how long its session outlives the connection, in seconds.  `queued_max`: messages a subscription keeps,
+    -1: no limit, and `drop_oldest`: which leave for more.  `filtered`: whether a wildcard is granted without what the
+    client may not read, instead of refused.
     """
 
     id: str
     access: Access = UNRESTRICTED  # until somebody has it
-    connected: bool = False
     remote: str = ""
+    disconnected: int = 0
     expiry: int = 0
     queued_max: int = -1
     drop_oldest: bool = False
     filtered: bool = False
 
     @property
+    def connected(self) -> bool:
+        """Whether it is here."""
+        return not self.disconnected
+
+    @property
     def lasting(self) -> bool:
         """Whether its session outlives its connection."""
         return self.expiry > 0
+
+    def definition(self) -> Definition:
+        """What of it is stored with its session."""
+        return {
+            "user": self.access.user,
+            "expiry": self.expiry,
+            "disconnected": self.disconnected,
+            "queued_max": self.queued_max,
+            "drop_oldest": self.drop_oldest,
+            **({"filtered": True} if self.filtered else {}),
+        }
+
+    @classmethod
+    def restored(cls, id: str, access: Access, stored: Definition, now: int) -> Client:
+        """As it was stored; if it was connected then, it is away since now."""
+        disconnected = int(str(stored["disconnected"])) or now
+        return cls(
+            id,
+            access,
+            disconnected=disconnected,
+            expiry=int(str(stored["expiry"])),
+            queued_max=int(str(stored["queued_max"])),
+            drop_oldest=bool(stored["drop_oldest"]),
+            filtered=bool(stored.get("filtered")),
+        )
 
 
 @dataclass(slots=True, eq=False)
