@@ -88,8 +88,8 @@ class ClientSession:
         for packet_id, state, flying in self.deliveries.outgoing:
             if state is not Sent.RELEASED and flying is not None:
                 subscription, message = flying
-                if subscription.consumer is not None and not subscription.consumer.closed:
-                    yield packet_id, subscription.consumer.queue, message
+                if subscription.attached is not None:
+                    yield packet_id, subscription.attached.queue, message
 
 
 class MqttSessions:

@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from broker.engine import AckMode, Consumer, Engine, Queue, StoredSession, redelivery
+from broker.engine import AckMode, Consumer, Engine, StoredSession, redelivery
 from broker.engine.model.errors import UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.convert import ConversionError, unsaid
@@ -56,12 +56,12 @@ class Deliveries:
     __slots__ = (
         "_answered",
         "_blocked",
-        "_by_consumer",
         "_bytes_in_flight",
         "_engine",
         "_parked",
         "_parked_messages",
         "_quota_exhausted",
+        "_subscriptions",
         "_unflushed",
         "_unsent",
         "_wants_credit",
@@ -80,8 +80,8 @@ class Deliveries:
         self._engine = engine
         self._bytes_in_flight = 0
         self._answered: Sequence[Flying] = ()  # what the client has, while that is being written down
-        self._by_consumer: dict[int, Subscription] = {}
-        self._parked: deque[tuple[Subscription, list[Message]]] = deque()
+        self._subscriptions: dict[Consumer, Subscription] = {}
+        self._parked: deque[tuple[Consumer, list[Message]]] = deque()
         self._parked_messages = 0
         self._wants_credit: dict[Consumer, None] = {}  # counted consumers that have used credit
         self._quota_exhausted = False  # the quota is used up, and counted consumers are paused
@@ -92,20 +92,20 @@ class Deliveries:
 
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
         """A subscription's consumer is attached."""
-        self._by_consumer[consumer.id] = subscription
+        self._subscriptions[consumer] = subscription
         self._engine.consumers.pause(consumer)
         if self.port is not None:
             self._refresh(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer is gone.  What is in flight stays in flight: it is delivered to the end [MQTT-3.10.4-3]."""
-        self._by_consumer.pop(consumer.id, None)
+        self._subscriptions.pop(consumer, None)
         self._wants_credit.pop(consumer, None)
         self._unflushed.pop(consumer, None)
         self._unpark(consumer)
 
     def _unpark(self, consumer: Consumer) -> None:
-        kept = [(subscription, run) for subscription, run in self._parked if subscription.consumer is not consumer]
+        kept = [(other, run) for other, run in self._parked if other is not consumer]
         self._parked = deque(kept)
         self._parked_messages = sum([len(run) for _, run in kept])
 
@@ -113,12 +113,12 @@ class Deliveries:
         """A consumer gets no more messages, and stays until those in flight are answered."""
         self._engine.consumers.pause(consumer)
         self._wants_credit.pop(consumer, None)
-        self._by_consumer.pop(consumer.id, None)
+        self._subscriptions.pop(consumer, None)
 
     def give_back_parked(self, consumer: Consumer) -> None:
         """What was never sent goes back to the queue."""
-        for subscription, messages in self._parked:
-            if subscription.consumer is consumer:
+        for parked, messages in self._parked:
+            if parked is consumer:
                 self._engine.consumers.withdraw(consumer, messages)
         self._unpark(consumer)
 
@@ -168,22 +168,21 @@ class Deliveries:
 
     def restore(self, stored: StoredSession) -> None:
         """Take over what was in flight before a restart, in its order; what is no longer there is done."""
-        subscriptions = {s.consumer.queue: s for s in self._by_consumer.values() if s.consumer is not None}
-        by_queue: dict[Queue, list[Message]] = {}
+        consumers = {consumer.queue: consumer for consumer in self._subscriptions}
+        by_consumer: dict[Consumer, list[Message]] = {}
         for queue, message in stored.inflight.values():
-            by_queue.setdefault(queue, []).append(message)
-        taken: set[tuple[int, int]] = set()
-        for queue, messages in by_queue.items():
-            subscription = subscriptions.get(queue)
-            if subscription is not None and subscription.consumer is not None:
-                taken |= {
-                    (queue.id, message.id) for message in self._engine.consumers.take(subscription.consumer, messages)
-                }
+            if queue in consumers:
+                by_consumer.setdefault(consumers[queue], []).append(message)
+        taken = {
+            (consumer.queue.id, message.id)
+            for consumer, messages in by_consumer.items()
+            for message in self._engine.consumers.take(consumer, messages)
+        }
         for packet_id in stored.released:
             self.outgoing.restore(packet_id, Sent.RELEASED, None)
         for packet_id, (queue, message) in stored.inflight.items():
             if (queue.id, message.id) in taken:
-                subscription = subscriptions[queue]
+                subscription = self._subscriptions[consumers[queue]]
                 once = min(published_qos(message), subscription.qos) == 2
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))
@@ -231,9 +230,8 @@ class Deliveries:
         """Look at all consumers again."""
         self._quota_exhausted = self._room <= 0
         self._wants_credit.clear()
-        for subscription in self._by_consumer.values():
-            if subscription.consumer is not None:
-                self._refresh(subscription.consumer)
+        for consumer in self._subscriptions:
+            self._refresh(consumer)
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -250,9 +248,8 @@ class Deliveries:
         """The connection is gone: nobody gets anything, and what was sent with QoS 0 was sent."""
         self.flushed()
         self.port = None
-        for subscription in self._by_consumer.values():
-            if subscription.consumer is not None:
-                self._engine.consumers.pause(subscription.consumer)
+        for consumer in self._subscriptions:
+            self._engine.consumers.pause(consumer)
 
     def unsent(self, packet: Ack | Publishing) -> None:
         """What waited for the journal when the connection was lost has never left."""
@@ -272,10 +269,9 @@ class Deliveries:
         answered, self._answered = self._answered, ()
         self._settle(answered)
         booked = {(flying[0].consumer, flying[1].id) for _, _, flying in self.outgoing if flying is not None}
-        booked |= {(subscription.consumer, message.id) for subscription, run in self._parked for message in run}
-        for subscription in self._by_consumer.values():
-            consumer = subscription.consumer
-            if consumer is None or consumer.closed:
+        booked |= {(consumer, message.id) for consumer, run in self._parked for message in run}
+        for consumer in self._subscriptions:
+            if consumer.closed:
                 continue
             handed = list(consumer.unacked)[: len(consumer.unacked) - consumer.held]
             for id in handed:
@@ -285,18 +281,18 @@ class Deliveries:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        subscription = self._by_consumer.get(consumer.id)
+        subscription = self._subscriptions.get(consumer)
         if subscription is None:
             return  # unsubscribed while the journal had these (strict mode): they stay with the consumer, which ends
         if consumer.counted:
             self._wants_credit[consumer] = None
             if self.port is None or self._parked:
-                self._park(subscription, messages)
+                self._park(consumer, messages)
                 return
         self._send(subscription, consumer, messages)
 
-    def _park(self, subscription: Subscription, messages: list[Message]) -> None:
-        self._parked.append((subscription, messages))
+    def _park(self, consumer: Consumer, messages: list[Message]) -> None:
+        self._parked.append((consumer, messages))
         self._parked_messages += len(messages)
 
     def _send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
@@ -312,7 +308,7 @@ class Deliveries:
                 for message in run.messages:
                     port.unsendable.add(consumer, message, run.why)
             elif isinstance(payloads, LargePayload) and isinstance(head, PublishHead):
-                if not self._send_large(port, subscription, head, payloads):
+                if not self._send_large(port, subscription, consumer, head, payloads):
                     break
             else:
                 assert isinstance(payloads, list), "a large payload goes alone"
@@ -336,7 +332,7 @@ class Deliveries:
                     break
             done += count
         if done < len(messages):
-            self._park(subscription, messages[done:])
+            self._park(consumer, messages[done:])
         if not self._quota_exhausted and self._room <= 0:
             self._starve()
 
@@ -346,12 +342,13 @@ class Deliveries:
         if consumer.ack_mode is not AckMode.AUTO:
             ids += map(_ID, run)
 
-    def _send_large(self, port: Port, subscription: Subscription, head: PublishHead, payload: LargePayload) -> bool:
+    def _send_large(
+        self, port: Port, subscription: Subscription, consumer: Consumer, head: PublishHead, payload: LargePayload
+    ) -> bool:
         """Send a message whose payload is read on its way; False: the quota is used up."""
         if head.qos and not self._open:
             return False
-        consumer, message = subscription.consumer, payload.message
-        assert consumer is not None, "it was handed this"
+        message = payload.message
         payload.consumer = consumer
         why = refused(head, payload, port.codec)
         if why:
@@ -377,9 +374,8 @@ class Deliveries:
     def _starve(self) -> None:
         """The quota is used up: the engine keeps what it has."""
         self._quota_exhausted = True
-        for subscription in self._by_consumer.values():
-            consumer = subscription.consumer
-            if consumer is not None and consumer.counted:
+        for consumer in self._subscriptions:
+            if consumer.counted:
                 self._engine.consumers.pause(consumer)
 
     # -- what the client answers -----------------------------------------------------------------------------------
@@ -413,8 +409,8 @@ class Deliveries:
         """The client has these."""
         engine = self._engine
         for subscription, group in groupby(settled, _SUBSCRIPTION):
-            consumer = subscription.consumer
-            if consumer is None or consumer.closed:
+            consumer = subscription.attached
+            if consumer is None:
                 continue  # its queue is gone, and the messages with it
             ids = [message.id for _, message in group]
             try:
@@ -430,8 +426,8 @@ class Deliveries:
             self._engine.sessions.returned(self.stored, [m for _, m in settled], list(ack.packet_ids))
         text = _refusal_text(ack)
         for subscription, message in settled:
-            consumer = subscription.consumer
-            if consumer is not None and not consumer.closed and message.id in consumer.unacked:
+            consumer = subscription.attached
+            if consumer is not None and message.id in consumer.unacked:
                 self._engine.consumers.reject(consumer, message.id, text=text)
 
     # -- going on --------------------------------------------------------------------------------------------------
@@ -440,11 +436,9 @@ class Deliveries:
         """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
         self._resend()
         while self._parked and self._open:
-            subscription, messages = self._parked.popleft()
+            consumer, messages = self._parked.popleft()
             self._parked_messages -= len(messages)
-            consumer = subscription.consumer
-            assert consumer is not None, "what is parked goes with its consumer"
-            self._send(subscription, consumer, self._still_due(consumer, messages))
+            self._send(self._subscriptions[consumer], consumer, self._still_due(consumer, messages))
         room = self._room
         if room <= 0:
             return
@@ -548,7 +542,7 @@ class Deliveries:
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """An operator deleted the queue; it is made again when the client comes back."""
-        if consumer.id in self._by_consumer:
+        if consumer in self._subscriptions:
             self.remove(consumer)
             if self.port is not None:
                 self.port.dismiss(reason)
