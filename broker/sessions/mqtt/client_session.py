@@ -18,7 +18,7 @@ QoS 0 has no queue at all until its client is back.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from broker.engine import Client, Definition, Engine, Queue, StoredSession
@@ -54,29 +54,18 @@ class Arrival:
     options: MqttOptions
 
 
+@dataclass(slots=True, eq=False)
 class ClientSession:
     """One session.  `stored`: its record, if it has one."""
 
-    __slots__ = (
-        "client",
-        "deliveries",
-        "ended",
-        "incoming",
-        "owner",
-        "stored",
-        "subscriptions",
-        "will",
-    )
-
-    def __init__(self, sessions: MqttSessions, client: Client) -> None:
-        self.client = client
-        self.ended = False
-        self.will: Will | None = None
-        self.owner: Port | None = None
-        self.stored: StoredSession | None = None
-        self.incoming = Incoming()
-        self.deliveries = deliveries = Deliveries(sessions.engine)
-        self.subscriptions = Subscriptions(sessions.engine, sessions.syntax, sessions.retained, client, deliveries)
+    client: Client
+    deliveries: Deliveries
+    subscriptions: Subscriptions
+    incoming: Incoming = field(default_factory=Incoming)
+    stored: StoredSession | None = None
+    owner: Port | None = None
+    will: Will | None = None
+    ended: bool = False
 
     def definition(self) -> dict[str, object]:
         """What of it is stored, apart from its subscriptions and what is in flight."""
@@ -140,7 +129,7 @@ class MqttSessions:
             raise TooMany(f"there are {len(self)} sessions, and no more may be")
         present = session is not None
         if session is None:
-            session = self._sessions[client_id] = ClientSession(self, Client(client_id))
+            session = self._begin(Client(client_id))
         session.owner = owner
         session.will = arrival.will
         client, options = session.client, arrival.options
@@ -158,6 +147,12 @@ class MqttSessions:
                 del self._sessions[client_id]
             raise
         return session, present
+
+    def _begin(self, client: Client) -> ClientSession:
+        deliveries = Deliveries(self.engine)
+        subscriptions = Subscriptions(self.engine, self.syntax, self.retained, client, deliveries)
+        session = self._sessions[client.id] = ClientSession(client, deliveries, subscriptions)
+        return session
 
     def note(self, session: ClientSession) -> None:
         """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
@@ -253,12 +248,11 @@ class MqttSessions:
     def _restore(self, stored: StoredSession) -> ClientSession:
         definition = stored.definition
         access = self.engine.security.returned(str(definition["user"]), stored.name)
-        session = ClientSession(self, Client.restored(stored.name, access, definition, self.engine.now))
+        session = self._begin(Client.restored(stored.name, access, definition, self.engine.now))
         session.stored = stored
         will = definition["will"]
         if isinstance(will, dict):
             session.will = Will.from_json(will)
-        self._sessions[stored.name] = session
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))
         session.deliveries.stored = stored if session.client.lasting else None
