@@ -154,9 +154,7 @@ class StoredSessions:
                 self.remove(session, key)
             else:
                 self.put(session, key, part)
-        if (
-            definition is not None and definition != session.definition
-        ):  # last: that of earlier versions has the parts in it
+        if definition is not None and definition != session.definition:
             self.change(session, definition)
 
     def drop(self, session: StoredSession) -> None:
