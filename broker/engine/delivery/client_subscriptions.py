@@ -73,7 +73,7 @@ class ClientSubscriptions:
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
         if existing is None:
             alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
-        self._look_who_is_there(subscription)
+        self._update_durable_only(subscription)
         return consumer
 
     def change_no_local(self, subscription: ClientSubscription) -> None:
@@ -86,15 +86,15 @@ class ClientSubscriptions:
         """The client is one of those that share a subscription, if it is shared."""
         if subscription.shared:
             self.shares.setdefault(subscription.name, {})[subscription.client.id] = subscription.client
-            self._look_who_is_there(subscription)
+            self._update_durable_only(subscription)
 
-    def come_back(self, subscription: ClientSubscription) -> None:
+    def reconnected(self, subscription: ClientSubscription) -> None:
         """The client of a subscription is connected again, and its consumer has stayed."""
         assert subscription.consumer is not None, "it has stayed"
         subscription.consumer.remote = subscription.client.remote
-        self._look_who_is_there(subscription)
+        self._update_durable_only(subscription)
 
-    def go_away(self, subscription: ClientSubscription) -> None:
+    def disconnected(self, subscription: ClientSubscription) -> None:
         """The client of a session that lasts is away: the consumer goes with it, or `stays`."""
         consumer = subscription.attached
         if consumer is not None and not subscription.stays:
@@ -103,7 +103,7 @@ class ClientSubscriptions:
             self._consumers.close(consumer, how)
             if not (subscription.borrowed or subscription.shared or consumer.queue.deleted):
                 registry.delete_queue(self._state, consumer.queue)
-        self._look_who_is_there(subscription)
+        self._update_durable_only(subscription)
 
     def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
         """A subscription is over; what is in flight goes back, unless its consumer is `finishing` that, and stays.
@@ -121,13 +121,13 @@ class ClientSubscriptions:
             sharing = self.shares.get(subscription.name, {})
             sharing.pop(subscription.client.id, None)
             if sharing:
-                self._look_who_is_there(subscription)
+                self._update_durable_only(subscription)
                 return
             self.shares.pop(subscription.name, None)
             if queue is not None:
                 registry.delete_queue(state, queue)
 
-    def _look_who_is_there(self, subscription: ClientSubscription) -> None:
+    def _update_durable_only(self, subscription: ClientSubscription) -> None:
         """Whether the subscription's queue takes durable messages only."""
         queue, client = self._state.queues.get(subscription.name), subscription.client
         if queue is None or subscription.borrowed or (queue.durable_only and not client.connected):

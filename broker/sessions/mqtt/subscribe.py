@@ -239,7 +239,7 @@ class Subscriptions:
                 subscription, consumer = other, None
         if consumer is not None and not subscription.stays:
             deliveries.remove(consumer)
-        self._engine.subscriptions.go_away(subscription)
+        self._engine.subscriptions.disconnected(subscription)
 
     def return_all(self) -> None:
         """The client is back, maybe as somebody else: what it may not read is left where it is."""
@@ -248,7 +248,7 @@ class Subscriptions:
             if subscription.attached is None:
                 self._try_to_attach(subscription)
             else:
-                self._engine.subscriptions.come_back(subscription)
+                self._engine.subscriptions.reconnected(subscription)
 
     def recheck(self) -> None:
         """What the client may do has changed."""

@@ -36,7 +36,7 @@ def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names:
     [queue] = queues(bench).values()
     assert not queue.durable_only
     subscription.client.disconnected = 1
-    bench.enter().subscriptions.go_away(subscription)
+    bench.enter().subscriptions.disconnected(subscription)
     assert list(queues(bench)) == names
     assert queue.deleted or queue.durable_only
     assert (subscription.attached is not None) is subscription.stays
@@ -46,9 +46,9 @@ def test_a_client_that_comes_back_is_at_another_place() -> None:
     bench = Bench()
     subscription = subscribe(bench, client("c"), qos=1)
     subscription.client.disconnected = 1
-    bench.enter().subscriptions.go_away(subscription)
+    bench.enter().subscriptions.disconnected(subscription)
     subscription.client.disconnected, subscription.client.remote = 0, "there"
-    bench.engine.subscriptions.come_back(subscription)
+    bench.engine.subscriptions.reconnected(subscription)
     [queue] = queues(bench).values()
     assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
 
@@ -60,11 +60,11 @@ def test_a_share_takes_all_while_a_client_is_here_whoever_leaves() -> None:
     [queue] = queues(bench).values()
     for subscription, only in ((first, False), (second, True)):
         subscription.client.disconnected = 1
-        bench.enter().subscriptions.go_away(subscription)
+        bench.enter().subscriptions.disconnected(subscription)
         assert queue.durable_only is only
     first.client.disconnected = 0
-    bench.engine.subscriptions.come_back(first)
-    bench.engine.subscriptions.go_away(second)
+    bench.engine.subscriptions.reconnected(first)
+    bench.engine.subscriptions.disconnected(second)
     assert not queue.durable_only
     bench.engine.subscriptions.end(first)
     assert queue.durable_only
