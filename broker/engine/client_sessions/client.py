@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Final
 
@@ -46,6 +46,11 @@ class Client:
     def lasting(self) -> bool:
         """Whether its session outlives its connection."""
         return self.expiry > 0
+
+    def renew(self, asked: Client) -> None:
+        """It is here again, and `asked` is what it asks for now."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(asked, each.name))
 
     def definition(self) -> Definition:
         """What of it is stored with its session."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker.engine import Client, Definition, Engine, Queue, StoredSession
-from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.login import Gate
@@ -40,18 +39,6 @@ from broker.sessions.tick import Tick
 from protocols.mqtt.inflight import Incoming, Sent
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What a client that comes in brings.  `expiry` in seconds."""
-
-    clean: bool
-    expiry: int
-    will: Will | None
-    access: Access
-    remote: str
-    options: MqttOptions
 
 
 @dataclass(slots=True, eq=False)
@@ -108,12 +95,14 @@ class MqttSessions:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def connect(self, owner: Port, client_id: str, arrival: Arrival) -> tuple[ClientSession, bool]:
-        """The session of a client that connects, and whether it was there before.  Raises DiskFull, TooMany.
+    def connect(
+        self, owner: Port, client: Client, will: Will | None, *, clean: bool, sessions_max: int
+    ) -> tuple[ClientSession, bool]:
+        """The session of a client that connects, and whether it was there before; not if it wants a `clean` one.
 
-        Its former connection, if it has one, is ended [MQTT-3.1.4-3].
+        Its former connection, if it has one, is ended [MQTT-3.1.4-3].  Raises DiskFull, TooMany.
         """
-        session = self._sessions.get(client_id)
+        session = self._sessions.get(client.id)
         if session is not None and session.owner is not None:
             former = session.owner
             try:
@@ -121,30 +110,26 @@ class MqttSessions:
             except BaseException as error:  # both connections end: the session must not have two of them
                 self.engine.ticks.blame(former.transport, error)
                 raise
-            session = self._sessions.get(client_id)  # it may have ended with its connection
-        if session is not None and arrival.clean:
+            session = self._sessions.get(client.id)  # it may have ended with its connection
+        if session is not None and clean:
             self.end(session)
             session = None
-        if session is None and len(self) >= arrival.options.sessions_max:
+        if session is None and len(self) >= sessions_max:
             raise TooMany(f"there are {len(self)} sessions, and no more may be")
         present = session is not None
         if session is None:
-            session = self._begin(Client(client_id))
-        session.owner = owner
-        session.will = arrival.will
-        client, options = session.client, arrival.options
+            session = self._begin(client)
+        else:
+            session.client.renew(client)
         self.engine.session_expiry.stop(client)  # and with it the will that was due [MQTT-3.1.3-9]
-        client.disconnected, client.remote = 0, arrival.remote
-        client.access, client.expiry = arrival.access, arrival.expiry
-        client.queued_max, client.drop_oldest = options.queued_max, options.drop_oldest
-        client.filtered = options.filtered
+        session.owner, session.will = owner, will
         try:
             self.note(session)
             session.subscriptions.return_all()
         except EngineError:
-            session.owner, client.disconnected = None, self.engine.now
+            session.owner, session.client.disconnected = None, self.engine.now
             if not present:
-                del self._sessions[client_id]
+                del self._sessions[client.id]
             raise
         return session, present
 

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from broker.engine import Unreadable
+from broker.engine import Client, Unreadable
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
-from broker.sessions.mqtt.client_session import Arrival, ClientSession, Common
+from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.receive import Receiver
@@ -353,16 +353,23 @@ class MqttSession(Port):
             sentence = "another connection has this client identifier, and it is not to be taken over"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         expiry = mqtt_connect.session_expiry(connect, options)
-        arrival = Arrival(
-            clean=connect.clean_start,
+        client = Client(
+            client_id,
+            self.engine.security.access(identity, client_id),
+            self.remote,
             expiry=expiry,
-            will=None if will is None else Will.of(will),
-            access=self.engine.security.access(identity, client_id),
-            remote=self.remote,
-            options=options,
+            queued_max=options.queued_max,
+            drop_oldest=options.drop_oldest,
+            filtered=options.filtered,
         )
         try:
-            session, present = sessions.connect(self, client_id, arrival)
+            session, present = sessions.connect(
+                self,
+                client,
+                None if will is None else Will.of(will),
+                clean=connect.clean_start,
+                sessions_max=options.sessions_max,
+            )
         except EngineError as error:
             raise MqttError(refusal(error), str(error)) from error
         self._session = session
