@@ -42,6 +42,7 @@ class ClientSubscriptions:
         Raises what `Consumers.subscribe` does.
         """
         state, client, pattern = self._state, subscription.client, subscription.pattern
+        subscription.consumer = None
         address = state.addresses.get(pattern)
         anycast = address is not None and address.routing_types == _ANYCAST_ONLY
         subscription.borrowed = full_name != "" or (anycast and not subscription.wildcard)

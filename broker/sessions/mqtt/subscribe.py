@@ -37,24 +37,10 @@ class Subscriptions:
     `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
 
-    __slots__ = (
-        "_by_filter",
-        "_client",
-        "_deliveries",
-        "_engine",
-        "_feed",
-        "_leaving",
-        "_syntax",
-        "changed",
-    )
+    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_feed", "_leaving", "_syntax", "changed")
 
     def __init__(
-        self,
-        engine: Engine,
-        syntax: AddressSyntax,
-        feed: RetainedFeed,
-        client: Client,
-        deliveries: Deliveries,
+        self, engine: Engine, syntax: AddressSyntax, feed: RetainedFeed, client: Client, deliveries: Deliveries
     ) -> None:
         self.changed: dict[str, None] = {}
         self._engine = engine
@@ -70,9 +56,6 @@ class Subscriptions:
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._by_filter.values())
-
-    def __contains__(self, text: str) -> bool:
-        return text in self._by_filter
 
     # -- subscribing -----------------------------------------------------------------------------------------------
 
@@ -261,13 +244,8 @@ class Subscriptions:
         try:
             self._attach(subscription)
         except EngineError as error:
-            subscription.consumer = None
-            self._engine.report(
-                "mqtt.subscription_idle",
-                client=self._client.id,
-                filter=subscription.filter.text,
-                error=str(error),
-            )
+            filter = subscription.filter.text
+            self._engine.report("mqtt.subscription_idle", client=self._client.id, filter=filter, error=str(error))
             return False
         return True
 
