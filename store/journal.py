@@ -2,7 +2,7 @@
 
 The engine adds records to the open entry, and once a tick seals it:
 
-    reserve -> add, add_messages, mention ... -> commit -> (writer: write, sync) -> on_durable
+    reserve -> add, add_messages, ensure_defined ... -> commit -> (writer: write, sync) -> on_durable
 
 Promises:
 
@@ -380,7 +380,7 @@ class Journal:
         self._nbytes = len(opened)
 
     def refer(self, segment: int, *, released: int = 0) -> None:
-        """A record of the open entry speaks about this segment; by it, so many messages there have left every queue."""
+        """A record of the open entry refers to this segment, and `released` of its messages have left every queue."""
         self.space.refer(self.segment, segment)
         if released:
             self.space.release(segment, released)

@@ -255,9 +255,9 @@ class FileLog:
         self.full = self.spare_bytes < whole
 
     def _has_room(self, nbytes: int) -> bool:
-        """Whether a try can succeed: one that fails takes, for a moment, all the room that others find on the disk.
+        """Whether the disk has so much room: an attempt that fails would briefly fill it for everybody else.
 
-        A quota does not show here, so the try may fail all the same.
+        A quota does not show here, so the attempt may fail all the same.
         """
         try:
             return self._files.space(self.directory)[1] >= nbytes

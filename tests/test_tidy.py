@@ -25,6 +25,10 @@ def test_functions_are_short() -> None:
     assert [found for source in tidy.sources(*tidy.OURS) for found in tidy.too_long(source)] == []
 
 
+def test_nothing_asks_the_terminal() -> None:
+    assert [found for source in tidy.sources(*tidy.OURS) for found in tidy.asks(source)] == []
+
+
 def test_sessions_act_in_the_name_of_their_peers() -> None:
     sessions = tidy.sources("broker/sessions")
     assert len(sessions) > 40, "they are found"
@@ -59,6 +63,10 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
 )
 def test_an_act_in_nobodys_name_is_seen(text: str, seen: int) -> None:
     assert len(tidy.without_access(Source("broker/sessions/x.py", text))) == seen
+
+
+def test_a_question_is_seen() -> None:
+    assert len(tidy.asks(Source("broker/x.py", "name = input('who? ')"))) == 1
 
 
 @pytest.mark.parametrize(("lines", "seen"), [(tidy.FUNCTION_LINES_MAX, 0), (tidy.FUNCTION_LINES_MAX + 1, 1)])

@@ -36,7 +36,7 @@ def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
         return f"this is no name of a host: correct acceptors.{name}.host"
     if error.filename is not None:  # the files for the command line, which are made at the same time
         full = error.errno in NO_ROOM
-        advice = "free some of this disk" if full else "the broker's user must be able to write it"
+        advice = "free some space on that disk" if full else "the broker's user must be able to write it"
         return f"{error.filename}: {error.strerror}: {advice}"
     what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))
     if isinstance(error, socket.gaierror):

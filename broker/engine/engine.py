@@ -3,12 +3,14 @@
     ticks             the engine's driver: begin, end, durable
     consumers         clients that take messages: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
-    sessions          what a client finds again that comes back, until `session_expiry`; `retained`: messages
+    sessions          what a client finds again when it comes back
+    session_expiry    when that ends, and when a will is due
+    retained          messages that later subscribers get
     subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
     statistics        what was counted
-    imports           messages that another broker exported
+    imports           what an export brings into a broker that serves nobody yet
 
 Clients that send use the verbs of the engine itself.  Nothing here waits, sleeps or opens anything.  A verb that raises
 an EngineError has changed nothing.

@@ -22,7 +22,7 @@ _BACKSLASH: Final = 92
 _LF: Final = 10
 _LENGTH: Final = b"content-length:"
 
-#: The line for bodies of fewer bytes than so many, as most are: a format costs as much as the rest of a head.
+#: Lines for short bodies, made once: formatting one costs as much as the rest of a head.
 _LENGTHS_MAX: Final = 1024
 _LENGTHS: Final = [b"content-length:%d\n" % nbytes for nbytes in range(_LENGTHS_MAX)]
 

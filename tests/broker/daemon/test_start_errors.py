@@ -55,7 +55,7 @@ def test_a_name_that_nobody_knows() -> None:
         ),
         (
             OSError(errno.ENOSPC, "No space left on device", "/data/management.token"),
-            "/data/management.token: No space left on device: free some of this disk",
+            "/data/management.token: No space left on device: free some space on that disk",
         ),
     ],
 )
