@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed for running, and what for everything else; both are made again when pyproject.toml changes.
+# What is installed for running, for the demonstration, and for everything else; made again when pyproject.toml changes.
 RUNNING := $(VENV)/.installed-run
+SHOWING := $(VENV)/.installed-demo
 TESTING := $(VENV)/.installed-test
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
@@ -30,7 +31,7 @@ explore: $(TESTING)
 	$(BIN)/pytest -n 2 --hypothesis-profile=explore -m hypothesis
 
 # Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
-demo: $(TESTING)
+demo: $(SHOWING)
 	$(BIN)/python -m demo
 
 # The kill -9 loop of `make test`, for long.
@@ -90,9 +91,14 @@ $(RUNNING): pyproject.toml | $(VENV)/.made
 	$(PIP) --editable .
 	@touch $@
 
+$(SHOWING): pyproject.toml | $(VENV)/.made
+	@echo 'Installing what the demonstration shows: the broker, a client, Spark and Java. This takes some minutes.'
+	$(PIP) --editable '.[demo]'
+	@touch $@ $(RUNNING)
+
 $(TESTING): pyproject.toml | $(VENV)/.made
 	$(PIP) --editable '.[test]'
-	@touch $@ $(RUNNING)
+	@touch $@ $(RUNNING) $(SHOWING)
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install Python 3.11 or later, or name one with PYTHON=..." >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""In which form the hot path runs: as the sources are, or compiled from them (docs/performance.md, Compiled build)."""
+"""What is installed: the hot path compiled or not (docs/performance.md, Compiled build), and which extras."""
 
 from __future__ import annotations
 
@@ -19,3 +19,20 @@ COMPILED: Final = compiled()
 
 #: The version as people read it.
 VERSION_SHOWN: Final = f"{__version__} (compiled)" if COMPILED else __version__
+
+#: What the extras of pyproject.toml bring, as it is imported.
+_EXTRAS: Final = {
+    "import": ("defusedxml", "tomli_w"),
+    "jwt": ("jwt",),
+    "spark": ("pyspark", "pyarrow", "numpy", "matplotlib"),
+}
+
+
+def missing_of(extra: str) -> list[str]:
+    """The packages of an extra that are not installed, by the names they are imported by."""
+    return [name for name in _EXTRAS[extra] if find_spec(name) is None]
+
+
+def how_to_install(extra: str) -> str:
+    """What an operator types to have an extra."""
+    return f"install the broker again with them: pip install '.[{extra}]' in a copy of its sources"

@@ -7,20 +7,16 @@ needs the extra [spark].
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from broker.cli.failure import USAGE, Failure
+from broker.cli.failure import USAGE, Failure, need
 from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
 from spark_jobs.priority import give_way, has_to_wait
-
-#: What the extra installs and the audits cannot do without.
-_NEEDED: Final = ("pyspark", "pyarrow", "numpy", "matplotlib")
 
 #: The default first: who audits beside a broker that has customers can wait; who cannot wait says so.
 _PRIORITIES: Final = ("idle", "normal")
@@ -28,10 +24,7 @@ _PRIORITIES: Final = ("idle", "normal")
 
 def _theirs() -> click.Group:
     """The audits as spark-submit knows them."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        hint = "install the broker again with them: pip install '.[spark]' in a copy of its sources"
-        raise Failure(USAGE, f"audits need what is not installed: {', '.join(missing)}", hint)
+    need("audits", "spark")
     from spark_jobs.command import audit
 
     return audit

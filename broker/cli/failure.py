@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 import click
 
+from broker.build import how_to_install, missing_of
 from broker.log import printable
 
 OK: Final = 0
@@ -36,3 +37,10 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Every line, the first with the command's name."""
         click.echo(f"bartleby: {self.message}", err=True, file=file)
+
+
+def need(what: str, extra: str) -> None:
+    """Raises Failure if an extra that a command needs is not installed."""
+    missing = missing_of(extra)
+    if missing:
+        raise Failure(USAGE, f"{what} need what is not installed: {', '.join(missing)}", how_to_install(extra))

@@ -1,4 +1,4 @@
-"""`bartleby import`: another broker's configuration as a broker.toml."""
+"""`bartleby import`: another broker's configuration as a broker.toml.  It needs the extra [import]."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from broker.cli.failure import USAGE, Failure
-from broker.importing import XML_BYTES_MAX, InvalidFile, translate
+from broker.cli.failure import USAGE, Failure, need
 from broker.log import printable
 
 
@@ -30,8 +29,11 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
     The report says of each thing in FILE whether it was taken over, taken over with a change, or has no counterpart,
     and why.  Files that exist are not overwritten.
     """
+    need("imports", "import")
+    from broker.importing import XML_BYTES_MAX, InvalidFile, translate
+
     try:
-        imported = translate(_read(file))
+        imported = translate(_read(file, XML_BYTES_MAX + 1))
     except InvalidFile as error:
         raise Failure(USAGE, f"{file}: {error}") from None
     lines = [printable(line) for line in imported.report.lines()]
@@ -49,10 +51,10 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
         click.echo(f"{lines[0]}: see {report}", err=True)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, bytes_max: int) -> bytes:
     try:
         with file.open("rb") as stream:
-            return stream.read(XML_BYTES_MAX + 1)
+            return stream.read(bytes_max)
     except OSError as error:
         raise Failure(USAGE, f"{file}: {error.strerror}: name a file that can be read") from None
 

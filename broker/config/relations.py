@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
+from broker.build import how_to_install, missing_of
 from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, PrefixedAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
 from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
@@ -216,6 +217,8 @@ def _tokens(config: Config) -> Iterator[Clash]:
             fix = "no tokens are taken without an issuer: give it, or remove the other settings"
             yield Clash((f"{key}.issuer", *(f"{key}.{kebab(name)}" for name in given)), "", fix)
         return
+    if missing_of("jwt"):
+        yield Clash((f"{key}.issuer",), "", f"tokens need PyJWT, which is not installed: {how_to_install('jwt')}")
     if not section.audience:
         yield Clash((f"{key}.audience",), "", "give the audience, or tokens for anything else would count here")
     if (section.keys_file is None) == (not section.keys_url):

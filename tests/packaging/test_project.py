@@ -59,10 +59,11 @@ def test_every_dependency_is_justified(heading: str, requirements: list[str]) ->
 
 def test_every_runtime_dependency_is_imported() -> None:
     modules = {"PyJWT": "jwt", "argon2-cffi": "argon2", "prometheus-client": "prometheus_client", "tomli-w": "tomli_w"}
+    extras = PROJECT["optional-dependencies"]
     text = "\n".join(
         path.read_text() for room in ("broker", "store", "protocols") for path in (ROOT / room).rglob("*.py")
     )
-    for name in _names(PROJECT["dependencies"]):
+    for name in _names([*PROJECT["dependencies"], *extras["import"], *extras["jwt"]]):
         assert re.search(rf"^\s*(import|from) {modules.get(name, name)}\b", text, re.MULTILINE), name
 
 

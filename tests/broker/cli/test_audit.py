@@ -217,7 +217,7 @@ def test_where_there_is_no_journal_it_is_6(tmp_path: Path, ran: Ran) -> None:
 
 @pytest.mark.parametrize("arguments", [["audit", "dlq"], ["audit", "--help"], ["audit", "ledger", "--help"]])
 def test_without_the_extra_it_says_what_to_install(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "find_spec", lambda name: None if name == "pyspark" else object())
+    monkeypatch.setattr("broker.build.find_spec", lambda name: None if name == "pyspark" else object())
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert result.stderr == (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.broker.cli.harness import invoke
 from tests.broker.importing.harness import ARTEMIS, HERE
 
@@ -48,3 +50,13 @@ def test_names_in_a_file_cannot_steer_the_terminal(tmp_path: Path) -> None:
     result = invoke("import", str(file))
     assert result.exit_code == 0
     assert "\x9b" not in result.stderr
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.build.find_spec", lambda name: None if name == "tomli_w" else object())
+    result = invoke("import", str(HERE / "broker.xml"))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "bartleby: imports need what is not installed: tomli_w\n"
+        "install the broker again with them: pip install '.[import]' in a copy of its sources\n"
+    )

@@ -149,6 +149,17 @@ def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: st
     assert fix in problem.fix
 
 
+def test_tokens_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.build.find_spec", lambda name: None if name == "jwt" else object())
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, JWT + 'audience = "x"\nkeys-file = "k"\n')
+    [problem] = caught.value.problems
+    assert problem.key == "security.jwt.issuer"
+    assert "PyJWT" in problem.fix
+    assert "pip install '.[jwt]'" in problem.fix
+    read(tmp_path, "")
+
+
 @pytest.mark.parametrize(
     "text",
     [
