@@ -23,6 +23,9 @@ IN_HAND: Final = 6
 #: The order that dies, and whose reason to die is mended.
 MENDED: Final = 3
 
+#: The annotation of a dead or expired message that says why.
+TEXT: Final = "_AMQ_DL_TEXT"
+
 PLACES: Final = ("orders", "offers", "archive", "DLQ", "ExpiryQueue")
 
 console = Console(highlight=False)
@@ -56,7 +59,7 @@ def main() -> int:
 def _first_life(broker: Broker, orders: list[Order]) -> None:
     """Everything is sent, some of it is handled, and the broker dies with one order in a worker's hands."""
     broker.start()
-    say(f"A broker runs (process {broker.pid}). It tries a message three times; then it is a dead letter.")
+    say(f"A broker runs (process {broker.pid}). After three tries a message is a dead letter.")
     client = Client(broker.port)
     for order in orders:
         client.send(order)
@@ -100,7 +103,8 @@ def _second_life(broker: Broker, orders: list[Order]) -> None:
 
 def _bring_back(broker: Broker, order: Order) -> None:
     """What it died of is mended, so it is moved back, and handled."""
-    say(f"Order {order.number} ({order.what}) is dead: {order.trouble}. The customer signs up, so it is brought back:")
+    say(f"Order {order.number} ({order.what}) is dead: {order.trouble}.")
+    say("The customer signs up, so the order is brought back:")
     order.trouble = ""
     order.brought_back = True
     selector = f"order = '{order.number}'"
@@ -140,16 +144,19 @@ def _numbers(broker: Broker, name: str) -> set[int]:
 def _print_fates(orders: list[Order], places: dict[int, list[tuple[str, dict[str, Any]]]]) -> None:
     table = Table(header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
-    for title in ("message", "sent to", "tries", "fate", "why", "where it is now"):
-        table.add_column(title, justify="right" if title == "tries" else "left", overflow="fold")
+    for title in ("message", "sent to", "tries", "fate"):
+        table.add_column(title, justify="right" if title == "tries" else "left")
+    table.add_column("is on")
+    reasons = []
     for order in orders:
         where = places.get(order.number, [])
-        header = where[0][1] if where else {}
         fate, colour = _fate(order, where)
         names = ", ".join(name for name, _ in where)
-        row = (order.what, order.destination, str(len(order.deliveries)), f"[{colour}]{fate}[/]")
-        table.add_row(str(order.number), *row, str(header.get("_AMQ_DL_TEXT", "")), names)
+        row = (order.what, order.destination, str(len(order.deliveries)), f"[{colour}]{fate}[/]", names)
+        table.add_row(str(order.number), *row)
+        reasons += [f"  {order.number}: {header[TEXT]}" for _, header in where if TEXT in header]
     console.print(table)
+    console.print("Why they died or expired, as the messages themselves say:", *reasons, sep="\n")
 
 
 def _fate(order: Order, where: list[tuple[str, dict[str, Any]]]) -> tuple[str, str]:
@@ -161,7 +168,7 @@ def _fate(order: Order, where: list[tuple[str, dict[str, Any]]]) -> tuple[str, s
         return f"consumed{how}", "green"
     name, header = where[0]
     if name == "DLQ":
-        return f"dead letter: {header['_AMQ_DL_REASON']}", "yellow"
+        return f"dead: {header['_AMQ_DL_REASON']}", "yellow"
     return ("expired", "yellow") if name == "ExpiryQueue" else ("waiting", "blue")
 
 
@@ -179,15 +186,19 @@ def _print_balance(orders: list[Order], places: dict[int, list[tuple[str, dict[s
 
 def _audit(audits: Audits, orders: list[Order]) -> bool:
     """The same from the journal, by Spark, which knows nothing of the story; true if it proves it."""
-    say("Does the journal say the same? Spark reads it (that takes a while), and proves it for every queue:")
-    with audits.started():
-        console.print("  bartleby audit ledger --compare")
-        ledger = audits.run("ledger", "--compare")
+    say("Does the journal say the same? Spark reads it:")
+    with console.status("Spark starts ...") as status, audits.started():
+
+        def audit(*arguments: str) -> Json:
+            command = f"bartleby audit {' '.join(arguments)}"
+            console.print(f"  {command}")
+            status.update(f"{command} ...")
+            return audits.run(*arguments)
+
+        ledger = audit("ledger", "--compare")
         print_ledger(console, ledger)
-        console.print("  bartleby audit dlq")
-        print_dead_letters(console, audits.run("dlq"))
-        console.print("  bartleby audit expiry")
-        print_expired(console, audits.run("expiry"))
+        print_dead_letters(console, audit("dlq"))
+        print_expired(console, audit("expiry"))
     return _agrees(ledger, orders)
 
 

@@ -75,7 +75,7 @@ def print_dead_letters(console: Console, audit: Json) -> None:
     summary = audit["summary"]
     reasons = [f"{row['dead letters']} {row['reason']}" for row in audit["sections"]["reasons"]["rows"]]
     console.print(
-        f"{summary['dead letters and killed']} died ({', '.join(reasons)}): {summary['still waiting']} still wait, "
+        f"{summary['dead letters and killed']} died ({', '.join(reasons)}): {summary['still waiting']} still wait,\n"
         f"{summary['brought back']} brought back, of which {summary['brought back and consumed']} consumed then."
     )
 

@@ -35,7 +35,7 @@ def story() -> list[Order]:
     orders.insert(2, Order(0, "a samovar", trouble="customer 4711 is unknown"))
     orders.insert(6, Order(0, "½ a biscuit", trouble="schema 12 is not supported", hopeless=True))
     orders.append(Order(0, "a tea urn", trouble="the warehouse does not answer"))
-    orders += [Order(0, what, destination="offers", lives_ms=400) for what in ("cake, today only", "warm scones")]
+    orders += [Order(0, what, destination="offers", lives_ms=400) for what in ("day-old cake", "warm scones")]
     orders += [Order(0, what, destination="archive") for what in ("invoice 1", "invoice 2", "invoice 3")]
     for number, order in enumerate(orders, 1):
         order.number = number

@@ -24,7 +24,7 @@ BLOCKS: Final = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.D
 COMMANDS: Final = [line for language, block in BLOCKS if language == "sh" for line in block.splitlines()]
 
 #: Made by `make` itself in a fresh clone; here the tests' own environment takes its place.
-INSTALLED: Final = ("-o", ".venv/.installed-run", "-o", ".venv/.installed-test")
+INSTALLED: Final = ("-o", ".venv/.installed-run", "-o", ".venv/.installed-demo", "-o", ".venv/.installed-test")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_first_message(clone: Path) -> None:
 @pytest.mark.timeout(300)
 def test_make_demo(clone: Path) -> None:
     """With Spark at its end, which needs most of the time."""
-    environment = {**os.environ, "COLUMNS": "160"}
+    environment = {**os.environ, "COLUMNS": "80"}
     result = subprocess.run(make(clone, "demo"), env=environment, capture_output=True, text=True, timeout=280)
     check_story(result)
 
