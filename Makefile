@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference pyfiles clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -71,6 +71,18 @@ reference: $(TESTING)
 # The audits' code for the executors of a Spark cluster: docs/audits.md.
 pyfiles: $(RUNNING)
 	$(BIN)/python -m spark_jobs.pyfiles dist/bartleby-audit.zip
+
+# A wheel of the sources, and one with the hot path compiled for this Python and machine (docs/performance.md).
+wheel: $(RUNNING)
+	$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	BARTLEBY_COMPILE=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@ls -1 dist/*.whl
+
+# Compiled wheels for every Python and any Linux, each tried once it is installed; they are built in containers.
+wheels: $(RUNNING)
+	@command -v docker podman >/dev/null || { echo "make: wheels are built in containers: install docker or podman" >&2; exit 1; }
+	$(PIP) cibuildwheel
+	$(BIN)/cibuildwheel --platform linux --output-dir dist
 
 # The compiled build (docs/performance.md) put to the tests of what is compiled and to real clients, in a directory of its
 # own that is made anew: there no extension module outlives an edit of its source.  Some minutes of compiling come first.

@@ -35,4 +35,4 @@ def missing_of(extra: str) -> list[str]:
 
 def how_to_install(extra: str) -> str:
     """What an operator types to have an extra."""
-    return f"install the broker again with them: pip install '.[{extra}]' in a copy of its sources"
+    return f"install the extra [{extra}]: pip install '.[{extra}]' in a copy of the sources, or 'FILE.whl[{extra}]'"

@@ -24,7 +24,7 @@ _PRIORITIES: Final = ("idle", "normal")
 
 def _theirs() -> click.Group:
     """The audits as spark-submit knows them."""
-    need("audits", "spark")
+    need("bartleby audit", "spark")
     from spark_jobs.command import audit
 
     return audit

@@ -43,4 +43,6 @@ def need(what: str, extra: str) -> None:
     """Raises Failure if an extra that a command needs is not installed."""
     missing = missing_of(extra)
     if missing:
-        raise Failure(USAGE, f"{what} need what is not installed: {', '.join(missing)}", how_to_install(extra))
+        raise Failure(
+            USAGE, f"`{what}` needs packages that are not installed: {', '.join(missing)}", how_to_install(extra)
+        )

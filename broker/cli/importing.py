@@ -29,7 +29,7 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
     The report says of each thing in FILE whether it was taken over, taken over with a change, or has no counterpart,
     and why.  Files that exist are not overwritten.
     """
-    need("imports", "import")
+    need("bartleby import", "import")
     from broker.importing import XML_BYTES_MAX, InvalidFile, translate
 
     try:

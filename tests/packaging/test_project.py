@@ -80,7 +80,21 @@ def _make(*arguments: str, directory: Path = ROOT) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize(
-    "target", ["run", "test", "test-compiled", "check", "demo", "storm", "bench", "reference", "pyfiles", "clean"]
+    "target",
+    [
+        "run",
+        "test",
+        "test-compiled",
+        "check",
+        "demo",
+        "storm",
+        "bench",
+        "reference",
+        "pyfiles",
+        "wheel",
+        "wheels",
+        "clean",
+    ],
 )
 def test_make_targets(target: str) -> None:
     done = _make("--dry-run", target)

@@ -221,8 +221,8 @@ def test_without_the_extra_it_says_what_to_install(arguments: list[str], monkeyp
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert result.stderr == (
-        "bartleby: audits need what is not installed: pyspark\n"
-        "install the broker again with them: pip install '.[spark]' in a copy of its sources\n"
+        "bartleby: `bartleby audit` needs packages that are not installed: pyspark\n"
+        "install the extra [spark]: pip install '.[spark]' in a copy of the sources, or 'FILE.whl[spark]'\n"
     )
 
 

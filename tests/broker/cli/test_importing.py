@@ -57,6 +57,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     result = invoke("import", str(HERE / "broker.xml"))
     assert result.exit_code == 2
     assert result.stderr == (
-        "bartleby: imports need what is not installed: tomli_w\n"
-        "install the broker again with them: pip install '.[import]' in a copy of its sources\n"
+        "bartleby: `bartleby import` needs packages that are not installed: tomli_w\n"
+        "install the extra [import]: pip install '.[import]' in a copy of the sources, or 'FILE.whl[import]'\n"
     )
