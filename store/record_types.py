@@ -69,6 +69,7 @@ class RemovalReason(IntEnum):
     DELETED = 9
     UNROUTABLE = 10
     KILLED = 11
+    DISPLACED = 12
 
     @property
     def word(self) -> str:

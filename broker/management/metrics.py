@@ -38,7 +38,8 @@ _QUEUE_COUNTERS: Final = {
     "purged": "Messages that an operator removed.",
     "moved": "Messages that an operator moved or brought back.",
     "replaced": "Messages that left for a newer value of their key (last-value queues).",
-    "evicted": "Messages that left for newer ones of a queue that is full (ring queues).",
+    "evicted": "Messages that left for newer ones of a ring queue that is full.",
+    "displaced": "Oldest messages of an MQTT subscription that left for newer ones.",
 }
 _ADDRESS_COUNTERS: Final = {
     "received": "Messages that senders and the broker itself put on addresses.",

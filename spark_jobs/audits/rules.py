@@ -51,6 +51,7 @@ WAYS: Final = (
     "dead-lettered",
     "replaced",
     "evicted",
+    "displaced",
     "purged",
     "dropped",
     "moved",

@@ -14,7 +14,7 @@ from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.evicting import evict
+from broker.engine.queues.displacing import displace
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import Held, State
@@ -61,7 +61,7 @@ def _serve(state: State, queue: Queue) -> None:
     if queue.kind is not None:
         queue.kind.cut(state)
     if queue.drop_oldest and queue.messages_max >= 0:
-        evict(state, queue)
+        displace(state, queue)
 
 
 def _hand_out(state: State, queue: Queue, takers: list[Consumer]) -> None:

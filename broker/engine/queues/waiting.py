@@ -4,7 +4,7 @@ Messages wait from the moment they are stored until a consumer has them: those o
 ready ones, in memory or paged, and the scheduled ones.  What is in delivery does not count, nor does what the queue's
 consumers could take at once: a burst to a client that keeps up loses nothing.
 
-    drop_oldest    the oldest that are ready leave (EVICTED) in the tick in which the new ones become ready
+    drop_oldest    the oldest that are ready leave (DISPLACED) in the tick in which the new ones become ready
     else           the new ones leave (DROPPED) in the journal entry that stores them
     memory full    new ones that are not durable and that no consumer could take at once leave (DROPPED): only durable
                    ones wait on disk

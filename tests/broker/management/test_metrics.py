@@ -42,7 +42,7 @@ def test_every_promised_name_is_there(tmp_path: Path) -> None:
         broker.queue("orders")
         names = {name for name, _ in await scrape(client)}
         messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
-        messages += " replaced evicted"
+        messages += " replaced evicted displaced"
         messages += " moved"
         promised = {f"broker_messages_{name}_total" for name in messages.split()}
         promised |= {

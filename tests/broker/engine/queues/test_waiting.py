@@ -55,14 +55,14 @@ def test_new_ones_are_dropped_from_the_limit_on(durable: bool) -> None:
 def test_the_oldest_leave(durable: bool) -> None:
     bench = limited(3, drop_oldest=True, durable=durable)
     sent(bench, b"1", b"2", b"3", durable=durable)
-    assert bench.queue("q").counters.evicted == 0
+    assert bench.queue("q").counters.displaced == 0
     sent(bench, b"4", b"5", durable=durable)
     assert bench.bodies("q") == [b"3", b"4", b"5"]
     assert bench.bodies("other") == [b"1", b"2", b"3", b"4", b"5"]
-    assert bench.queue("q").counters.evicted == 2
+    assert bench.queue("q").counters.displaced == 2
     check(bench)
     if durable:
-        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.EVICTED: 2}
+        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.DISPLACED: 2}
 
 
 @pytest.mark.parametrize("drop_oldest", [True, False])
@@ -224,7 +224,7 @@ def test_the_oldest_leave_wherever_they_are(durable: bool) -> None:
         sent(bench, body)
         assert bench.engine.usage.messages <= 4
     assert bench.bodies("q") == numbers(15, 20)
-    assert bench.queue("q").counters.evicted == 14
+    assert bench.queue("q").counters.displaced == 14
     assert [told["queue"] for told in bench.broker.reported("queue.full.evicting")] == ["q"]
     check(bench)
     assert bench.take("t::q", MULTICAST).take() == numbers(15, 20)

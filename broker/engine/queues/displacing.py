@@ -1,4 +1,4 @@
-"""Evicting: the oldest messages leave a queue on which only so many may wait (see `waiting`), wherever they are."""
+"""Displacing: the oldest messages leave a queue on which only so many may wait (see `waiting`), wherever they are."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from broker.engine.queues.state import State
 from store.record import RemovalReason
 
 
-def evict(state: State, queue: Queue) -> None:
+def displace(state: State, queue: Queue) -> None:
     """What is too many on a queue whose oldest messages make room leaves it."""
     free = waiting.room(queue, queue.messages_max)
     if free >= 0:
         if queue.overflowing and waiting.has_recovered(queue, free):
             queue.overflowing = False
         return
-    evicted = depage.take_head(state, queue, -free)
-    for id in list(islice(queue.scheduled, -free - len(evicted))):
+    displaced = depage.take_head(state, queue, -free)
+    for id in list(islice(queue.scheduled, -free - len(displaced))):
         due, message = queue.scheduled.pop(id)
         state.schedule.remove(due, (queue.id, id))
-        evicted.append(message)
-    if evicted:
-        queue.counters.evicted += len(evicted)
+        displaced.append(message)
+    if displaced:
+        queue.counters.displaced += len(displaced)
         if not queue.overflowing:
             queue.overflowing = True
             state.report("queue.full.evicting", queue=queue.name, messages=queue.messages_max)
-        remove(state, queue, evicted, RemovalReason.EVICTED)
+        remove(state, queue, displaced, RemovalReason.DISPLACED)
