@@ -6,8 +6,9 @@
 The driver pins a snapshot and packs its segments, in order, into partitions of about 64 MiB; each executor reads and
 decodes those of its partition, one segment in memory at a time.
 
-1. Spark does not tell a Python source which columns and rows a query uses.  So what is wanted is said by options; a
-   column that is not named is not decoded.
+1. Spark does not tell a Python source which columns a query uses, and should not tell it which rows: up to Spark 4.3
+   `pushFilters` of one query also narrows every other query on the same data frame, which then misses rows.  So what is
+   wanted is said by options; a column that is not named is not decoded.
 2. Every `load` sees another end of a journal that is being written.  Scans that must agree are given the same
    `snapshot`.
 3. Damage is never passed over: it is an exception (mode=FAILFAST) or a row of its own (PERMISSIVE), and so is a segment
@@ -33,8 +34,7 @@ from pyspark.sql.types import StructType
 from spark_jobs import pyfiles
 from spark_jobs.journal.schema import ddl
 from spark_jobs.journal.snapshot import Snapshot
-from spark_jobs.partition import JournalPartition, read_partition
-from spark_jobs.reading import plan
+from spark_jobs.reading import plan, read
 from spark_jobs.source_options import VIEWS, BadOption, SourceOptions, parse, parse_columns
 from spark_jobs.stream import JournalStreamReader
 
@@ -86,15 +86,11 @@ def open_journal(
     types: Sequence[str] | None = None,
     mode: str = "PERMISSIVE",
     keep_below: int = 0,
-    from_position: int | None = None,
-    to_position: int | None = None,
-    from_time: int | None = None,
-    to_time: int | None = None,
 ) -> DataFrame:
-    """A view of a snapshot.
+    """A view of a snapshot, within its bounds.
 
     Damage within segments, and segments that vanish meanwhile, are rows, with FAILFAST exceptions; what is missing
-    from the snapshot is neither, as the caller has it in `snapshot.missing`.  Bounds are as in decode.Selection.
+    from the snapshot is neither, as the caller has it in `snapshot.missing`.
     """
     options: dict[str, object] = {
         "snapshot": snapshot.to_json(),
@@ -104,10 +100,6 @@ def open_journal(
         "types": None if types is None else ",".join(types),
         "mode": None if view == "segments" else mode,
         "keepBelow": keep_below or None,
-        "fromPosition": from_position,
-        "toPosition": to_position,
-        "fromTime": from_time,
-        "toTime": to_time,
     }
     register(spark)
     reader = spark.read.format(NAME)
@@ -149,7 +141,7 @@ def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
         if known is None or known.ddl != column.dataType.simpleString():
             what = f"is {known.ddl}" if known else f"is none of view={options.view}"
             raise BadOption(f"column {column.name} {column.dataType.simpleString()}: it {what}")
-    return replace(options, columns=tuple(schema.names))
+    return replace(options, selection=replace(options.selection, columns=tuple(schema.names)))
 
 
 class JournalReader(DataSourceReader):
@@ -160,8 +152,8 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """See reading.plan.  Raises what SourceOptions.pinned and plan raise."""
-        return [JournalPartition(part) for part in plan(self._options.pinned(), self._options)]
+        return plan(self._options.pinned(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See partition.read_partition."""
-        return read_partition(partition, self._options)
+        """See reading.read."""
+        return read(partition, self._options)

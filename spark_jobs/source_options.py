@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.files import location, locations
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, MOVEMENTS, RECORDS, SEGMENTS, Column
@@ -23,6 +24,9 @@ VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments":
 
 #: `mode`: stop at damage, or make rows of it and go on behind it.
 MODES: Final = ("FAILFAST", "PERMISSIVE")
+
+#: What is selected unless options say more.
+EVERYTHING: Final = Selection()
 
 #: `fromPosition` of a stream that begins with what is written from now on.
 LATEST: Final = "latest"
@@ -45,20 +49,15 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options as values.  Positions and times (ms since the epoch) are half-open ranges, None: no bound.
+    """The options as values.
 
-    `paths` or `snapshot` say what is read, a snapshot weighs more.  `types` are numbers of store.record.RecordType.
+    `selection`: what is wanted of each segment.  `paths` or `snapshot` say what is read, a snapshot weighs more.
     `gaps`: missing segments count as damage; without, the caller looks at `Snapshot.missing` itself.  For streams:
     `latest` begins with what is written from now on, `segments_max` limits one trigger (None: all there is).
     """
 
     view: str = "records"
-    columns: tuple[str, ...] = DEFAULT_RECORDS
-    types: frozenset[int] | None = None
-    from_position: int | None = None
-    to_position: int | None = None
-    from_time: int | None = None
-    to_time: int | None = None
+    selection: Selection = EVERYTHING
     strict: bool = True
     gaps: bool = True
     target_bytes: int = PARTITION_BYTES
@@ -68,24 +67,13 @@ class SourceOptions:
     latest: bool = False
     segments_max: int | None = None
 
-    @property
-    def selection(self) -> Selection:
-        """What is wanted of each segment."""
-        bounds = (self.from_position, self.to_position, self.from_time, self.to_time)
-        return Selection(self.columns, self.types, *bounds)
-
     def pinned(self) -> Snapshot:
-        """The snapshot that was given, or one of the paths as they are now, within the bounds.
+        """What is selected of the snapshot that was given, or of the paths as they are now.
 
         Raises what `snapshot.take` raises.
         """
         whole = Snapshot.from_json(self.snapshot) if self.snapshot else take(self.paths)
-        return whole.bounded(
-            from_position=self.from_position,
-            to_position=self.to_position,
-            from_time=self.from_time,
-            to_time=self.to_time,
-        )
+        return whole.within(self.selection.bounds)
 
 
 def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
@@ -106,12 +94,9 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
         del options["fromposition"]
     return SourceOptions(
         view=view,
-        columns=parse_columns(view, options.get("columns")),
-        types=parse_types(options.get("types")),
-        from_position=_optional(options, "fromposition", _number),
-        to_position=_optional(options, "toposition", _number),
-        from_time=_optional(options, "fromtime", parse_time),
-        to_time=_optional(options, "totime", parse_time),
+        selection=Selection(
+            parse_columns(view, options.get("columns")), parse_types(options.get("types")), _bounds(options)
+        ),
         strict=_choice("mode", options.get("mode", MODES[0]).upper(), MODES) == MODES[0],
         gaps=_choice("gaps", options.get("gaps", "true").lower(), ("true", "false")) == "true",
         target_bytes=_optional(options, "targetbytes", parse_size) or PARTITION_BYTES,
@@ -120,6 +105,15 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
         snapshot=options.get("snapshot", ""),
         latest=latest,
         segments_max=_optional(options, "maxsegments", _positive),
+    )
+
+
+def _bounds(options: Mapping[str, str]) -> Bounds:
+    return Bounds(
+        _optional(options, "fromposition", _number),
+        _optional(options, "toposition", _number),
+        _optional(options, "fromtime", parse_time),
+        _optional(options, "totime", parse_time),
     )
 
 

@@ -32,9 +32,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.snapshot import Gap, SegmentRef, Snapshot, take
-from spark_jobs.partition import JournalPartition, read_partition
-from spark_jobs.reading import plan
+from spark_jobs.reading import plan, read
 from spark_jobs.source_options import BadOption, SourceOptions
 
 
@@ -92,12 +92,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the options let the stream begin.  Raises BadOption, and what snapshot.take raises."""
         options, snapshot = self._options, self._take()
         position = snapshot.next_position
-        if options.from_position is not None:
-            if options.from_position > position:
-                raise BadOption(f"fromPosition={options.from_position}: the journal ends before position {position}")
-            position = options.from_position
+        bounds = options.selection.bounds
+        if bounds.from_position is not None:
+            if bounds.from_position > position:
+                raise BadOption(f"fromPosition={bounds.from_position}: the journal ends before position {position}")
+            position = bounds.from_position
         elif not options.latest:
-            wanted = snapshot.bounded(from_time=options.from_time).segments
+            wanted = snapshot.bounded(from_time=bounds.from_time).segments
             position = wanted[0].first_position if wanted else position
         return asdict(Offset(snapshot.broker_id, snapshot.next_position, 0, 0).at(snapshot, position))
 
@@ -144,15 +145,14 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             gaps.append(_gap(snapshot, resumed, begun.position - resumed, _taken_back(begun, resumed)))
         if ended.resumed(snapshot) < ended.position:
             raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: begin the query with a new checkpoint")
-        bounds = (resumed, ended.position)
-        piece = snapshot.bounded(from_position=bounds[0], to_position=bounds[1])
+        bounds = Bounds(resumed, ended.position, self._options.selection.bounds.from_time)
+        piece = snapshot.within(bounds)
         gaps += [*piece.missing, *_lost(piece, begun.since)]
-        options = replace(self._options, from_position=bounds[0], to_position=bounds[1], gaps=True)
-        return [JournalPartition(part) for part in plan(replace(piece, missing=tuple(gaps)), options)]
+        return plan(replace(piece, missing=tuple(gaps)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See partition.read_partition."""
-        return read_partition(partition, self._options)
+        """See reading.read."""
+        return read(partition, self._options)
 
     def commit(self, end: dict[str, str | int]) -> None:
         """Nothing to let go of: the journal's space is the broker's business."""

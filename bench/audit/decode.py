@@ -11,7 +11,7 @@ from typing import Final
 from rich.table import Table
 
 from bench.audit.books import Books
-from spark_jobs.journal.decode import Selection, decode_segment
+from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.movements import Movements
 from spark_jobs.journal.schema import DEFAULT_RECORDS
 from spark_jobs.journal.walk import walk
@@ -61,7 +61,7 @@ def _records(columns: tuple[str, ...]) -> Callable[[list[Path]], int]:
         selection = Selection(columns)
         for n, path in enumerate(paths, 1):
             data = path.read_bytes()
-            rows += sum(map(len, decode_segment(data, selection, path=str(path), number=n, newest=False)))
+            rows += sum(map(len, decode(data, walk(data, number=n, newest=False), selection)))
         return rows
 
     return run

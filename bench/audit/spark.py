@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 from bench.audit.books import Books
 from bench.audit.decode import LEDGER, Row
 from spark_jobs.audits.ledger import LedgerOptions, ledger
-from spark_jobs.journal.decode import Selection, decode_segment
+from spark_jobs.journal.decode import Selection
+from spark_jobs.journal.scan import records
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import Verdict
 from spark_jobs.session import spark_session
 from spark_jobs.source import open_journal, register
-from store.segment import segment_name
 
 #: Million records a second and core that Spark must reach.
 TARGET: Final = 0.7
@@ -71,7 +71,7 @@ def _cases(spark: SparkSession, snapshot: Snapshot, books: Books) -> dict[str, C
 def _duckdb(directory: Path, books: Books, rounds: int) -> list[Row]:
     """The ledger's question asked of the same columns as Parquet, the export not counted."""
     path = directory / "records.parquet"
-    _export(directory, books, path)
+    _export(directory, path)
     query = f"""
         WITH moves AS (
             SELECT unnest(queue_ids) AS queue_id, message_id, 1 AS entered, 0 AS gone FROM '{path}'
@@ -86,17 +86,15 @@ def _duckdb(directory: Path, books: Books, rounds: int) -> list[Row]:
     return [Row("DuckDB on Parquet: the same balance", seconds, books.records, path.stat().st_size, count)]
 
 
-def _export(directory: Path, books: Books, path: Path) -> None:
+def _export(directory: Path, path: Path) -> None:
     if path.exists():
         return
     selection = Selection(LEDGER)
     writer = None
-    for number in range(1, books.segments + 1):
-        segment = directory / segment_name(number)
-        for batch in decode_segment(segment.read_bytes(), selection, path=str(segment), number=number, newest=False):
-            if writer is None:
-                writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
-            writer.write_batch(batch)
+    for batch in records(take([str(directory)]), selection):
+        if writer is None:
+            writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+        writer.write_batch(batch)
     assert writer is not None, "a generated journal has records"
     writer.close()
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from spark_jobs.audits import rules
 from spark_jobs.audits.reading import Journal, bounds
+from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.gather import Segment
 from spark_jobs.journal.layout import Records
 from spark_jobs.journal.snapshot import UNKNOWN, SegmentRef, Vanished, next_id_at, read_segment
@@ -82,7 +83,7 @@ def _lowest(journal: Journal, refs: Iterable[SegmentRef]) -> Iterator[int]:
 
     One that has gone since the snapshot was taken is passed over: whoever reads the movements tells that it is missing.
     """
-    selection = bounds(journal.options).selection(frozenset({int(RecordType.MESSAGE)}))
+    selection = Selection((), frozenset({int(RecordType.MESSAGE)}), bounds(journal.options))
     for ref in refs:
         try:
             data = read_segment(ref)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.sieve import Bounds, Sieve, ledger, records
+from spark_jobs.audits.sieve import Sieve, ledger, records
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.schema import DAMAGE
 from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
 from spark_jobs.results import Coverage, Damage

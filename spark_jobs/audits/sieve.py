@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_jobs.audits.findings import Findings
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.columns import COLUMNS
 from spark_jobs.journal.decode import BATCH_ROWS, Selection, known
 from spark_jobs.journal.gather import Batch, Segment
@@ -33,7 +34,7 @@ from spark_jobs.journal.schema import DAMAGE, MOVEMENTS, RECORDS, arrow_schema, 
 from spark_jobs.journal.snapshot import PARTITION_BYTES, UNKNOWN, SegmentRef, Snapshot, Vanished, read_segment
 from spark_jobs.journal.walk import Hole, Walk, walk
 from spark_jobs.source import register
-from spark_jobs.source_options import parse_size, parse_types
+from spark_jobs.source_options import parse_size
 from store.record import RecordType
 
 if TYPE_CHECKING:
@@ -69,20 +70,6 @@ class Sieve:
     moved: bool = False
     expires_by: int | None = None
     ids: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Half-open ranges of positions and times (ms since the epoch), None: open."""
-
-    from_position: int | None = None
-    to_position: int | None = None
-    from_time: int | None = None
-    to_time: int | None = None
-
-    def selection(self, types: frozenset[int] | None = None) -> Selection:
-        """As the decoder takes them."""
-        return Selection((), types, self.from_position, self.to_position, self.from_time, self.to_time)
 
 
 def records(spark: SparkSession, snapshot: Snapshot, sieve: Sieve, bounds: Bounds) -> DataFrame:
@@ -192,8 +179,8 @@ class LedgerScan:
 
     def read(self, segments: Iterator[Walked]) -> Iterator[pa.RecordBatch]:
         """Batches of LEDGER."""
-        movements = Movements(keep_below=self.keep_below, first_segment=self.first_segment, **asdict(self.bounds))
-        findings = Findings(self.bounds.selection())
+        movements = Movements(self.bounds, keep_below=self.keep_below, first_segment=self.first_segment)
+        findings = Findings(Selection((), None, self.bounds))
         for data, found in segments:
             movements.add(data, found)
             findings.add(data, found)
@@ -217,8 +204,8 @@ class RecordScan:
 
     def read(self, segments: Iterator[Walked]) -> Iterator[pa.RecordBatch]:
         """Batches of the sieve's columns."""
-        types = parse_types(",".join(self.sieve.types))
-        selection, schema = self.bounds.selection(types), arrow_schema(RECORDS, self.sieve.columns)
+        types = frozenset(RecordType[name.upper().replace("-", "_")] for name in self.sieve.types)
+        selection, schema = Selection((), types, self.bounds), arrow_schema(RECORDS, self.sieve.columns)
         for data, found in segments:
             yield from _damage(selection, found, schema)
             if not len(found.offsets):
@@ -286,7 +273,7 @@ def _damage(selection: Selection, found: Walk, schema: pa.Schema) -> Iterator[pa
             "count": known(hole.records),
             "text": hole.what,
         }
-        for hole in selection.holes(found)
+        for hole in selection.bounds.holes(found)
     ]
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema)

@@ -1,4 +1,4 @@
-"""A segment's records as Arrow batches, and a segment as one row."""
+"""A segment's records as Arrow batches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.columns import COLUMNS
-from spark_jobs.journal.gather import Batch, Segment, times
+from spark_jobs.journal.conditions import Condition
+from spark_jobs.journal.gather import Batch, Segment
 from spark_jobs.journal.layout import MANY, Int64s, Records
-from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, SEGMENTS, arrow_schema
-from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
+from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, arrow_schema
+from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
 
 #: Rows of a batch at most: small enough to stay in a core's cache, large enough that a batch costs nothing.
 BATCH_ROWS: Final = 32768
@@ -23,91 +25,57 @@ BATCH_ROWS: Final = 32768
 BATCH_BYTES: Final = 16 << 20
 
 
-class CorruptSegment(Exception):
-    """Damage, where none is accepted: `what` was found at byte `offset` of `size`, behind `records` good records."""
-
-    def __init__(self, path: str, offset: int, size: int, records: int, what: str) -> None:
-        super().__init__(path, offset, size, records, what)
-        self.path = path
-        self.offset = offset
-        self.size = size
-        self.records = records
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.what} at byte {self.offset} of {self.size}, {self.records} records before it"
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which columns of which records are wanted.
 
-    `types` are numbers of store.record.RecordType, None: all.  Positions and times (ms since the epoch) are bounds, the
-    upper one not included, None: open.  Damage is selected unless its positions are known and out of the bounds.
+    `types` are numbers of store.record.RecordType, None: all.  Of the records within the bounds those are decoded for
+    which all `conditions` may hold: one about several messages comes whole if they do for one of these.
     """
 
     columns: tuple[str, ...] = DEFAULT_RECORDS
     types: frozenset[int] | None = None
-    from_position: int | None = None
-    to_position: int | None = None
-    from_time: int | None = None
-    to_time: int | None = None
+    bounds: Bounds = UNBOUNDED
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of batches of it."""
+        return arrow_schema(RECORDS, self.columns)
 
     def indices(self, found: Walk) -> Int64s:
-        """Which records of a segment are wanted, by their indices."""
-        wanted = np.ones(len(found.types), np.bool_)
+        """Which records of a segment are wanted by their type and bounds, as indices."""
+        wanted = self.bounds.have(found)
         if self.types is not None:
             wanted &= np.isin(found.types, list(self.types))
-        if self.from_position is not None:
-            wanted &= found.positions >= self.from_position
-        if self.to_position is not None:
-            wanted &= found.positions < self.to_position
-        if self.from_time is not None:
-            wanted &= found.times >= self.from_time
-        if self.to_time is not None:
-            wanted &= found.times < self.to_time
         return np.flatnonzero(wanted)
 
-    def holes(self, found: Walk) -> list[Hole]:
-        """The damage that may concern what is wanted."""
-        parts = (hole.within(self.from_position, self.to_position) for hole in found.holes)
-        return [part for part in parts if part is not None]
 
+def decode(data: bytes, found: Walk, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The selected records of a segment, and its damage, as batches of the selected columns (schema.RECORDS).
 
-def decode_segment(
-    data: bytes,
-    selection: Selection,
-    *,
-    path: str,
-    number: int,
-    newest: bool,
-    next_first: int | None = None,
-    first: int | None = None,
-    limit: int | None = None,
-    strict: bool = True,
-) -> Iterator[pa.RecordBatch]:
-    """The selected records of segment `number` as batches of the schema of the selected columns (schema.RECORDS).
-
-    `next_first`, `first`, `limit` and `newest` are those of `walk.walk`.  Strict: raises CorruptSegment for any damage
-    that is selected, before the first batch.  Else each hole is a row of record type `damage` (segment, offset,
-    position, count, text), and these come first.
+    Each hole that may concern the bounds is a row of record type `damage` (segment, offset, position, count, text), and
+    these come first.
     """
-    found = walk(data, number=number, newest=newest, next_first=next_first, first=first, limit=limit)
-    holes = selection.holes(found)
-    if holes and strict:
-        hole = holes[0]
-        before = int(np.searchsorted(found.offsets, hole.offset))
-        raise CorruptSegment(path, hole.offset, len(data), before, hole.what)
-    schema = arrow_schema(RECORDS, selection.columns)
+    schema = selection.schema
     segment = Segment(data, found)
+    holes = selection.bounds.holes(found)
     if holes:
         yield _damage(segment, holes, schema)
     for indices in _cut(segment, selection.indices(found)):
-        batch = Batch(segment, indices)
+        batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for start in range(0, batch.rows, BATCH_ROWS):
             yield whole.slice(start, BATCH_ROWS)
+
+
+def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
+    """Those records of a batch for which all conditions hold, so that only their other columns are decoded."""
+    for condition in conditions:
+        values = COLUMNS[condition.column](batch)
+        batch = batch.only(np.asarray(condition.holds(values)))
+    return batch
 
 
 def _cut(segment: Segment, indices: Int64s) -> Iterator[Int64s]:
@@ -134,7 +102,7 @@ def _damage(segment: Segment, holes: Sequence[Hole], schema: pa.Schema) -> pa.Re
         {
             "broker_id": segment.broker_id,
             "segment": segment.walk.number,
-            "offset": hole.offset,
+            "offset": known(hole.offset),
             "position": known(hole.first_position),
             "record_type": DAMAGE,
             "count": known(hole.records),
@@ -148,63 +116,3 @@ def _damage(segment: Segment, holes: Sequence[Hole], schema: pa.Schema) -> pa.Re
 def known(number: int) -> int | None:
     """A number of a hole as a column has it: null if it is not known."""
     return None if number == UNKNOWN else number
-
-
-def inspect_segment(
-    data: bytes,
-    *,
-    path: str,
-    number: int,
-    newest: bool,
-    next_first: int | None = None,
-    first: int | None = None,
-    limit: int | None = None,
-) -> pa.RecordBatch:
-    """A batch of one row with all columns of schema.SEGMENTS; arguments as for `walk.walk`."""
-    found = walk(data, number=number, newest=newest, next_first=next_first, first=first, limit=limit)
-    header = found.header
-    hole = found.holes[0] if found.holes else None
-    if hole is None and found.torn_bytes:
-        hole = Hole(found.end, found.next_position, UNKNOWN, "the last write was not completed")
-    read = len(found.offsets) > 0
-    row: dict[str, object] = {
-        "path": path,
-        "segment": number,
-        "broker_id": header.broker_id.hex() if header else None,
-        "created": _moment(header.created if header else 0),
-        "size": len(data),
-        "used": found.end,
-        "entries": found.entries,
-        "records": len(found.offsets),
-        "first_position": header.first_position if header else None,
-        "last_position": int(found.positions[-1]) if read else None,
-        "first_time": _moment(int(found.times[0]) if read else 0),
-        "last_time": _moment(int(found.times[-1]) if read else 0),
-        "status": _status(data, found),
-        "error_offset": hole.offset if hole else None,
-        "unread_bytes": found.unread_bytes + found.torn_bytes,
-        "lost_records": lost_records(found.holes),
-        "error": hole.what if hole else None,
-    }
-    return pa.RecordBatch.from_pylist([row], schema=arrow_schema(SEGMENTS))
-
-
-def lost_records(holes: Sequence[Hole]) -> int | None:
-    """How many records are lost in all, None if that is not known."""
-    if any(hole.records == UNKNOWN for hole in holes):
-        return None
-    return sum(hole.records for hole in holes)
-
-
-def _status(data: bytes, found: Walk) -> str:
-    if not data:
-        return "empty"
-    if found.header is None:
-        return "unreadable"
-    if found.holes:
-        return "corrupt"
-    return "torn-tail" if found.torn_bytes else "ok"
-
-
-def _moment(milliseconds: int) -> pa.Scalar:
-    return times(np.array([milliseconds], np.int64))[0]

@@ -129,6 +129,13 @@ class Batch:
         plural = self.rows != len(indices) or (counts == 0).any()
         self._row_of = np.repeat(np.arange(len(indices)), counts) if plural else None
 
+    def only(self, rows: Bools) -> Batch:
+        """The batch of those records that have one of these rows."""
+        if rows.all():
+            return self
+        records = np.flatnonzero(rows) if self._row_of is None else np.unique(self._row_of[rows])
+        return Batch(self.segment, self.indices[records])
+
     def of_walk(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """What the walk knows of each record, one a row."""
         values = values[self.indices]

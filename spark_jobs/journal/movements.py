@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.columns import COLUMNS, REASONS
 from spark_jobs.journal.decode import BATCH_ROWS, Selection, known
 from spark_jobs.journal.gather import Batch, Segment, array, times
@@ -70,24 +71,15 @@ class Movements:
     """One for a partition: `add` its segments in order, then take the `batches` (all columns of schema.MOVEMENTS).
 
     Messages with ids below `keep_below` never settle.  `first_segment` is the lowest number of all segments there are:
-    copies from lower ones are entries, unless the bounds have a beginning (0: none is).  Bounds are those of
-    decode.Selection: movements out of them do not count.
+    copies from lower ones are entries, unless the bounds have a beginning (0: none is).  Movements out of the bounds do
+    not count.
     """
 
-    def __init__(
-        self,
-        *,
-        keep_below: int = 0,
-        first_segment: int = 0,
-        from_position: int | None = None,
-        to_position: int | None = None,
-        from_time: int | None = None,
-        to_time: int | None = None,
-    ) -> None:
+    def __init__(self, bounds: Bounds = UNBOUNDED, *, keep_below: int = 0, first_segment: int = 0) -> None:
         types = frozenset((RecordType.MESSAGE, RecordType.COPIED, RecordType.REMOVED, RecordType.DROPPED))
-        self._selection = Selection((), types, from_position, to_position, from_time, to_time)
+        self._selection = Selection((), types, bounds)
         self._keep_below = keep_below
-        self._first_segment = first_segment if from_position is None and from_time is None else 0
+        self._first_segment = first_segment if bounds.from_position is None and bounds.from_time is None else 0
         self._events: list[_Events] = []
         self._origins: list[_Origins] = []
         self._records = 0
@@ -99,7 +91,7 @@ class Movements:
     def add(self, data: bytes, walk: Walk) -> None:
         """Take in a segment: its bytes, and what `walk.walk` found there."""
         learn_names(self._names, walk)
-        self._holes += [(walk.number, hole) for hole in self._selection.holes(walk)]
+        self._holes += [(walk.number, hole) for hole in self._selection.bounds.holes(walk)]
         indices = self._selection.indices(walk)
         types = walk.types[indices]
         dropped = indices[types == RecordType.DROPPED]
@@ -159,7 +151,7 @@ class Movements:
             count=[known(hole.records) for _, hole in self._holes],
             text=[hole.what for _, hole in self._holes],
             segment=[number for number, _ in self._holes],
-            offset=[hole.offset for _, hole in self._holes],
+            offset=[known(hole.offset) for _, hole in self._holes],
         )
 
     def _dropped_rows(self) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Final
 
 from spark_jobs.journal import files
+from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds, Span
 from spark_jobs.journal.holding import Held
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import pin
@@ -49,10 +50,6 @@ THREADS: Final = 16
 #: at least one more has gone: a broker that gives up so many during so many looks keeps nothing that could be audited.
 ATTEMPTS_MAX: Final = 50
 
-#: How far a clock may have been set back, in ms, without a segment being left out for its time.  It matters where no
-#: manifest has the times of a segment's entries, and only those of its neighbours' beginnings are known.
-CLOCK_SLACK_MS: Final = 3_600_000
-
 #: Of the JSON of a snapshot.
 _VERSION: Final = 1
 
@@ -78,7 +75,7 @@ class Snapshot:
     itself, whose messages had all left.  `next_position` follows the last record.  `open_below`: ids below it may have
     lived in a trimmed hole, 0 if there is none.  `torn_bytes`: the unfinished end of the newest segment, which is
     normal.  `leftovers` are live segments, numbers, that the broker no longer needs and removes next.  `notes` are
-    sentences for an operator.
+    sentences for an operator.  `bounds`: what of the segments is wanted.
     """
 
     broker_id: str
@@ -91,6 +88,7 @@ class Snapshot:
     torn_bytes: int = 0
     leftovers: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    bounds: Bounds = UNBOUNDED
 
     @property
     def bytes(self) -> int:
@@ -112,6 +110,7 @@ class Snapshot:
             "segments": rows,
             "missing": [astuple(gap) for gap in self.missing],
             "trimmed": [astuple(gap) for gap in self.trimmed],
+            "bounds": astuple(self.bounds),
         }
         return json.dumps(plain, separators=(",", ":"))
 
@@ -126,6 +125,7 @@ class Snapshot:
             plain["segments"] = [SegmentRef(files.join(parents[row[0]], row[1]), *row[2:]) for row in plain["segments"]]
             for name in ("missing", "trimmed"):
                 plain[name] = [Gap(*row) for row in plain[name]]
+            plain["bounds"] = Bounds(*plain["bounds"])
             for name in ("journals", "segments", "missing", "trimmed", "leftovers", "notes"):
                 plain[name] = tuple(plain[name])
             return cls(**plain)
@@ -140,21 +140,25 @@ class Snapshot:
         from_time: int | None = None,
         to_time: int | None = None,
     ) -> Snapshot:
-        """Without the segments and holes that have nothing within the bounds.
+        """What of it is within these bounds too.  See `within`."""
+        return self.within(Bounds(from_position, to_position, from_time, to_time))
 
-        Upper bounds are not included, None: open; times in ms since the epoch.  A segment that may have something
-        stays whole: whoever reads it applies the bounds to its records.  A hole is cut to the positions; it stays whole
-        if its time, which nobody knows exactly, may be within.
+    def within(self, bounds: Bounds) -> Snapshot:
+        """Without the segments and holes that have nothing within these bounds and its own.
+
+        A segment that may have something stays whole: readers apply the bounds to its records.  A hole is cut to the
+        positions; it stays whole if its time, which nobody knows exactly, may be within.
         """
-        bounds = _Bounds(from_position, to_position, from_time, to_time)
+        bounds = bounds.within(self.bounds)
         return replace(
             self,
             segments=tuple(ref for ref, span in zip(self.segments, self._spans(), strict=True) if bounds.meet(span)),
             missing=tuple(bounds.cut(self.missing)),
             trimmed=tuple(bounds.cut(self.trimmed)),
+            bounds=bounds,
         )
 
-    def _spans(self) -> Iterator[_Span]:
+    def _spans(self) -> Iterator[Span]:
         """Where the records of each segment may lie, by what is known of it and of its neighbours.
 
         A segment is begun after the one before it was begun, and before it its entries are not; all of them are sealed
@@ -168,7 +172,7 @@ class Snapshot:
                 first_time = before.created - CLOCK_SLACK_MS
             if not last_time and behind is not None and behind.created:
                 last_time = behind.created + CLOCK_SLACK_MS
-            yield _Span(ref.first_position, end, first_time, last_time or None)
+            yield Span(ref.first_position, end, first_time, last_time or None)
 
     def partitions(self, target_bytes: int = PARTITION_BYTES) -> list[list[SegmentRef]]:
         """The segments in order, packed to at most `target_bytes`; one that is larger stands alone."""
@@ -181,52 +185,6 @@ class Snapshot:
             packed[-1].append(ref)
             room -= ref.limit
         return packed
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Where records may lie: positions and times from the first to below `end` and up to `last_time`, None: open."""
-
-    first: int
-    end: int | None
-    first_time: int
-    last_time: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """Half-open bounds of positions and times, None: open."""
-
-    from_position: int | None
-    to_position: int | None
-    from_time: int | None
-    to_time: int | None
-
-    def meet(self, span: _Span) -> bool:
-        """Whether anything of it may be within."""
-        end = None if span.end is None else max(span.end, span.first + 1)  # one without records is where it would be
-        behind = None if span.last_time is None else span.last_time + 1
-        return _overlap(span.first, end, self.from_position, self.to_position) and _overlap(
-            span.first_time, behind, self.from_time, self.to_time
-        )
-
-    def cut(self, gaps: Sequence[Gap]) -> Iterator[Gap]:
-        """What of the holes is within."""
-        for gap in gaps:
-            first, end = gap.first_position, None
-            if gap.records != UNKNOWN:
-                end = first + gap.records
-                first = first if self.from_position is None else max(first, self.from_position)
-                end = end if self.to_position is None else min(end, self.to_position)
-            last_time = gap.until + CLOCK_SLACK_MS if gap.until else None
-            if self.meet(_Span(first, end, gap.since - CLOCK_SLACK_MS, last_time)) and (end is None or first < end):
-                yield gap if end is None else replace(gap, first_position=first, records=end - first)
-
-
-def _overlap(first: int, end: int | None, low: int | None, high: int | None) -> bool:
-    """Whether two half-open ranges meet; None: open."""
-    bottom = first if low is None else max(first, low)
-    return all(top is None or bottom < top for top in (end, high))
 
 
 def take(paths: Sequence[str], *, threads: int = THREADS, held: Held | None = None) -> Snapshot:

@@ -32,7 +32,7 @@ BrokenPipeError: [Errno 32] Broken pipe
 """
 _OURS: Final = """\
 Traceback (most recent call last):
-  File "/x/spark_jobs/partition.py", line 7, in read_partition
+  File "/x/spark_jobs/reading.py", line 7, in read
 BrokenPipeError: [Errno 32] Broken pipe
 """
 _OTHER: Final = _RETIRED.replace("BrokenPipeError: [Errno 32] Broken pipe", "MemoryError")

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs import reading
-from spark_jobs.journal.decode import CorruptSegment
+from spark_jobs.journal import scan
+from spark_jobs.journal.scan import CorruptSegment, MissingSegments
 from spark_jobs.journal.segments import SegmentRef
 from spark_jobs.journal.snapshot import Snapshot, Vanished, take
-from spark_jobs.reading import MissingSegments, plan, read
+from spark_jobs.reading import plan, read
 from spark_jobs.source_options import parse
 from tests.spark_jobs.journals import Growing, raw, row_positions, rows, segments
 
@@ -189,7 +189,7 @@ def test_a_disk_that_does_not_give_it_back(data: Path, monkeypatch: pytest.Monke
             raise OSError(errno.EIO, "Input/output error")
         return Path(ref.uri).read_bytes()
 
-    monkeypatch.setattr(reading, "read_segment", read_segment)
+    monkeypatch.setattr(scan, "read_segment", read_segment)
     with pytest.raises(OSError, match="Input/output error"):
         _rows(data)
     [row] = [row for row in _rows(data, mode="PERMISSIVE") if row["record_type"] == "damage"]
@@ -202,7 +202,7 @@ def test_what_may_be_better_the_next_time_is_no_damage(data: Path, monkeypatch: 
     def read_segment(_: SegmentRef) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(reading, "read_segment", read_segment)
+    monkeypatch.setattr(scan, "read_segment", read_segment)
     with pytest.raises(PermissionError):
         _rows(data, mode="PERMISSIVE")
 

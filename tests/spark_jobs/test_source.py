@@ -17,7 +17,7 @@ from spark_jobs.journal.snapshot import take
 from spark_jobs.reading import plan, read
 from spark_jobs.source import NAME, JournalSource, open_journal, register
 from spark_jobs.source_options import parse
-from tests.spark_jobs.journals import Growing, raw, row_positions, segments
+from tests.spark_jobs.journals import Growing, raw, row_positions, rows, segments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,13 +137,12 @@ def test_two_scans_of_a_snapshot_agree(spark: SparkSession, tmp_path: Path) -> N
     assert _load(spark, growing.data, columns="position").count() == len(row_positions(growing.data)) > len(before)
 
 
-def test_open_journal_takes_every_option(spark: SparkSession, growing: Growing) -> None:
+def test_open_journal(spark: SparkSession, growing: Growing) -> None:
     snapshot = take([str(growing.data)])
     times = sorted({time for _, _, time, *_ in raw(growing.data)})
     low, high = times[1], times[-2]
-    frame = open_journal(
-        spark, snapshot, columns=["position"], types=["removed"], from_position=9, from_time=low, to_time=high
-    )
+    bounded = snapshot.bounded(from_position=9, from_time=low, to_time=high)
+    frame = open_journal(spark, bounded, columns=["position"], types=["removed"])
     found = {row["position"] for row in frame.toArrow().to_pylist()}
     assert found == {p for _, p, time, type, *_ in raw(growing.data) if type == 2 and p >= 9 and low <= time < high}
     settled = open_journal(spark, snapshot, view="movements").where("kind = 'settled'").count()
@@ -151,6 +150,17 @@ def test_open_journal_takes_every_option(spark: SparkSession, growing: Growing) 
     assert settled > 0
     assert kept.count() == 0
     assert open_journal(spark, snapshot, view="segments", columns=["path"]).count() == len(segments(growing.data))
+
+
+def test_questions_about_one_frame_do_not_narrow_each_other(spark: SparkSession, growing: Growing) -> None:
+    """Spark plans a frame's reading once, with the filters of whichever query was planned last, if it is told any."""
+    frame = _load(spark, growing.data)
+    everything = frame.count()
+    some = frame.where("record_type = 'removed'").union(frame.where("record_type = 'message'"))
+    counts = {row["record_type"]: row["count"] for row in some.groupBy("record_type").count().toArrow().to_pylist()}
+    by_type = Counter(type for _, type in rows(growing.data))
+    assert counts == {name: by_type[name] for name in ("removed", "message")}
+    assert frame.count() == everything == by_type.total()
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------

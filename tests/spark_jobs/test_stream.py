@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 
-from spark_jobs.partition import read_partition
-from spark_jobs.reading import MissingSegments
+from spark_jobs.journal.scan import MissingSegments
+from spark_jobs.reading import read
 from spark_jobs.source_options import BadOption, SourceOptions, parse
 from spark_jobs.stream import JournalStreamReader, WrongJournal
 from tests.spark_jobs.journals import Growing, dead_letters, raw, row_positions, segments
@@ -51,7 +51,7 @@ class Query:
 
     def batch(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
         parts = self.reader.partitions(start, end)
-        return [row for part in parts for batch in read_partition(part, self.options) for row in batch.to_pylist()]
+        return [row for part in parts for batch in read(part, self.options) for row in batch.to_pylist()]
 
     def trigger(self, limit: ReadLimit = ALL) -> int:
         """One micro-batch; returns its number of rows."""
@@ -138,7 +138,7 @@ def test_a_segment_moves_between_the_plan_and_the_reading(tmp_path: Path) -> Non
     there = row_positions(growing.data)
     growing.run(60)
     growing.show()
-    rows = [row for part in parts for batch in read_partition(part, query.options) for row in batch.to_pylist()]
+    rows = [row for part in parts for batch in read(part, query.options) for row in batch.to_pylist()]
     assert [row["position"] for row in rows] == there
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.audits.sieve import LEDGER, AuditSource, Bounds, LedgerScan, RecordScan, Sieve, Walked
-from spark_jobs.journal.decode import Selection, decode_segment
+from spark_jobs.audits.sieve import LEDGER, AuditSource, LedgerScan, RecordScan, Sieve, Walked
+from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.schema import RECORDS, arrow_schema
 from spark_jobs.journal.walk import walk
 from store import decode
 from store.record import RecordType
 from tests.spark_jobs.audits import journals
+from tests.spark_jobs.journal.decoding import decoded
 from tests.support import books as oracle
 from tests.support import tamper
 
@@ -39,12 +41,10 @@ def passing(data: Path, sieve: Sieve, bounds: Bounds) -> list[dict[str, object]]
 def everything(data: Path, bounds: Bounds) -> list[dict[str, object]]:
     """All rows of the types, as the decoder gives them."""
     types = frozenset(int(RecordType[name.upper().replace("-", "_")]) for name in TYPES)
-    selection = Selection(COLUMNS, types, *[getattr(bounds, name) for name in bounds.__slots__])
+    selection = Selection(COLUMNS, types, bounds)
     rows: list[dict[str, object]] = []
     for segment in journals.segments_of(data / "journal"):
-        for batch in decode_segment(
-            segment.data, selection, path="", number=segment.number, newest=segment.newest, strict=False
-        ):
+        for batch in decoded(segment.data, selection, number=segment.number, newest=segment.newest, strict=False):
             rows += batch.to_pylist()
     return rows
 

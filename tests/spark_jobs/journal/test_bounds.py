@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.journal.snapshot import CLOCK_SLACK_MS, PARTITION_BYTES, UNKNOWN, Gap, SegmentRef, Snapshot
+from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds
+from spark_jobs.journal.snapshot import PARTITION_BYTES, UNKNOWN, Gap, SegmentRef, Snapshot
 from tests.spark_jobs.journal.disks import Truth, live, path_of, pinned, truth, without_manifests, write
 from tests.store.workload import DAY, EPOCH
 
@@ -87,7 +88,7 @@ def test_positions_leave_out_all_else(found: tuple[Snapshot, dict[int, Truth]], 
 def test_without_bounds_it_is_the_same(found: tuple[Snapshot, dict[int, Truth]]) -> None:
     snapshot, _ = found
     assert snapshot.bounded() == snapshot
-    assert snapshot.bounded(from_position=0, from_time=0) == snapshot
+    assert replace(snapshot.bounded(from_position=0, from_time=0), bounds=UNBOUNDED) == snapshot
     empty = replace(snapshot, segments=(*snapshot.segments, ref(999, snapshot.next_position, snapshot.next_position)))
     assert empty.bounded() == empty
 
@@ -211,3 +212,13 @@ def test_a_member_too_many_is_no_snapshot(found: tuple[Snapshot, dict[int, Truth
     for change in changes:
         with pytest.raises(ValueError, match="no snapshot"):
             Snapshot.from_json(json.dumps(plain | change))
+
+
+def test_bounds_within_bounds(found: tuple[Snapshot, dict[int, Truth]]) -> None:
+    """One after the other is both at once, also behind the way through an option."""
+    snapshot, _ = found
+    one, other = Bounds(10, 500, from_time=5), Bounds(3, 40, to_time=1 << 50)
+    both = snapshot.within(one).within(other)
+    assert both.bounds == Bounds(10, 40, 5, 1 << 50)
+    assert both.segments == snapshot.within(both.bounds).segments
+    assert Snapshot.from_json(both.to_json()) == both

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.journal.decode import Selection, decode_segment
+from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.names import TABLE_SPAN_MAX, Lookup
 from spark_jobs.journal.schema import RECORDS, arrow_schema
 from store import record
 from store.inspect import iter_records
 from tests.spark_jobs.journal import making, oracle
+from tests.spark_jobs.journal.decoding import decoded
 from tests.spark_jobs.journal.making import ENTRIES, every_record, message, segment
 from tests.store.workload import DIRECTORY, Script, Station
 from tests.support.sim_files import SimFiles
@@ -26,7 +27,7 @@ ALL = tuple(RECORDS)
 
 def rows(data: bytes, number: int = 1, columns: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
     """The view, without its nulls."""
-    batches = list(decode_segment(data, Selection(columns), path="p", number=number, newest=False))
+    batches = list(decoded(data, Selection(columns), number=number))
     for batch in batches:
         assert batch.schema.equals(arrow_schema(RECORDS, columns), check_metadata=True)
         batch.validate(full=True)
@@ -63,7 +64,7 @@ def test_a_column_alone(name: str) -> None:
 @given(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
 def test_columns_come_in_the_order_asked_for(columns: list[str]) -> None:
     data = segment([every_record()])
-    (batch,) = decode_segment(data, Selection(tuple(columns)), path="p", number=1, newest=False)
+    (batch,) = decoded(data, Selection(tuple(columns)))
     assert batch.schema.names == columns
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,25 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.journal import decode as decoding
-from spark_jobs.journal.decode import BATCH_ROWS, CorruptSegment, Selection, decode_segment, inspect_segment
+from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.conditions import Condition
+from spark_jobs.journal.decode import BATCH_ROWS, Selection
+from spark_jobs.journal.inspect import inspect
+from spark_jobs.journal.scan import CorruptSegment
 from spark_jobs.journal.schema import DEFAULT_RECORDS, RECORDS, SEGMENTS, arrow_schema
 from store import record
 from store.record import RecordType
 from store.segment import decode_header, scan
 from tests.spark_jobs.journal import making, oracle
+from tests.spark_jobs.journal.decoding import decoded, scanned
 from tests.spark_jobs.journal.making import CREATED, every_record, message, segment
 
 COLUMNS = ("position", "record_type", "message_id")
 
 
 def batches(data: bytes, selection: Selection | None = None, **more: Any) -> list[pa.RecordBatch]:
-    given: dict[str, Any] = {"path": "p", "number": 1, "newest": False, **more}
-    return list(decode_segment(data, selection or Selection(COLUMNS), **given))
+    return list(decoded(data, selection or Selection(COLUMNS), **more))
 
 
 def positions(data: bytes, **bounds: Any) -> list[int]:
     """Of the rows within bounds."""
-    return [row["position"] for batch in batches(data, Selection(("position",), **bounds)) for row in batch.to_pylist()]
+    selection = Selection(("position",), bounds=Bounds(**bounds))
+    return [row["position"] for batch in batches(data, selection) for row in batch.to_pylist()]
 
 
 # -- selections --------------------------------------------------------------------------------------------------------
@@ -47,7 +52,8 @@ def test_the_default_columns() -> None:
 def test_types(types: frozenset[int]) -> None:
     data = segment([every_record(), every_record()])
     wanted = [raw[1] for raw in oracle.raw(data) if raw[3] in types]
-    assert sorted(set(positions(data, types=types))) == wanted
+    found = [row["position"] for batch in batches(data, Selection(COLUMNS, types)) for row in batch.to_pylist()]
+    assert sorted(set(found)) == wanted
 
 
 @given(st.one_of(st.none(), st.integers(0, 50)), st.one_of(st.none(), st.integers(0, 50)))
@@ -68,6 +74,44 @@ def test_nothing_selected() -> None:
     data = segment([every_record()])
     assert batches(data, Selection(COLUMNS, types=frozenset())) == []
     assert batches(segment([])) == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (Condition("message_id", "=", 12), lambda row: row["message_id"] == 12),
+        (Condition("message_id", "=", 12, negated=True), lambda row: row["message_id"] not in (12, None)),
+        (Condition("message_id", "in", (12, 5)), lambda row: row["message_id"] in (12, 5)),
+        (Condition("message_id", "in", (12, 5), negated=True), lambda row: row["message_id"] not in (12, 5, None)),
+        (Condition("message_id", "<", 12), lambda row: row["message_id"] is not None and row["message_id"] < 12),
+        (Condition("message_id", ">=", 12), lambda row: row["message_id"] is not None and row["message_id"] >= 12),
+        (Condition("address", "is null"), lambda row: row["address"] is None),
+        (Condition("address", "is null", negated=True), lambda row: row["address"] is not None),
+        (Condition("address", "is not null"), lambda row: row["address"] is not None),
+        (Condition("address", "starts with", "shop"), lambda row: (row["address"] or "").startswith("shop")),
+        (Condition("address", "ends with", "orders"), lambda row: (row["address"] or "").endswith("orders")),
+        (Condition("address", "contains", "op.or"), lambda row: "op.or" in (row["address"] or "")),
+        (Condition("priority", ">", 4), lambda row: (row["priority"] or 0) > 4),
+        (Condition("sent", "<=", datetime(2099, 1, 1, tzinfo=UTC)), lambda row: row["sent"] is not None),
+    ],
+)
+def test_conditions(condition: Condition, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """All rows for which it holds come, and no record of which it holds for none."""
+    columns = ("position", "message_id", "address", "priority", "sent")
+    data = segment([every_record()])
+    rows = [row for batch in batches(data, Selection(columns)) for row in batch.to_pylist()]
+    wanted = [row for row in rows if holds(row)]
+    found = [row for batch in batches(data, Selection(columns, conditions=(condition,))) for row in batch.to_pylist()]
+    assert 0 < len(wanted) < len(rows)
+    assert [row for row in found if holds(row)] == wanted
+    assert {row["position"] for row in found} == {row["position"] for row in wanted}
+
+
+def test_conditions_must_all_hold() -> None:
+    data = segment([[message(id, address=f"a.{id % 3}") for id in range(1, 20)]])
+    both = (Condition("message_id", ">", 9), Condition("address", "=", "a.1"))
+    found = batches(data, Selection(("message_id",), conditions=both))
+    assert [row["message_id"] for batch in found for row in batch.to_pylist()] == [10, 13, 16, 19]
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -140,7 +184,7 @@ DAMAGED = DAMAGED[:HIT] + b"?" + DAMAGED[HIT + 1 :]
 
 
 def test_strict_reading_says_what_and_where() -> None:
-    stream = decode_segment(DAMAGED, Selection(COLUMNS), path="dir/1.journal", number=1, newest=False)
+    stream = decoded(DAMAGED, Selection(COLUMNS), path="dir/1.journal")
     with pytest.raises(CorruptSegment) as raised:
         next(stream)
     assert str(raised.value) == (
@@ -178,19 +222,19 @@ def test_damage_of_unknown_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "told"),
+    ("selection", "told"),
     [
-        ({}, True),
-        ({"types": frozenset({RecordType.EXPIRED})}, True),
-        ({"from_time": CREATED + 99}, True),
-        ({"from_position": 13}, True),
-        ({"from_position": 14}, False),
-        ({"to_position": 13}, False),
-        ({"to_position": 14}, True),
+        (Selection(COLUMNS), True),
+        (Selection(COLUMNS, frozenset({RecordType.EXPIRED})), True),
+        (Selection(COLUMNS, conditions=(Condition("message_id", "=", 4),)), True),
+        (Selection(COLUMNS, bounds=Bounds(from_time=CREATED + 99)), True),
+        (Selection(COLUMNS, bounds=Bounds(from_position=13)), True),
+        (Selection(COLUMNS, bounds=Bounds(from_position=14)), False),
+        (Selection(COLUMNS, bounds=Bounds(to_position=13)), False),
+        (Selection(COLUMNS, bounds=Bounds(to_position=14)), True),
     ],
 )
-def test_damage_is_hidden_only_by_positions(bounds: Mapping[str, Any], told: bool) -> None:
-    selection = Selection(COLUMNS, **bounds)
+def test_damage_is_hidden_only_by_positions(selection: Selection, told: bool) -> None:
     rows = [row for batch in batches(DAMAGED, selection, strict=False) for row in batch.to_pylist()]
     assert ("damage" in [row["record_type"] for row in rows]) is told
     if told:
@@ -201,13 +245,13 @@ def test_damage_is_hidden_only_by_positions(bounds: Mapping[str, Any], told: boo
 
 
 def test_damage_of_unknown_place_is_always_told() -> None:
-    for selection in (Selection(COLUMNS, from_position=1000), Selection(COLUMNS, to_position=0)):
+    for selection in (Selection(COLUMNS, bounds=Bounds(1000)), Selection(COLUMNS, bounds=Bounds(to_position=0))):
         with pytest.raises(CorruptSegment):
             batches(b"", selection)
     to_the_end = DAMAGED[: HIT + 4]
     with pytest.raises(CorruptSegment):
-        batches(to_the_end, Selection(COLUMNS, from_position=1000))
-    assert batches(to_the_end, Selection(COLUMNS, from_position=1000), next_first=15) == []
+        batches(to_the_end, Selection(COLUMNS, bounds=Bounds(1000)))
+    assert batches(to_the_end, Selection(COLUMNS, bounds=Bounds(1000)), next_first=15) == []
 
 
 def test_a_torn_tail_is_no_damage() -> None:
@@ -227,7 +271,7 @@ def test_records_that_cannot_be_read_are_told_where_they_are(
     start: int | None, end: int | None, told: tuple[int, int]
 ) -> None:
     """They are one hole, however far apart, and each counts only within the bounds."""
-    selection = Selection(("position", "offset", "count", "record_type"), from_position=start, to_position=end)
+    selection = Selection(("position", "offset", "count", "record_type"), bounds=Bounds(start, end))
     (damage,) = (
         row
         for batch in batches(SCATTERED, selection, strict=False)
@@ -253,7 +297,7 @@ LAST = scan(GOOD, decode_header(GOOD)).entries[1].offset
 
 
 def inspected(data: bytes, **more: Any) -> dict[str, Any]:
-    batch = inspect_segment(data, **{"path": "p", "number": 1, "newest": False, **more})
+    batch = inspect(scanned(data, **more))
     assert batch.schema.equals(arrow_schema(SEGMENTS))
     (row,) = batch.to_pylist()
     return dict(row)

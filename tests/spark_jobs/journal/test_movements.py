@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.journal import movements as moving
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.movements import Movements
 from spark_jobs.journal.schema import MOVEMENTS, arrow_schema
 from spark_jobs.journal.walk import walk
@@ -39,7 +40,8 @@ def journal(segments: Sequence[Entries]) -> list[bytes]:
 
 def moved(segments: Sequence[bytes], **more: Any) -> list[Row]:
     """The view of a partition of these segments."""
-    movements = Movements(**more)
+    bounds = Bounds(**{name: more.pop(name) for name in Bounds.__slots__ if name in more})
+    movements = Movements(bounds, **more)
     for number, data in enumerate(segments, 1):
         movements.add(data, walk(data, number=number, newest=False))
     batches = list(movements.batches())

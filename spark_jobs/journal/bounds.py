@@ -1,0 +1,102 @@
+"""Bounds: which positions and times of a journal are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.journal.layout import Bools
+from spark_jobs.journal.segments import Gap
+from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
+
+#: How far a clock may have been set back, in ms, without a segment being left out for its time.  It matters where no
+#: manifest has the times of a segment's entries, and only those of its neighbours' beginnings are known.
+CLOCK_SLACK_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where records may lie: positions and times from the first to below `end` and up to `last_time`, None: open."""
+
+    first: int
+    end: int | None
+    first_time: int
+    last_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Half-open ranges of positions and of times (ms since the epoch), None: open."""
+
+    from_position: int | None = None
+    to_position: int | None = None
+    from_time: int | None = None
+    to_time: int | None = None
+
+    def within(self, other: Bounds) -> Bounds:
+        """What lies within both."""
+        return Bounds(
+            _highest(self.from_position, other.from_position),
+            _lowest(self.to_position, other.to_position),
+            _highest(self.from_time, other.from_time),
+            _lowest(self.to_time, other.to_time),
+        )
+
+    def have(self, found: Walk) -> Bools:
+        """Which records of a segment are within."""
+        wanted = np.ones(len(found.types), np.bool_)
+        if self.from_position is not None:
+            wanted &= found.positions >= self.from_position
+        if self.to_position is not None:
+            wanted &= found.positions < self.to_position
+        if self.from_time is not None:
+            wanted &= found.times >= self.from_time
+        if self.to_time is not None:
+            wanted &= found.times < self.to_time
+        return wanted
+
+    def holes(self, found: Walk) -> list[Hole]:
+        """The damage of a segment that may concern what is within: all but what has its known positions outside."""
+        parts = (hole.within(self.from_position, self.to_position) for hole in found.holes)
+        return [part for part in parts if part is not None]
+
+    def meet(self, span: Span) -> bool:
+        """Whether anything of a span may be within."""
+        end = None if span.end is None else max(span.end, span.first + 1)  # one without records is where it would be
+        behind = None if span.last_time is None else span.last_time + 1
+        return _overlap(span.first, end, self.from_position, self.to_position) and _overlap(
+            span.first_time, behind, self.from_time, self.to_time
+        )
+
+    def cut(self, gaps: Sequence[Gap]) -> Iterator[Gap]:
+        """What of the gaps is within: cut to the positions; whole if its time, which nobody knows exactly, may be."""
+        for gap in gaps:
+            first, end = gap.first_position, None
+            if gap.records != UNKNOWN:
+                end = first + gap.records
+                first = first if self.from_position is None else max(first, self.from_position)
+                end = end if self.to_position is None else min(end, self.to_position)
+            last_time = gap.until + CLOCK_SLACK_MS if gap.until else None
+            if self.meet(Span(first, end, gap.since - CLOCK_SLACK_MS, last_time)) and (end is None or first < end):
+                yield gap if end is None else replace(gap, first_position=first, records=end - first)
+
+
+#: No bound.
+UNBOUNDED: Final = Bounds()
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _lowest(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def _overlap(first: int, end: int | None, low: int | None, high: int | None) -> bool:
+    """Whether two half-open ranges meet; None: open."""
+    bottom = first if low is None else max(first, low)
+    return all(top is None or bottom < top for top in (end, high))

@@ -1,0 +1,120 @@
+"""From a pinned list of segments to what lies in them, one segment in memory at a time; and what becomes of losses.
+
+Damage within a segment is found by the walk.  Here it is a segment that is not there at all: missing from the snapshot,
+vanished since (the broker gave it up, or a limit of retention took it), or on a disk that does not give it back.  Such
+a segment is one hole, without an `offset`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.decode import Selection, decode
+from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, read_segment
+from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
+
+#: Of a segment that is not there, and of one that the disk does not give back.
+MISSING: Final = "missing"
+UNREADABLE: Final = "unreadable"
+
+
+class CorruptSegment(Exception):
+    """Damage, where none is accepted: `what` was found at byte `offset` of `size`, behind `records` good records."""
+
+    def __init__(self, path: str, offset: int, size: int, records: int, what: str) -> None:
+        super().__init__(path, offset, size, records, what)
+        self.path = path
+        self.offset = offset
+        self.size = size
+        self.records = records
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what} at byte {self.offset} of {self.size}, {self.records} records before it"
+
+
+class MissingSegments(Exception):
+    """Segments that must be there are not; `gaps` are the holes."""
+
+    def __init__(self, gaps: Sequence[Gap]) -> None:
+        first = gaps[0]
+        more = f", and {len(gaps) - 1} more such holes" if len(gaps) > 1 else ""
+        super().__init__(f"{first.uri}: {first.what}{more} (mode=PERMISSIVE counts what is lost and goes on)")
+        self.gaps = tuple(gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A segment: its bytes and what is in them.  `lost`: MISSING or UNREADABLE, "" if it is there; then `error` too."""
+
+    path: str
+    data: bytes
+    found: Walk
+    lost: str = ""
+    error: OSError | None = None
+
+    @classmethod
+    def missing(cls, gap: Gap) -> Scanned:
+        """What stands for the segments of a gap."""
+        return cls(gap.uri, b"", _nothing(gap.first_segment, gap.first_position, gap.records, gap.what), MISSING)
+
+    def check(self, bounds: Bounds) -> None:
+        """Raises CorruptSegment, or why the segment is lost, if damage may concern what is within the bounds."""
+        if self.error is not None:
+            raise self.error
+        for hole in bounds.holes(self.found):
+            before = int(np.searchsorted(self.found.offsets, hole.offset))
+            raise CorruptSegment(self.path, hole.offset, len(self.data), before, hole.what)
+
+
+def scan(refs: Sequence[SegmentRef]) -> Iterator[Scanned]:
+    """The segments, one after the other.  Raises OSError for what may be better the next time."""
+    for ref in refs:
+        try:
+            data = read_segment(ref)
+        except Vanished as gone:
+            yield _lost(ref, MISSING, "the segment vanished while the journal was read", gone)
+            continue
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            yield _lost(ref, UNREADABLE, f"the disk: {error}", error)
+            continue
+        first = None if ref.first_position == UNKNOWN else ref.first_position
+        found = walk(
+            data, number=ref.number, newest=ref.newest, next_first=ref.next_first, first=first, limit=ref.limit
+        )
+        yield Scanned(ref.uri, data, found)
+
+
+def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) -> Iterator[pa.RecordBatch]:
+    """The selected records of a snapshot within its bounds, as batches of the selected columns.
+
+    Strict: raises MissingSegments, CorruptSegment, Vanished or OSError where anything is lost.  Else that is a row of
+    record type `damage`.
+    """
+    if strict and snapshot.missing:
+        raise MissingSegments(snapshot.missing)
+    selection = replace(selection, bounds=snapshot.bounds.within(selection.bounds))
+    for gap in snapshot.missing:
+        yield from decode(b"", Scanned.missing(gap).found, selection)
+    for segment in scan(snapshot.segments):
+        if strict:
+            segment.check(selection.bounds)
+        yield from decode(segment.data, segment.found, selection)
+
+
+def _lost(ref: SegmentRef, status: str, what: str, error: OSError) -> Scanned:
+    return Scanned(ref.uri, b"", _nothing(ref.number, ref.first_position, ref.records, what), status, error)
+
+
+def _nothing(number: int, position: int, records: int, what: str) -> Walk:
+    return Walk(number, holes=[Hole(UNKNOWN, position, records, what)])
