@@ -296,7 +296,13 @@ class _Broker:
 
     def remove_oldest(self) -> None:
         """Ways out that are a removal and nothing else."""
-        ways = (RemovalReason.REPLACED, RemovalReason.EVICTED, RemovalReason.DROPPED, RemovalReason.UNROUTABLE)
+        ways = (
+            RemovalReason.REPLACED,
+            RemovalReason.EVICTED,
+            RemovalReason.DISPLACED,
+            RemovalReason.DROPPED,
+            RemovalReason.UNROUTABLE,
+        )
         queue = self._busy()
         self._remove(queue, self._take(queue, self.random.randrange(1, 4)), self.random.choice(ways))
 
