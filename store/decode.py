@@ -20,6 +20,9 @@ from store.record_tables import TABLES, unpack_numbers
 #: segment, position, timestamp (ms), record type, buffer, offset of the record in it
 RawRecord = tuple[int, int, int, int, bytes, int]
 
+#: Where a segment ended, if the one that names it does not say it.
+UNTOLD: Final = -1
+
 
 @dataclass(slots=True)
 class MessageFacts:
@@ -157,6 +160,13 @@ class Opened:
     next_id: int
     segments: tuple[int, ...]
     about: Json
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The position behind the last record of each of these segments, UNTOLD where it is not said."""
+        told = self.about.get("ends", {})
+        assert isinstance(told, dict)
+        return {segment: told.get(str(segment), UNTOLD) for segment in self.segments}
 
 
 @dataclass(slots=True)

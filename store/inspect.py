@@ -21,7 +21,7 @@ from store.decode import RawRecord
 from store.errors import Corrupt
 from store.files import Files
 from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
-from store.recovery import Recovery, check_follows, torn_bytes
+from store.recovery import Recovery, check_end, check_follows, torn_bytes
 from store.retention import kept, read_manifests
 from store.segment import segment_number
 from store.segment_directory import Segment, SegmentDirectory, open_segment, read_segment
@@ -163,7 +163,7 @@ def _verify(files: Files, directory: str) -> Report:
     report = Report()
     present = source.segments()
     wanted = _needed(source, report)
-    report.missing = sorted(wanted.difference(present))
+    report.missing = sorted(wanted.keys() - set(present))
     report.leftovers = [n for n in present if wanted and n not in wanted]
     report.problems += [f"{source.path(n)}: the segment is missing" for n in report.missing]
     position = previous = 0
@@ -175,20 +175,21 @@ def _verify(files: Files, directory: str) -> Report:
         _add(report, found)
         if found.broker_id:
             report.broker_id = report.broker_id or found.broker_id
-            _compare(report, found, previous, position)
             whole = found.status is Status.OK  # what follows damage follows nothing known
+            _compare(report, found, previous, position, wanted.get(number, decode.UNTOLD) if whole else decode.UNTOLD)
             previous, position = (number, found.last_position + 1) if whole else (0, 0)
     report.bodies = check_bodies(files, directory, needed, contents=True)
     report.problems += [f"{directory}/{DIRECTORY}/{body_name(id)}: {why}" for id, why in report.bodies.wrong.items()]
     return report
 
 
-def _compare(report: Report, found: SegmentReport, previous: int, position: int) -> None:
-    """Whether a segment belongs to the others."""
+def _compare(report: Report, found: SegmentReport, previous: int, position: int, told: int) -> None:
+    """Whether a segment belongs to the others, and ends where it is told."""
     if found.broker_id != report.broker_id:
         _problem(report, found.path, 0, "the segment is another broker's")
     try:
         check_follows(found.path, found.number, found.first_position, previous, position)
+        check_end(found.path, found.used, found.last_position + 1, told)
     except Corrupt as corrupt:
         _problem(report, corrupt.path, corrupt.offset, corrupt.what)
 
@@ -199,18 +200,18 @@ def _problem(report: Report, path: str, offset: int, what: str) -> None:
         report.problems.append(problem)
 
 
-def _needed(source: SegmentDirectory, report: Report) -> set[int]:
-    """Which segments there must be; empty when the journal cannot say."""
+def _needed(source: SegmentDirectory, report: Report) -> dict[int, int]:
+    """Which segments there must be, and where they end if that is told; empty when the journal cannot say."""
     try:
         recovery = Recovery(source, strict=False)
     except Corrupt as corrupt:
         _problem(report, corrupt.path, corrupt.offset, corrupt.what)
-        return set()
+        return {}
     except OSError:  # reported with its segment, or looked at again if that is gone
-        return set()
+        return {}
     report.broker_id = recovery.broker_id.hex()
     report.closed = recovery.verdict.closed
-    return set(recovery.segments)
+    return dict.fromkeys(recovery.segments, decode.UNTOLD) | recovery.told
 
 
 def _add(report: Report, segment: SegmentReport) -> None:

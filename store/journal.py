@@ -133,7 +133,7 @@ class Journal:
         verdict = self._recovery.verdict
         sizes[verdict.segment] = verdict.end
         for segment in self.space.segments:
-            self.space.completed(segment, sizes.get(segment, 0), self._next_id)
+            self.space.completed(segment, sizes.get(segment, 0), self._next_id, self._recovery.ends[segment])
             self._definitions.completed(segment)
 
     def _note(self, raw: RawRecord) -> None:
@@ -365,7 +365,7 @@ class Journal:
         """Go on in the next segment, for which there is room.  Its first record says what is needed beside it."""
         assert not self._parts, "an entry lies in one segment"
         if self._used:
-            self.space.completed(self.segment, self._used, self._next_id)
+            self.space.completed(self.segment, self._used, self._next_id, self._position)
             self._definitions.completed(self.segment)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
@@ -373,7 +373,7 @@ class Journal:
         self._refused = False
         self._definitions.mentioned.clear()
         self._submit(Begin(self.segment, self.broker_id, self._position))
-        opened = record.opened(self._id_limit, self.space.segments, self._about)
+        opened = record.opened(self._id_limit, {n: self.space.end(n) for n in self.space.segments}, self._about)
         self.space.opened(self.segment)
         self._parts.append(opened)
         self._count = 1

@@ -16,7 +16,7 @@ A record never changes its meaning: a new meaning is a new type or a new version
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from struct import Struct
 from typing import Any, Final, Protocol
@@ -257,9 +257,13 @@ def repeated(record: bytes) -> bytes:
 # -- the journal itself ------------------------------------------------------------------------------------------------
 
 
-def opened(next_id: int, segments: Sequence[int], about: Json) -> bytes:
-    """First record of a segment."""
-    return TABLES[RecordType.OPENED].encode(0, (next_id,), segments, about)
+def opened(next_id: int, segments: Mapping[int, int], about: Json) -> bytes:
+    """First record of a segment: the older ones that are needed, each with the position behind its last record.
+
+    Where the one behind it is needed too, that one's header says it, and it is left out.
+    """
+    ends = {str(n): end for n, end in segments.items() if n + 1 not in segments}
+    return TABLES[RecordType.OPENED].encode(0, (next_id,), [*segments], {**about, "ends": ends})
 
 
 def closed() -> bytes:

@@ -19,7 +19,8 @@ and the copy is kept.
 
 Which segments there must be is written in the newest segment that has entries: its first record (OPENED) names the
 older ones needed then, and TRIMMED records take away from that.  A segment that was trimmed but is still there (a
-crash came first) is ignored and trimmed again.
+crash came first) is ignored and trimmed again.  OPENED also says where each of them ended, so that one that was cut
+between two entries is told even if the segment behind it is no longer there.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Verdict:
 class Recovery:
     """The verdict, and every record that counts.  `leftovers` are segments that were trimmed but are still there.
 
+    `told` says where older segments ended, by the newest one, `ends` where those that were read do.
     Not `strict`: a missing segment is no error yet, only reading the records will find it.
     """
 
@@ -73,6 +75,8 @@ class Recovery:
         self.broker_id = b""
         self.segments: list[int] = []
         self.leftovers: list[int] = []
+        self.told: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
         present = source.segments()
         if present:
             self._judge(present)
@@ -112,7 +116,8 @@ class Recovery:
                 segment = self._read(number)
             later.add(number)
             if segment.found.entries:
-                return later | named_segments(segment)
+                self.told = named_segments(segment)
+                return later | self.told.keys()
         return later
 
     def records(self) -> Iterator[RawRecord]:
@@ -126,20 +131,26 @@ class Recovery:
             if number != self.verdict.segment:
                 segment.check_undamaged()
             check_follows(segment.path, number, segment.header.first_position, previous, position)
+            check_end(segment.path, segment.found.end, segment.found.position, self.told.get(number, decode.UNTOLD))
+            self.ends[number] = segment.found.position
             yield from segment.records()
             position, previous = segment.found.position, number
 
 
-def named_segments(segment: Segment) -> set[int]:
-    """The older segments that this one says are needed beside it.  Raises Corrupt."""
-    named: set[int] = set()
+def named_segments(segment: Segment) -> dict[int, int]:
+    """The older segments that this one says are needed beside it, each with the position behind its last record.
+
+    The position is UNTOLD where older software began the segment.  Raises Corrupt.
+    """
+    named: dict[int, int] = {}
     for index, raw in enumerate(segment.records()):
         if index == 0 and raw[3] == RecordType.OPENED:
-            named.update(decode.decode_opened(segment.data, raw[5]).segments)
+            named.update(decode.decode_opened(segment.data, raw[5]).ends)
         elif index == 0:
             raise Corrupt(segment.path, raw[5], "the first record is not OPENED")
         elif raw[3] == RecordType.TRIMMED:
-            named.difference_update(decode.decode_trimmed(segment.data, raw[5]).segments)
+            for trimmed in decode.decode_trimmed(segment.data, raw[5]).segments:
+                named.pop(trimmed, None)
     return named
 
 
@@ -147,6 +158,12 @@ def check_follows(path: str, segment: int, first: int, previous: int, position: 
     """A segment begins where the one before it ends, or later if segments between were trimmed.  Raises Corrupt."""
     if first < position or (segment == previous + 1 and previous and first != position):
         raise Corrupt(path, 0, f"the segment begins at position {first} where {position} must follow")
+
+
+def check_end(path: str, offset: int, position: int, told: int) -> None:
+    """A segment ends where the newest one says that it does.  Raises Corrupt."""
+    if told not in (decode.UNTOLD, position):
+        raise Corrupt(path, offset, f"the segment ends before position {position}, and it had ended before {told}")
 
 
 def torn_bytes(segment: Segment) -> int:

@@ -104,8 +104,9 @@ def plan(files: Files, directory: str, now: int) -> Plan:
             saved[each.number] = None
             made.losses.append(Loss(each.number, 0, -1, -1, "the segment is another broker's"))
     header = next(each.header for each in known if each.header.broker_id == like)
-    segments = [_segment(number, saved, header, made) for number in sorted(_needed(source, saved))]
-    _join(segments, made)
+    ends = _needed(source, saved)
+    segments = [_segment(number, saved, header, made) for number in sorted(ends)]
+    _join(segments, ends, made)
     made.losses += [loss for each in segments for loss in each.losses]
     made.losses.sort(key=lambda loss: (loss.segment, loss.offset))
     for each in segments:
@@ -128,20 +129,24 @@ def _read(source: SegmentDirectory, number: int, made: Plan) -> Salvage | None:
     return salvage(source.path(number), number, data, header)
 
 
-def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> set[int]:
-    """The segments that there must be: by the newest one that says so, those it names and all after it."""
-    later: set[int] = set()
+def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> dict[int, int]:
+    """The segments that there must be: by the newest one that says so, those it names and all after it.
+
+    Each has the position behind its last record, as far as that is told.
+    """
+    later: dict[int, int] = {}
     for number in sorted(saved, reverse=True):
         each = saved[number]
-        later.add(number)
+        later[number] = decode.UNTOLD
         if each is None:
             continue
-        named: set[int] | None = None
+        named: dict[int, int] | None = None
         for index, raw in enumerate(each.records(source.path(number))):
             if index == 0 and raw[3] == RecordType.OPENED and each.kept[0].first == each.header.first_position:
-                named = set(decode.decode_opened(raw[4], raw[5]).segments)
+                named = decode.decode_opened(raw[4], raw[5]).ends
             elif raw[3] == RecordType.TRIMMED and named is not None:
-                named.difference_update(decode.decode_trimmed(raw[4], raw[5]).segments)
+                for trimmed in decode.decode_trimmed(raw[4], raw[5]).segments:
+                    named.pop(trimmed, None)
         if named is not None:
             return later | named
     return later
@@ -159,8 +164,8 @@ def _segment(number: int, saved: dict[int, Salvage | None], like: SegmentHeader,
     return Salvage(number, header, b"", position=-1)
 
 
-def _join(segments: list[Salvage], made: Plan) -> None:
-    """Segments that follow each other meet: where they do not, records are lost."""
+def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
+    """Segments that follow each other meet, and end where that is told: where they do not, records are lost."""
     before: Salvage | None = None
     for at, each in enumerate(segments):
         if each.header.first_position < 0:
@@ -172,6 +177,7 @@ def _join(segments: list[Salvage], made: Plan) -> None:
             each.position = first
         if before is not None and before.number == each.number - 1:
             before.lose_to(each.header.first_position)
+        each.lose_to(ends[each.number])
         before = each
     last = segments[-1]
     if last.cut and last.data.count(0, last.end) < len(last.data) - last.end:
@@ -274,7 +280,7 @@ def _conclude(files: Files, directory: str, segments: list[Salvage], made: Plan,
     amending, next_id = _amend(kept, unused, made)
     about: record.Json = {"software": "bartleby journal repair", "lost": made.records_lost}
     burying = _send_to_dla(files, directory, kept, made)
-    parts = [record.opened(next_id, [each.number for each in segments], about), *amending, *burying]
+    parts = [record.opened(next_id, {each.number: each.position for each in segments}, about), *amending, *burying]
     last = segments[-1]
     first = last.position
     header = encode_header(number=number, broker_id=last.header.broker_id, created=now, first_position=first)

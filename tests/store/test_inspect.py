@@ -380,7 +380,7 @@ def test_a_segment_without_entries() -> None:
 def odd(*records: bytes) -> SimFiles:
     """A journal with records as no broker would write them, in a valid entry."""
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    parts = [record.opened(1, [], {}), *records]
+    parts = [record.opened(1, {}, {}), *records]
     entry = segment.Entry(
         segment=1, ticket=1, first=0, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
     )
@@ -422,6 +422,6 @@ def test_records_of_other_software() -> None:
     files = odd(b"\x08\0\0\0\x63\x01\0\0")
     assert inspect.verify(files, DIRECTORY).problems == [
         f"{DIRECTORY}/{segment_name(1)}: record type 99 version 1 is unknown: a newer version wrote it"
-        f" at byte {64 + 48 + 26}"
+        f" at byte {64 + 48 + len(record.opened(1, {}, {}))}"
     ]
     assert inspect.stat(files, DIRECTORY).types == {"OPENED": 1}

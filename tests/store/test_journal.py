@@ -108,7 +108,7 @@ def test_a_life() -> None:
     ]
     opened = found[0][3]
     assert isinstance(opened, decode.Opened)
-    assert opened.about == {"version": "1.2"}
+    assert opened.about == {"version": "1.2", "ends": {}}
 
 
 def test_the_verdicts() -> None:

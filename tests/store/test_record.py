@@ -161,9 +161,16 @@ def test_definitions(encode: object) -> None:
     assert record.repeated(again) == again
 
 
-@given(u64, ids, json_object)
-def test_opened(next_id: int, segments: list[int], about: record.Json) -> None:
-    assert there_and_back(record.opened(next_id, segments, about)) == decode.Opened(next_id, tuple(segments), about)
+@given(u64, st.dictionaries(u64, u64), json_object)
+def test_opened(next_id: int, segments: dict[int, int], about: record.Json) -> None:
+    told = {n: end for n, end in segments.items() if n + 1 not in segments}
+    opened = decode.Opened(next_id, tuple(segments), {**about, "ends": {str(n): end for n, end in told.items()}})
+    assert there_and_back(record.opened(next_id, segments, about)) == opened
+    assert opened.ends == dict.fromkeys(segments, decode.UNTOLD) | told
+
+
+def test_what_older_software_did_not_say_is_untold() -> None:
+    assert decode.Opened(1, (2, 3), {}).ends == {2: decode.UNTOLD, 3: decode.UNTOLD}
 
 
 @given(u64)
@@ -240,7 +247,7 @@ EXAMPLES = {
     RecordType.ADDRESS_DELETED: record.address_deleted(1, {"name": "addr"}),
     RecordType.QUEUE: record.queue(1, {"name": "q"}),
     RecordType.QUEUE_DELETED: record.queue_deleted(1, {"name": "q"}),
-    RecordType.OPENED: record.opened(1, [2, 3], {"version": "1"}),
+    RecordType.OPENED: record.opened(1, {2: 40, 3: 70}, {"version": "1"}),
     RecordType.CLOSED: record.closed(),
     RecordType.IDS: record.ids(1),
     RecordType.LOST: record.lost(),
@@ -365,7 +372,8 @@ BYTES = {
     RecordType.DIVERT: "1c0000001401000001000000000000007b226e616d65223a2264227d",
     RecordType.DIVERT_DELETED: "1c0000001501000001000000000000007b226e616d65223a2264227d",
     RecordType.OPENED: (
-        "37000000200100000100000000000000020000000f000000020000000000000003000000000000007b2276657273696f6e223a2231227d"
+        "47000000200100000100000000000000020000001f000000020000000000000003000000000000007b2276657273696f"
+        "6e223a2231222c22656e6473223a7b2233223a37307d7d"
     ),
     RecordType.CLOSED: "0800000021010000",
     RecordType.IDS: "10000000220100000100000000000000",

@@ -8,12 +8,13 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from store import record, segment
+from store import inspect, record, repair, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.recovery import State, recover
-from store.segment import Entry, pack_entries, segment_name
+from store.segment import Entry, pack_entries, segment_name, segment_number
+from store.segment_directory import open_segment
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, LIMITS, Station
 from tests.support.interpreted import interpreted
@@ -182,6 +183,50 @@ def test_a_torn_tail_is_cut_kept_and_told(crashed: tuple[SimFiles, int]) -> None
     assert Station(damaged).verdict.state is State.CLEAN
 
 
+@pytest.fixture
+def alone() -> tuple[SimFiles, int]:
+    """A journal, and a segment of it behind which the next one was trimmed."""
+    files = SimFiles()
+    station = Station(files)
+    keep, queue = station.new_queue("keep"), station.new_queue("q")
+    station.send([keep], [bytes(2000)])
+    station.commit()
+    for _ in range(12):
+        station.send([queue], [bytes(1500)])
+        station.commit()
+        station.remove(queue, station.on(queue))
+        station.commit()
+        station.step()
+    station.journal.close()
+    there = [segment_number(path.rpartition("/")[2]) for path in files.paths() if path.endswith(".journal")]
+    (number,) = [n for n in there if n and n + 1 not in there and n != max(there)]
+    return files, number
+
+
+def test_a_segment_that_was_cut_between_two_entries_before_a_trimmed_one(alone: tuple[SimFiles, int]) -> None:
+    files, number = alone
+    path = f"{DIRECTORY}/{segment_name(number)}"
+    data = files.read(path)
+    whole = open_segment(path, number, data).found
+    _, before = records(files)
+    files.put(path, data[: whole.entries[-1].offset])
+    lost = whole.entries[-1].count
+    gone = [record for record in before if whole.position - lost <= record[0] < whole.position]
+    assert len(gone) == lost
+    what = f"the segment ends before position {whole.position - lost}, and it had ended before {whole.position}"
+    with pytest.raises(Corrupt, match=what):
+        records(files)
+    assert inspect.verify(files, DIRECTORY).problems == [f"{path}: {what} at byte {whole.entries[-1].offset}"]
+    plan = repair.plan(files, DIRECTORY, EPOCH)
+    assert [(loss.segment, loss.first_position, loss.records) for loss in plan.losses] == [
+        (number, whole.position - lost, lost)
+    ]
+    repair.apply(files, DIRECTORY, plan, f"{DIRECTORY}/backup")
+    assert inspect.verify(files, DIRECTORY).problems == []
+    _, after = records(files)
+    assert [record for record in after if record in before] == [record for record in before if record not in gone]
+
+
 def one_entry(position: int, durable: int, *records: bytes, first: bool = True) -> bytes:
     """A segment with one entry as no broker would write it, or the entry alone."""
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
@@ -199,7 +244,7 @@ def one_entry(position: int, durable: int, *records: bytes, first: bool = True) 
     return (header if first else b"") + pack_entries([entry], seed, durable)
 
 
-OPENED = record.opened(1, [], {})
+OPENED = record.opened(1, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +259,7 @@ OPENED = record.opened(1, [], {})
         (one_entry(0, 0, OPENED, b"\x08\0\0\0\x21\x02\0\0"), "record type 33 version 2 is unknown"),
         (one_entry(0, 0, OPENED, b"\x07\0\0\0\x21\x01\0\0"), "do not fill"),
         (one_entry(0, 0, OPENED, b"\x99\0\0\0\x21\x01\0\0"), "do not fill"),
-        (one_entry(0, 0, record.opened(1, [7], {})), "0000000007.journal: the segment is missing"),
+        (one_entry(0, 0, record.opened(1, {7: 1}, {})), "0000000007.journal: the segment is missing"),
     ],
 )
 def test_what_no_crash_explains(data: bytes, what: str) -> None:

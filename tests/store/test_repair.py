@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from store import inspect, record, repair, segment
+from store.decode import UNTOLD
 from store.errors import Corrupt, NewerFormat
 from store.log import FileLog, LogSettings
 from store.record import RecordType
@@ -202,7 +203,7 @@ def test_what_newer_software_wrote_is_left_to_it() -> None:
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=1)
     unknown = bytearray(record.closed())
     unknown[4] = 250
-    parts = [record.opened(1, [], {}), bytes(unknown)]
+    parts = [record.opened(1, {}, {}), bytes(unknown)]
     entry = segment.Entry(
         segment=1, ticket=0, first=1, count=2, timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
     )
@@ -286,7 +287,7 @@ def test_two_queues_of_one_name_and_ids_and_deletions_that_were_kept() -> None:
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
     seed = segment.decode_header(header).crc
     parts = [
-        record.opened(100, [], {}),
+        record.opened(100, {}, {}),
         record.ids(5_000),
         record.queue(7, {"name": "q"}),
         record.queue(8, {"name": "gone"}),
@@ -332,7 +333,7 @@ def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
     short[0:4] = (9_999).to_bytes(4, "little")
     files = SimFiles()
     data = bytearray(header)
-    for entry in (_entry([record.opened(100, [], {})], 0), _entry([bytes(short)], 1)):
+    for entry in (_entry([record.opened(100, {}, {})], 0), _entry([bytes(short)], 1)):
         data += segment.pack_entries([entry], seed, entry.first)
     files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
     plan = repair.plan(files, DIRECTORY, EPOCH)
@@ -348,7 +349,7 @@ def test_an_address_whose_record_is_lost_is_defined_once_for_all_its_queues() ->
     parts = [record.queue(7, {"name": "q", **queue}), record.queue(8, {"name": "r", **queue})]
     files = SimFiles()
     data = bytearray(header)
-    for entry in (_entry([record.opened(100, [], {})], 0), _entry([record.ids(200)], 1), _entry(parts, 2)):
+    for entry in (_entry([record.opened(100, {}, {})], 0), _entry([record.ids(200)], 1), _entry(parts, 2)):
         data += segment.pack_entries([entry], seed, entry.first)
         if entry.first == 1:
             data[-1] ^= 1
@@ -364,7 +365,7 @@ def _older(*pieces: bytes) -> SimFiles:
     for number, first, data in ((1, 0, b"".join(pieces)), (2, 2, b"")):
         header = segment.encode_header(number=number, broker_id=BROKER_ID, created=EPOCH, first_position=first)
         seed = segment.decode_header(header).crc
-        entry = segment.pack_entries([_entry([record.opened(100, [1, 2], {})], first)], seed, first)
+        entry = segment.pack_entries([_entry([record.opened(100, {1: UNTOLD, 2: UNTOLD}, {})], first)], seed, first)
         files.put(f"{DIRECTORY}/{segment_name(number)}", header + (data or entry))
     return files
 
@@ -373,7 +374,7 @@ def _first() -> tuple[bytes, bytes, bytes]:
     """The header of segment 1 and two entries of one record each."""
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
     seed = segment.decode_header(header).crc
-    one = segment.pack_entries([_entry([record.opened(100, [1], {})], 0)], seed, 0)
+    one = segment.pack_entries([_entry([record.opened(100, {1: UNTOLD}, {})], 0)], seed, 0)
     two = segment.pack_entries([_entry([record.queue(7, {"name": "q"})], 1)], seed, 1)
     return header, bytes(one), bytes(two)
 

@@ -82,11 +82,12 @@ def test_only_complete_segments_are_cleaned_and_only_from_so_many_on() -> None:
     space = Space()
     for segment in (1, 2, 3):
         space.opened(segment)
-    space.completed(1, 100, 7)
+    space.completed(1, 100, 7, 20)
     assert space.to_clean(files_min=2, percentage=100) is None
-    space.completed(2, 100, 9)
+    space.completed(2, 100, 9, 30)
     assert space.to_clean(files_min=2, percentage=0) == 1, "nothing in them is alive: that is no more than 0 %"
     assert (space.bound(1), space.bound(2)) == (7, 9)
+    assert (space.end(1), space.end(2)) == (20, 30)
 
 
 @pytest.mark.parametrize(("percentage", "cleaned"), [(29, None), (30, 1)])
@@ -100,8 +101,8 @@ def test_how_much_is_alive(percentage: int, cleaned: int | None) -> None:
     space.pin(2, 10)
     space.hold(3, 1)
     space.pin(3, 1000)  # that one is not complete: it counts neither way
-    space.completed(1, 100, 7)
-    space.completed(2, 100, 7)
+    space.completed(1, 100, 7, 20)
+    space.completed(2, 100, 7, 30)
     assert space.to_clean(files_min=2, percentage=percentage) == cleaned
 
 
@@ -109,7 +110,7 @@ def test_what_is_gone_counts_no_more() -> None:
     space = Space()
     for segment in (1, 2, 3):
         space.opened(segment)
-        space.completed(segment, 100, 7)
+        space.completed(segment, 100, 7, 20)
     space.hold(2, 1)
     assert space.take_dead(3) == [1]
     assert space.to_clean(files_min=3, percentage=100) is None

@@ -100,7 +100,7 @@ def entry(
 def every_record() -> list[bytes]:
     """One of each type at least, with something in each of its fields."""
     return [
-        record.opened(4096, [1, 2], {"version": "1.0"}),
+        record.opened(4096, {1: 5, 2: 9}, {"version": "1.0"}),
         record.address(7, {"name": "shop.orders", "routing-types": ["ANYCAST"]}),
         record.queue(8, {"name": "orders", "address": "shop.orders", "routing-type": "ANYCAST"}),
         record.repeated(record.queue(9, {"name": "mail", "address": "shop.mail"})),
@@ -274,7 +274,7 @@ RECORDS: Final = st.one_of(
     st.builds(record.released, _IDS, st.lists(_PACKET_IDS, max_size=6)),
     st.builds(record.received, _IDS, st.lists(_PACKET_IDS, max_size=6)),
     st.builds(record.completed, _IDS, st.lists(_PACKET_IDS, max_size=6), sent=st.booleans()),
-    st.builds(record.opened, _IDS, _MANY, _DEFINITIONS),
+    st.builds(record.opened, _IDS, st.dictionaries(_IDS, _IDS, max_size=6), _DEFINITIONS),
     st.builds(record.ids, _IDS),
     st.builds(record.trimmed, _MANY),
     st.builds(record.divert, st.integers(1, 40), _DEFINITIONS),

@@ -95,6 +95,7 @@ def test_a_segment_that_vanishes_each_time_is_told(data: Path, monkeypatch: pyte
         pinned(data)
 
 
+@pytest.mark.usefixtures("untold")
 def test_a_segment_in_front_of_a_hole_that_vanishes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its header was there; it is looked for again, and has moved."""
     whole = truth(data)

@@ -291,6 +291,8 @@ def test_a_torn_tail_is_no_damage(growing: Growing) -> None:
 
 
 def test_damage_in_the_middle_of_the_newest_segment_does_not_end_it(growing: Growing) -> None:
+    growing.run(3)
+    growing.show()
     whole = pinned(growing.data)
     path, content = newest_of(growing.data)
     entries = scan(content, decode_header(content)).entries
