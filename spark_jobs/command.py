@@ -166,8 +166,8 @@ def _list_options(fail_over: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _running_options(command: Command) -> Command:
-    """How Spark runs, and where the result goes."""
+def _output_options(command: Command) -> Command:
+    """Where the result goes."""
     return _stacked(
         command,
         click.option(
@@ -184,6 +184,14 @@ def _running_options(command: Command) -> Command:
             metavar="PATH",
             help="Write there instead of to standard output.  csv and parquet need a directory, html a file.",
         ),
+    )
+
+
+def _running_options(command: Command) -> Command:
+    """Where the result goes, and how Spark runs."""
+    return _stacked(
+        command,
+        _output_options,
         click.option(
             "--master",
             metavar="URL",
@@ -210,11 +218,11 @@ class Request:
     def of(
         cls,
         journal: tuple[str, ...],
-        master: str | None,
-        conf: dict[str, str],
-        spark_log: bool,
         format_: str,
         out: Path | None,
+        master: str | None = None,
+        conf: dict[str, str] | None = None,
+        spark_log: bool = False,
     ) -> Request:
         """Raises click.UsageError, Stop."""
         if not journal:
@@ -228,7 +236,7 @@ class Request:
             delivery.check()
         except OSError as error:
             raise Stop(ExitStatus.USAGE, f"--out {out}: {error.filename}: {error.strerror}") from None
-        return cls(journal, master, conf, spark_log, delivery)
+        return cls(journal, master, conf or {}, spark_log, delivery)
 
 
 def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
@@ -321,30 +329,38 @@ def expiry(
 @click.argument("message_id", metavar="MESSAGE-ID", callback=_parsed(parse_message_id, None))
 @click.argument("journal", nargs=-1)
 @_range_options
-@_running_options
+@_output_options
 def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
-    """One message's whole life, from its first id to its last.
+    """One message's whole life, from its first id to its last, and why it died.  Needs no Spark.
 
     MESSAGE-ID is any of its ids, as `bartleby queue browse` shows them, or a message-id header that ends with one.
     """
     from spark_jobs.audits import trace as tracing
 
     chosen = _options(Options, start, end)
-    _run("trace", Request.of(**running), lambda spark, snapshot: tracing.trace(spark, snapshot, message_id, chosen))
+    _deliver(Request.of(**running), lambda snapshot: tracing.trace(snapshot, message_id, chosen))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
 def _run(name: str, request: Request, audit: Audit) -> NoReturn:
-    """Run an audit, deliver what it finds, and end with its status."""
+    """Run an audit by Spark, deliver what it finds, and end with its status."""
+    _deliver(request, lambda snapshot: _audited(name, request, audit, snapshot))
+
+
+def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
+    """Run an audit of a journal, deliver what it finds, and end with its status."""
     from spark_jobs.journal.holding import Held
 
     with Held() as held:
         snapshot = _snapshot(request.journal, held)
         for note in snapshot.notes:
             click.echo(clean(note), err=True)
-        result = _audited(name, request, audit, snapshot)
+        try:
+            result = audit(snapshot)
+        except OSError as error:
+            raise Stop(1, _complaint(error)) from None
     try:
         request.delivery.deliver(result)
     except OSError as error:
@@ -395,8 +411,6 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
         raise Stop(1, f"Spark does not start: {_reason(str(error))}", _MORE) from None
     except (PySparkException, Py4JError) as error:
         raise Stop(1, f"Spark failed: {_reason(str(error))}", _MORE) from None
-    except OSError as error:
-        raise Stop(1, _complaint(error)) from None
 
 
 def _complaint(error: OSError) -> str:

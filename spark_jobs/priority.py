@@ -12,8 +12,7 @@ An audit takes all cores that it is given, for minutes.  The broker beside it ha
    within one, and two sessions get a half each.  So Java, and the workers that it starts, have a session of their own
    with the smallest share: `jvm` begins it, the wrapper of `java` asks for the share.
 3. **Disk.**  Disk schedulers that know priorities (bfq) derive theirs from niceness.
-4. **Page cache.**  `journal.files` drops what only the audit has read, so that what others have there stays.
-5. **Memory.**  If there is not enough, the kernel ends the audit and not the broker.
+4. **Memory.**  If there is not enough, the kernel ends the audit and not the broker.
 
 What a process is not allowed to change is how groups of processes (cgroups) share the processor: docs/audits.md says
 what to do there.  An audit that was started with nice 19, as by the unit in etc/, does the rest as well.

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.dead_letters import HOURS_MAX
 from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal, coverage
+from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import many, section
 from spark_jobs.results import Chart, Coverage, Result, Section
 

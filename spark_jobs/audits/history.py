@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
-from spark_jobs.audits.frames import collect
-from spark_jobs.audits.reading import Journal
 from spark_jobs.audits.tables import UTC, many
-from spark_jobs.journal.schema import DAMAGE
+
+#: A record as the view `records` has it, by column.
+Row = dict[str, Any]
 
 #: Records that are shown, the first ones: a message that is delivered over and over has one a delivery.
 ROWS_MAX: Final = 10_000
@@ -70,7 +69,7 @@ _SCHEMA: Final = pa.schema(
 class History:
     """Records about some messages (COLUMNS), in order, and how many more there are."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     beyond: int
 
     def places(self) -> dict[tuple[int, int], list[str]]:
@@ -98,7 +97,7 @@ class History:
                     "position": row["position"],
                     "message": row["message_id"],
                     "queue": ", ".join(_queues(row, names)),
-                    "what happened": _TELL[row["record_type"]](row),
+                    "what happened": told(row),
                     "where": _where(row),
                 }
                 for row in self.rows
@@ -107,25 +106,9 @@ class History:
         )
 
 
-def of(journal: Journal, ids: Iterable[int]) -> History:
-    """The history of some messages, at most ROWS_MAX records."""
-    kept = journal.keep(journal.records(TYPES, COLUMNS, ids=ids).where(F.col("record_type") != DAMAGE))
-    rows = collect(kept.orderBy("position", "message_id").limit(ROWS_MAX)).to_pylist()
-    return History(rows, max(0, kept.count() - ROWS_MAX))
-
-
-def queue_names(journal: Journal, rows: list[dict[str, Any]]) -> dict[int, str]:
-    """Names of the queues that some rows mention; looked up among the definitions if the rows do not tell them."""
-    names = {row["queue_id"]: row["queue"] for row in rows if row["queue"]}
-    mentioned = {id for row in rows for id in (row["queue_ids"] or ())} | {row["queue_id"] for row in rows}
-    unnamed = sorted(id for id in mentioned - names.keys() if id is not None)
-    if unnamed:
-        defined = journal.records(("queue",), ("record_type", "queue_id", "queue"))
-        table = collect(
-            defined.where(F.col("queue_id").isin(unnamed)).groupBy("queue_id").agg(F.max("queue").alias("queue"))
-        )
-        names |= {row["queue_id"]: row["queue"] for row in table.to_pylist() if row["queue"]}
-    return names
+def told(row: Row) -> str:
+    """What a record says."""
+    return _TELL[row["record_type"]](row)
 
 
 def _where(row: Mapping[str, Any]) -> str:
@@ -137,7 +120,7 @@ def _queues(row: Mapping[str, Any], names: Mapping[int, str]) -> list[str]:
     return [names.get(id) or f"queue {id}" for id in ids]
 
 
-def _stored(row: dict[str, Any]) -> str:
+def _stored(row: Row) -> str:
     parts = [f"stored on {row['address']}, {row['size']:,} bytes"]
     if row["protocol"]:
         parts[0] += f" by {row['protocol']}"
@@ -156,11 +139,11 @@ def _time(value: datetime) -> str:
     return value.isoformat(timespec="milliseconds")
 
 
-def _scheduled(row: dict[str, Any]) -> str:
+def _scheduled(row: Row) -> str:
     return f"waits until {_time(row['scheduled'])}" if row["scheduled"] else "waits no longer"
 
 
-def _dead(row: dict[str, Any]) -> str:
+def _dead(row: Row) -> str:
     said = f"died after {many(row['attempts'] or 0, 'delivery', 'deliveries')}: {row['reason']}"
     if row["text"]:
         said += f" ({row['text']})"
@@ -169,12 +152,12 @@ def _dead(row: dict[str, Any]) -> str:
     return f"{said}; {_heir(row)}"
 
 
-def _expired(row: dict[str, Any]) -> str:
+def _expired(row: Row) -> str:
     readers = row["consumers"] or 0
     return f"expired ({_time(row['expiration'])}), {many(readers, 'consumer')} on the queue; {_heir(row)}"
 
 
-def _heir(row: dict[str, Any]) -> str:
+def _heir(row: Row) -> str:
     return f"lives on as {row['new_message_id']}" if row["new_message_id"] else "nothing is left of it"
 
 

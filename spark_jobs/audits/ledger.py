@@ -21,15 +21,17 @@ from pyspark.sql import functions as F
 
 from spark_jobs.audits import history, opening, rules, statement
 from spark_jobs.audits.compare import BadComparison, Expected, differences
+from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.frames import collect
-from spark_jobs.audits.history import History
+from spark_jobs.audits.history import ROWS_MAX, TYPES, History
 from spark_jobs.audits.opening import BadBalance, Balance, QueuePresent
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.reading import Journal, coverage
+from spark_jobs.audits.reading import Journal
 from spark_jobs.audits.rules import Fault, QueueBook, QueueName, Standing
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
 from spark_jobs.audits.tally import Tally
+from spark_jobs.journal.schema import DAMAGE
 from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
 
 if TYPE_CHECKING:
@@ -197,7 +199,7 @@ class _Ledger:
         """What the journal says of the messages listed; with it, what is said of one that partly settled is mended."""
         if not figures.faults:
             return None
-        found = history.of(self.journal, sorted({fault.message_id for fault in figures.faults}))
+        found = _told(self.journal, sorted({fault.message_id for fault in figures.faults}))
         figures.places = found.places()
         for index, fault in enumerate(figures.faults):
             if fault.what in rules.MOVEMENT_FAULTS:
@@ -247,6 +249,13 @@ class _Ledger:
             queues=queues,
         )
         opening.write(directory, balance, _slices(present, row["n"]))
+
+
+def _told(journal: Journal, ids: list[int]) -> History:
+    """The history of some messages, at most ROWS_MAX records."""
+    kept = journal.keep(journal.records(TYPES, history.COLUMNS, ids=ids).where(F.col("record_type") != DAMAGE))
+    rows = collect(kept.orderBy("position", "message_id").limit(ROWS_MAX)).to_pylist()
+    return History(rows, max(0, kept.count() - ROWS_MAX))
 
 
 def _slices(present: DataFrame, number: int) -> Iterator[pa.Table]:

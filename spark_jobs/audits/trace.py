@@ -1,84 +1,149 @@
 """The trace: everything the journal says of one message, from its first id to its last.
 
-Moves (dead letter, expiry, bringing back) give a message a new id; the links between the ids are in DEAD_LETTERED and
-EXPIRED records, and in what the broker notes on the new message.  One scan gathers the links, which are few; what
-belongs together is found among them, step by step both ways; a second scan reads all records of these ids.
+It reads the journal itself, without Spark: the checksums of all segments, so that damage is told, and the records of
+those in which an id of the message occurs.  Moves (dead letter, expiry, bringing back) give a message a new id.  Both
+ids are in one entry (promise P2), so the segment in which one is found tells the other:
+
+    what it became   lies there or further on: the same pass finds it
+    what it was      lies there or before: another pass looks at what lies before
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from spark_jobs.audits import history
+from spark_jobs.audits.coverage import coverage
+from spark_jobs.audits.history import ROWS_MAX, History
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import UTC, section
-from spark_jobs.journal.schema import DAMAGE
-from spark_jobs.results import Figure, Result, Section
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.conditions import Condition
+from spark_jobs.journal.decode import Selection, decode
+from spark_jobs.journal.names import QueueName, learn_names
+from spark_jobs.journal.scan import Scanned, scan
+from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.results import Damage, Figure, Result, Section
+from store.record import RecordType
 
 #: Ids of one family that are followed: a message that was moved so often is in a circle.
 IDS_MAX: Final = 1000
 
+_TYPES: Final = frozenset(RecordType[name.upper().replace("-", "_")] for name in history.TYPES)
+_MESSAGES: Final = frozenset({RecordType.MESSAGE})
+_LINKS: Final = ("message_id", "origin_message_id")
 
-def trace(spark: SparkSession, snapshot: Snapshot, message_id: int, options: Options) -> Result:
+Row = dict[str, Any]
+
+
+def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int = IDS_MAX) -> Result:
     """The audit.  An id that the journal does not know gives an empty life, and a problem that says so."""
-    with Journal(spark, snapshot, options) as journal:
-        links = journal.keep(_links(journal))
-        ids, more = _family(links, message_id)
-        told = history.of(journal, ids)
-        names = history.queue_names(journal, told.rows)
-        coverage = journal.coverage(links)
-    life = told.rows
-    known = {row["message_id"] for row in life} | {row["new_message_id"] for row in life}
+    bounded = snapshot.bounded(
+        from_position=options.from_position,
+        to_position=options.to_position,
+        from_time=options.from_time,
+        to_time=options.to_time,
+    )
+    search = _Search(bounded, message_id, ids_max)
+    search.run()
+    life = History(search.rows[:ROWS_MAX], max(0, len(search.rows) - ROWS_MAX))
+    names = {id: name.name for id, name in search.names.items() if name.name is not None}
     problems = []
-    if message_id not in known:
+    if not any(message_id in (row["message_id"], row["new_message_id"]) for row in search.rows):
         problems.append(f"message {message_id} is not in what was read")
-    if more:
-        problems.append(f"more than {IDS_MAX} ids belong to this message; the others are left out")
-    summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(life) + told.beyond}
-    if life:
-        summary["now"] = _end(life, names)
-    lived = section("life", "What happened to it", told.table(names), beyond=told.beyond)
+    if len(search.ids) > ids_max:
+        problems.append(f"more than {ids_max} ids belong to this message; the others are left out")
+    ids = sorted(search.ids)[:ids_max]
+    summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(search.rows)}
+    if search.rows:
+        summary["now"] = _end(search.rows, names)
+        summary |= _death(search.rows)
+    lived = section("life", "What happened to it", life.table(names), beyond=life.beyond)
+    read = coverage(bounded, options, search.damage)
     return Result(
-        "trace", coverage, summary, (lived, _ids(ids, life)), None, tuple(problems), options=options.described()
+        "trace", read, summary, (lived, _ids(ids, search.rows)), None, tuple(problems), options=options.described()
     )
 
 
-def _links(journal: Journal) -> DataFrame:
-    """(old, new) ids, and damage."""
-    columns = (*DAMAGE_COLUMNS, "message_id", "new_message_id", "origin_message_id")
-    records = journal.records(("message", "dead-lettered", "expired"), columns, moved=True)
-    by_origin = F.col("origin_message_id").isNotNull()
-    links = records.where(by_origin | F.col("new_message_id").isNotNull() | (F.col("record_type") == DAMAGE))
-    return links.select(
-        *DAMAGE_COLUMNS,
-        F.when(by_origin, F.col("origin_message_id")).otherwise(F.col("message_id")).alias("old"),
-        F.when(by_origin, F.col("message_id")).otherwise(F.col("new_message_id")).alias("new"),
-    )
+class _Search:
+    """Finds the `rows` (history.COLUMNS) about a message and all its `ids`, in order; the `names` of queues, and
+    `damage`."""
+
+    def __init__(self, snapshot: Snapshot, message_id: int, ids_max: int) -> None:
+        self.ids = {message_id}
+        self.rows: list[Row] = []
+        self.names: dict[int, QueueName] = {}
+        self.damage: list[Damage] = []
+        self._refs = snapshot.segments
+        self._bounds = snapshot.bounds
+        self._ids_max = ids_max
+
+    def run(self) -> None:
+        """Pass after pass, until no id is left to be looked for."""
+        wanted = dict.fromkeys(self.ids, len(self._refs))
+        first = True
+        while wanted and len(self.ids) <= self._ids_max:
+            wanted = self._pass(wanted, first=first)
+            first = False
+        self.rows.sort(key=lambda row: (row["position"], row["message_id"]))
+
+    def _pass(self, wanted: dict[int, int], *, first: bool) -> dict[int, int]:
+        """Look for each of these ids in as many segments.  Returns those that it had before, in the same way."""
+        before: dict[int, int] = {}
+        new: set[int] = set()
+        for index, ref in enumerate(self._refs):
+            ids = new | {id for id, end in wanted.items() if index < end}
+            occurs = partial(_occurs, [id.to_bytes(8, "little") for id in ids])
+            for segment in scan([ref], wanted=occurs):
+                learn_names(self.names, segment.found)
+                if first:
+                    self.damage += _damage(segment, self._bounds)
+                if occurs(segment.data):
+                    became, was = self._look(segment, ids)
+                    new |= became | was
+                    before |= dict.fromkeys(was, index)
+        return before
+
+    def _look(self, segment: Scanned, ids: set[int]) -> tuple[set[int], set[int]]:
+        """Take in the rows about these ids, and those that they lead to: what they became, and what they were."""
+        all_became: set[int] = set()
+        all_were: set[int] = set()
+        while ids and len(self.ids) <= self._ids_max:
+            rows = [*self._about(segment, "message_id", ids, _TYPES, history.COLUMNS)]
+            moved = self._about(segment, "origin_message_id", ids, _MESSAGES, _LINKS)
+            became = {row["message_id"] for row in moved} | {row["new_message_id"] for row in rows}
+            were = {row["origin_message_id"] for row in rows}
+            self.rows += rows
+            ids = (became | were) - self.ids - {None}
+            self.ids |= ids
+            all_became |= ids & became
+            all_were |= ids & were
+        return all_became, all_were
+
+    def _about(
+        self, segment: Scanned, column: str, ids: set[int], types: frozenset[int], columns: tuple[str, ...]
+    ) -> Iterator[Row]:
+        """The rows that have one of these ids in a column."""
+        condition = Condition(column, "in", tuple(ids))
+        selection = Selection(columns, types, self._bounds, (condition,))
+        for batch in decode(segment.data, segment.found, selection):
+            yield from (row for row in batch.to_pylist() if row[column] in ids)
 
 
-def _family(links: DataFrame, message_id: int) -> tuple[list[int], bool]:
-    """All ids that are linked with one, in order, and whether there are more than IDS_MAX."""
-    found, edge = {message_id}, {message_id}
-    while edge and len(found) <= IDS_MAX:
-        near = [F.lit(id) for id in sorted(edge)]
-        table = links.where(F.col("old").isin(near) | F.col("new").isin(near)).select("old", "new").distinct()
-        rows = table.limit(IDS_MAX + 1).toArrow()
-        edge = {id for column in rows.itercolumns() for id in column.to_pylist()} - found
-        found |= edge
-    ordered = sorted(found)
-    return ordered[:IDS_MAX], len(ordered) > IDS_MAX
+def _occurs(ids: list[bytes], data: bytes) -> bool:
+    return any(id in data for id in ids)
 
 
-def _end(life: list[dict[str, Any]], names: dict[int, str]) -> str:
+def _damage(segment: Scanned, bounds: Bounds) -> Iterator[Damage]:
+    for hole in bounds.holes(segment.found):
+        yield Damage(segment.path, max(hole.offset, 0), hole.first_position, hole.records, hole.what)
+
+
+def _end(life: list[Row], names: dict[int, str]) -> str:
     """Where it is, or how it left last."""
     places = {(row["message_id"], id) for row in life for id in (row["queue_ids"] or ())}
     removed = [row for row in life if row["record_type"] == "removed"]
@@ -88,7 +153,13 @@ def _end(life: list[dict[str, Any]], names: dict[int, str]) -> str:
     return str(removed[-1]["reason"]) if removed else "not known"
 
 
-def _ids(ids: list[int], life: list[dict[str, Any]]) -> Section:
+def _death(life: list[Row]) -> dict[str, Figure]:
+    """Why it died last, if it did."""
+    deaths = [row for row in life if row["record_type"] in ("dead-lettered", "expired")]
+    return {"why it died": history.told(deaths[-1])} if deaths else {}
+
+
+def _ids(ids: list[int], life: list[Row]) -> Section:
     """The ids under which it lived."""
     stored = {row["message_id"]: row for row in life if row["record_type"] == "message"}
     table = pa.Table.from_pylist(

@@ -4,9 +4,6 @@ A location is an absolute local path, or the URI of anything that pyarrow or fss
 `s3://bucket/journal`.  Settings that pyarrow takes from a URI stand behind a `?` and hold for everything below it:
 `s3://bucket/journal?region=eu-west-1`.  Credentials come from the environment of whoever reads (AWS_ACCESS_KEY_ID and
 so on, or the machine's role), never from a location: locations are shown in reports and handed from process to process.
-
-Where an audit gives way to others (`spark_jobs.priority`), what only it has read of a local file does not stay in the
-page cache, where it would take the place of what the broker and others have there.
 """
 
 from __future__ import annotations
@@ -22,9 +19,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
-
-from spark_jobs.journal import page_cache
-from spark_jobs.priority import gives_way
 
 #: Names under which the same store is known to Hadoop, and what pyarrow calls it.
 _HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -152,12 +146,7 @@ def read(place: str, nbytes: int | None = None) -> bytes:
     """The bytes of a file, or its first `nbytes`.  Raises OSError (FileNotFoundError), BadLocation."""
     if is_local(place):
         with open(place, "rb") as file:
-            if not gives_way():
-                return file.read(-1 if nbytes is None else nbytes)
-            absent = page_cache.absent(file.fileno())
-            data = file.read(-1 if nbytes is None else nbytes)
-            page_cache.drop(file.fileno(), absent)
-            return data
+            return file.read(-1 if nbytes is None else nbytes)
     files, path = _open(place)
     with files.open_input_file(path) as remote:
         content: bytes = remote.read(nbytes)

@@ -8,7 +8,7 @@ a segment is one hole, without an `offset`.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +20,8 @@ from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, read_segment
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
+from store.segment import BadHeader, header_of
+from store.segment import scan as entries_of
 
 #: Of a segment that is not there, and of one that the disk does not give back.
 MISSING: Final = "missing"
@@ -75,8 +77,11 @@ class Scanned:
             raise CorruptSegment(self.path, hole.offset, len(self.data), before, hole.what)
 
 
-def scan(refs: Sequence[SegmentRef]) -> Iterator[Scanned]:
-    """The segments, one after the other.  Raises OSError for what may be better the next time."""
+def scan(refs: Iterable[SegmentRef], *, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Scanned]:
+    """The segments, one after the other.  Whole ones whose bytes are not `wanted` are left out.
+
+    Raises OSError for what may be better the next time.
+    """
     for ref in refs:
         try:
             data = read_segment(ref)
@@ -88,11 +93,24 @@ def scan(refs: Sequence[SegmentRef]) -> Iterator[Scanned]:
                 raise
             yield _lost(ref, UNREADABLE, f"the disk: {error}", error)
             continue
+        if wanted is not None and not wanted(data) and _is_whole(ref, data):
+            continue
         first = None if ref.first_position == UNKNOWN else ref.first_position
         found = walk(
             data, number=ref.number, newest=ref.newest, next_first=ref.next_first, first=first, limit=ref.limit
         )
         yield Scanned(ref.uri, data, found)
+
+
+def _is_whole(ref: SegmentRef, data: bytes) -> bool:
+    """Whether all entries are valid, and reach as far as they should.  Their records are not looked at."""
+    try:
+        header = header_of(ref.number, data)
+    except BadHeader:
+        return False
+    found = entries_of(data, header)
+    reaches = found.position if ref.next_first is None else ref.next_first
+    return not found.damage and found.position == reaches and (not ref.newest or found.end == ref.limit)
 
 
 def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) -> Iterator[pa.RecordBatch]:

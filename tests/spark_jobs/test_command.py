@@ -233,7 +233,7 @@ def test_the_options_reach_the_audit(
 def test_a_directory_that_cannot_be_written_in_the_end_is_1(
     format: str, lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_audited", lambda *more: samples.trace())
+    monkeypatch.setattr("spark_jobs.audits.trace.trace", lambda *more: samples.trace())
     (tmp_path / f"life.{format}").mkdir()
     result = invoke("trace", "8", lived, "--format", format, "--out", tmp_path)
     assert result.exit_code == 1
@@ -247,7 +247,7 @@ def test_standard_output_that_is_full_is_1(lived: Path, monkeypatch: pytest.Monk
     def deliver(self: Delivery, result: AuditResult) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command, "_audited", lambda *more: samples.trace())
+    monkeypatch.setattr("spark_jobs.audits.trace.trace", lambda *more: samples.trace())
     monkeypatch.setattr(Delivery, "deliver", deliver)
     result = invoke("trace", "8", lived)
     assert result.exit_code == 1
@@ -318,12 +318,12 @@ def test_a_ledger_as_json_and_the_next_one_from_its_balance(lived: Path, tmp_pat
     assert after["summary"]["enqueued"] == 0
 
 
-@pytest.mark.usefixtures("spark")
 def test_a_trace_as_a_table(lived: Path) -> None:
     result = invoke("trace", "some-session,8", lived, "--to", "2100-01-01")
     assert result.exit_code == ExitStatus.CLEAN, result.stderr
     assert result.stdout.startswith("Trace: COMPLETE\n")
     assert "lives on as 17" in result.stdout
+    assert "why it died" in result.stdout
     assert result.stderr == ""
 
 

@@ -84,9 +84,10 @@ def test_the_journal_is_the_configured_brokers(data: Path, ran: Ran) -> None:
 
 
 def test_every_audit_is_there(data: Path, ran: Ran) -> None:
-    for arguments in (["ledger"], ["dlq"], ["expiry"], ["trace", "1"]):
-        assert invoke("audit", *arguments, "--data", str(data)).exit_code == 0
-    assert [name for name, _ in ran.audits] == ["ledger", "dlq", "expiry", "trace"]
+    for name in ("ledger", "dlq", "expiry"):
+        assert invoke("audit", name, "--data", str(data)).exit_code == 0
+    assert [name for name, _ in ran.audits] == ["ledger", "dlq", "expiry"]
+    assert invoke("audit", "trace", "1", "--data", str(data)).stdout.startswith("Trace: COMPLETE")
 
 
 @pytest.mark.usefixtures("ran")

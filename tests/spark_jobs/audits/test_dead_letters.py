@@ -203,7 +203,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     balanced = ledger(spark, journal, LedgerOptions())
     assert (balanced.verdict, balanced.problems) == (Verdict.BALANCED, ())
     old = (last.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"]
-    life = rows(trace(spark, journal, int(old), Options()), "life")
+    life = rows(trace(journal, int(old), Options()), "life")
     assert [(row["queue"], row["what happened"].split(",")[0]) for row in life][:4] == [
         ("DLQ", "stored on DLQ"),
         ("", f"died after 0 deliveries: no-route (no queue of address news took it); lives on as {last.id}"),

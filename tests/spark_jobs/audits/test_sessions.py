@@ -88,6 +88,6 @@ def test_the_life_of_a_message_tells_to_whom_it_left(spark: SparkSession, sessio
     packet_ids = lines[-1].fields["packet_ids"]
     assert isinstance(ids, list)
     assert isinstance(packet_ids, list)
-    result = trace(spark, take([str(sessions)]), ids[0], Options())
+    result = trace(take([str(sessions)]), ids[0], Options())
     told = [row["what happened"] for row in rows(result, "life")]
     assert f"about to leave for a as packet {packet_ids[0]}" in told

@@ -1,0 +1,32 @@
+"""How much of a journal an audit stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.audits.options import Options
+from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
+from spark_jobs.results import Coverage, Damage
+
+
+def coverage(snapshot: Snapshot, options: Options, damage: Sequence[Damage] = ()) -> Coverage:
+    """What a snapshot covers within the bounds, holes included."""
+    refs = snapshot.segments
+    holes = [Damage(gap.uri, 0, gap.first_position, gap.records, gap.what) for gap in snapshot.missing]
+    first = min((ref.first_position for ref in refs if ref.first_position != UNKNOWN), default=0)
+    last = [ref.last_time or ref.created for ref in refs]
+    first_time = min((ref.first_time or ref.created for ref in refs if ref.created), default=0)
+    end, last_time = snapshot.next_position, max(last, default=0)
+    return Coverage(
+        broker_id=snapshot.broker_id,
+        paths=snapshot.journals,
+        segments=len(refs),
+        bytes=snapshot.bytes,
+        first_position=max(first, options.from_position or first),
+        next_position=end if options.to_position is None else min(end, options.to_position),
+        first_time=max(first_time, options.from_time or first_time),
+        last_time=last_time if options.to_time is None else min(last_time, options.to_time),
+        trimmed_records=sum(gap.records for gap in snapshot.trimmed if gap.records != UNKNOWN),
+        torn_bytes=snapshot.torn_bytes,
+        damage=(*holes, *damage),
+    )
