@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -67,6 +67,11 @@ bench: $(TESTING)
 # etc/broker.toml and the tables of docs/configuration.md, written anew from the models.
 reference: $(TESTING)
 	$(BIN)/python -m tests.support.reference
+
+# The pages of docs/ as a site with search, in build/site.
+docs: $(RUNNING)
+	$(PIP) --editable '.[docs]'
+	$(BIN)/zensical build --strict
 
 # The audits' code for the executors of a Spark cluster: docs/audits.md.
 pyfiles: $(RUNNING)

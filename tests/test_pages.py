@@ -11,7 +11,7 @@ from broker.engine.model import message as header_names
 from store.record import DeadLetterReason, RemovalReason
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)

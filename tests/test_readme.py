@@ -21,7 +21,9 @@ from tests.test_demo import check_story
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text()
 BLOCKS: Final = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-COMMANDS: Final = [line for language, block in BLOCKS if language == "sh" for line in block.splitlines()]
+COMMANDS: Final = [
+    line.partition("#")[0].rstrip() for language, block in BLOCKS if language == "sh" for line in block.splitlines()
+]
 
 #: Made by `make` itself in a fresh clone; here the tests' own environment takes its place.
 INSTALLED: Final = ("-o", ".venv/.installed-run", "-o", ".venv/.installed-demo", "-o", ".venv/.installed-test")
@@ -108,7 +110,12 @@ def test_every_command_is_run_by_a_test() -> None:
     assert {command for command in COMMANDS if not command.startswith(".venv/bin/bartleby ")} == ours
 
 
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES: Final = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

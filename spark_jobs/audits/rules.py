@@ -51,13 +51,13 @@ WAYS: Final = (
     "dead-lettered",
     "replaced",
     "evicted",
-    "displaced",
     "purged",
     "dropped",
     "moved",
     "deleted",
     "unroutable",
     "killed",
+    "displaced",
 )
 
 PRESENT: Final = "present"

@@ -62,7 +62,7 @@ def test_the_tools_read_every_record(sessions: Path) -> None:
     lines = list(inspect.iter_records(files, journal))
     assert {line.type for line in lines} <= RecordType.__members__.keys()
     counted = inspect.stat(files, journal)
-    assert {"evicted", "dropped", "expired"} <= counted.removals.keys()
+    assert {"displaced", "dropped", "expired"} <= counted.removals.keys()
     kept = {t.name for report in inspect.verify(files, journal).segments for t in SESSION_TYPES if report.types[t.name]}
     assert kept == {t.name for t in SESSION_TYPES}
     for command in ("verify", "print", "stat"):

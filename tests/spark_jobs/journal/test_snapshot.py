@@ -299,7 +299,8 @@ def test_damage_in_the_middle_of_the_newest_segment_does_not_end_it(growing: Gro
     at = next(entry for entry in entries if entries[-1].durable > entry.first).offset
     path.write_bytes(content[: at + 20] + b"\xff" + content[at + 21 :])
     snapshot = pinned(growing.data)
-    assert snapshot.segments == whole.segments
+    ends = [(ref.number, ref.limit, ref.first_position, ref.next_first) for ref in snapshot.segments]
+    assert ends == [(ref.number, ref.limit, ref.first_position, ref.next_first) for ref in whole.segments]
     assert (snapshot.next_position, snapshot.torn_bytes) == (whole.next_position, 0)
 
 

@@ -49,7 +49,6 @@ _WAYS: Final = (
     "dead-lettered",
     "replaced",
     "evicted",
-    "displaced",
     "purged",
     "dropped",
     "moved",
