@@ -16,9 +16,9 @@ from tests.support.storm import rage
 @pytest.mark.timeout(900)  # its audit starts a Spark of its own, maybe beside the one of other tests
 def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     seed = randbits(32)
-    print(f"python -m tests.storm --kills 200 --seed {seed}")  # shown when it fails
-    figures = rage(tmp_path, kills=200, seed=seed)
-    assert figures.kills == 200
+    print(f"python -m tests.storm --kills 100 --seed {seed}")  # shown when it fails
+    figures = rage(tmp_path, kills=100, seed=seed)
+    assert figures.kills == 100
     assert min(figures.consumed, figures.dead, figures.expired, figures.redelivered) > 0, figures
 
 

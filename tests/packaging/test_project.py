@@ -90,6 +90,7 @@ def _make(*arguments: str, directory: Path = ROOT) -> subprocess.CompletedProces
         "storm",
         "bench",
         "reference",
+        "docs",
         "pyfiles",
         "wheel",
         "wheels",

@@ -41,7 +41,7 @@ from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 #: A hundred thousand in `make explore` over all fates, some thousand in `make test`.
-EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 500
+EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 250
 
 STOMP_VERSIONS: Final = ("1.0", "1.1", "1.2")
 MQTT_VERSIONS: Final = (4, 5)
