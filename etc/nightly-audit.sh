@@ -1,9 +1,10 @@
 #!/bin/sh
-# The three audits of a journal, once or every night; their reports, and the balance with which the next night opens.
+# The three audits of a journal, their reports, and the balance with which the next ledger opens.  A systemd timer or cron
+# runs it every night (docs/audits.md).  It exits with the ledger's status, or else with that of the next audit that failed.
+# runs it every night (docs/audits.md); its exit status is the worst of the audits.
 #
-#   nightly-audit [--at HH:MM] [--compare] JOURNAL STATE [OPTION...]
+#   nightly-audit [--compare] JOURNAL STATE [OPTION...]
 #
-# --at HH:MM   every night at this time (UTC), until it is stopped; without it once, and the exit status is the audits'
 # --compare    compare with the running broker, if one runs on the data directory JOURNAL
 # JOURNAL      the broker's data directory, a directory of segments, or a URI
 # STATE        where this writes:
@@ -22,21 +23,13 @@
 set -u
 
 usage() {
-    echo "usage: nightly-audit [--at HH:MM] [--compare] JOURNAL STATE [OPTION...]" >&2
+    echo "usage: nightly-audit [--compare] JOURNAL STATE [OPTION...]" >&2
     exit 2
 }
 
-at=
 compare=
 while [ $# -gt 0 ]; do
     case $1 in
-        --at)
-            case ${2:-} in
-                [01][0-9]:[0-5][0-9] | 2[0-3]:[0-5][0-9]) at=$2 ;;
-                *) usage ;;
-            esac
-            shift 2
-            ;;
         --compare)
             compare=yes
             shift
@@ -94,19 +87,4 @@ audits() {
     return "$worst"
 }
 
-if [ -z "$at" ]; then
-    audits "$@"
-    exit $?
-fi
-
-# To be stopped while it sleeps, not after.
-trap 'kill "$sleeping" 2>/dev/null; exit 0' TERM INT
-while :; do
-    now=$(date -u +%s)
-    next=$(date -u -d "$at" +%s)
-    [ "$next" -gt "$now" ] || next=$(date -u -d "tomorrow $at" +%s)
-    sleep $((next - now)) &
-    sleeping=$!
-    wait "$sleeping"
-    audits "$@" || echo "nightly-audit: status $?, see the reports in $state/reports/$night" >&2
-done
+audits "$@"

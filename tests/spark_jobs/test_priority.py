@@ -1,6 +1,6 @@
-"""Who gives way: the class and the share of the processor, and who inherits them.
+"""Giving way: the priority that an audit takes, and that what it starts inherits.
 
-The class cannot be taken back, so it is always another process that takes it.
+It cannot be taken back, so it is always another process that takes it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Final
 import pytest
 
 from spark_jobs import jvm, priority
-from spark_jobs.java import Java, spark_home_of
-from tests.support.autogroup import AUTOGROUP, ours, shares
 
 #: What a process says of itself, and what one says that it starts.
 _SAY: Final = """\
@@ -61,46 +59,3 @@ def test_where_others_want_all_cores_it_has_to_wait(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     assert priority.has_to_wait() == waits
-
-
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share the processor by sessions")
-@pytest.mark.parametrize("gives_way", [True, False])
-def test_the_session_of_java_has_the_smallest_share(tmp_path: Path, gives_way: bool) -> None:
-    program = tmp_path / "jdk" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\ncat {AUTOGROUP}\n")
-    program.chmod(0o755)
-    home = spark_home_of(Java(tmp_path / "jdk", 17, has_vector=True), tmp_path / "wrapper", gives_way=gives_way)
-    before = ours()
-    java = [str(home / "bin" / "java"), "-version"]
-    done = subprocess.run(java, capture_output=True, text=True, check=True, start_new_session=True)
-    [(name, share)] = shares(done.stdout).items()
-    assert name not in before
-    assert share == (priority.LOWEST if gives_way else 0)
-    assert ours() == before
-
-
-@pytest.mark.parametrize("gives_way", [True, False])
-def test_java_gets_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_way: bool) -> None:
-    started: list[bool] = []
-
-    class Context:
-        _gateway = None
-
-        @staticmethod
-        def _ensure_initialized(gateway: object) -> None:
-            assert gateway is None
-
-    def launch(conf: object, options: dict[str, object]) -> None:
-        started.append(bool(options["start_new_session"]))
-
-    for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pyspark.SparkContext", Context)
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
-    monkeypatch.setattr(jvm, "gives_way", lambda: gives_way)
-    monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 17, has_vector=True))
-    monkeypatch.setattr(jvm, "log", jvm.Log())
-    jvm.start({}, tmp_path, quiet=True, brief=False)
-    assert started == [gives_way]
-    assert ("autogroup" in (tmp_path / "java" / "bin" / "java").read_text()) == gives_way
