@@ -17,9 +17,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
 
-# Two processes, since most tests use one core.
+# Three processes on two cores: many tests wait for brokers, clients and timers.
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 check: $(TESTING)
 	$(BIN)/ruff check .
