@@ -1,7 +1,6 @@
 #!/bin/sh
 # The three audits of a journal, their reports, and the balance with which the next ledger opens.  A systemd timer or cron
 # runs it every night (docs/audits.md).  It exits with the ledger's status, or else with that of the next audit that failed.
-# runs it every night (docs/audits.md); its exit status is the worst of the audits.
 #
 #   nightly-audit [--compare] JOURNAL STATE [OPTION...]
 #

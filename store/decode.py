@@ -163,9 +163,13 @@ class Opened:
 
     @property
     def ends(self) -> dict[int, int]:
-        """The position behind the last record of each of these segments, UNTOLD where it is not said."""
+        """The position behind the last record of each of these segments, UNTOLD where it is not said.
+
+        Raises RecordError.
+        """
         told = self.about.get("ends", {})
-        assert isinstance(told, dict)
+        if not isinstance(told, dict):
+            raise RecordError("the member `ends` of an OPENED record is no object")
         return {segment: told.get(str(segment), UNTOLD) for segment in self.segments}
 
 

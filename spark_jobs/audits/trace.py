@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from spark_jobs.audits import history
 from spark_jobs.audits.coverage import coverage
-from spark_jobs.audits.history import ROWS_MAX, History
+from spark_jobs.audits.history import ROWS_MAX, History, Row
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.bounds import Bounds
@@ -36,8 +36,6 @@ IDS_MAX: Final = 1000
 _TYPES: Final = frozenset(RecordType[name.upper().replace("-", "_")] for name in history.TYPES)
 _MESSAGES: Final = frozenset({RecordType.MESSAGE})
 _LINKS: Final = ("message_id", "origin_message_id")
-
-Row = dict[str, Any]
 
 
 def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int = IDS_MAX) -> Result:

@@ -171,6 +171,8 @@ def test_opened(next_id: int, segments: dict[int, int], about: record.Json) -> N
 
 def test_what_older_software_did_not_say_is_untold() -> None:
     assert decode.Opened(1, (2, 3), {}).ends == {2: decode.UNTOLD, 3: decode.UNTOLD}
+    with pytest.raises(RecordError, match="no object"):
+        _ = decode.Opened(1, (2, 3), {"ends": [4, 5]}).ends
 
 
 @given(u64)

@@ -43,17 +43,7 @@ DAMAGED: Final = replace(
     ),
 )
 
-_WAYS: Final = (
-    "consumed",
-    "expired",
-    "dead-lettered",
-    "replaced",
-    "evicted",
-    "purged",
-    "dropped",
-    "moved",
-    "deleted",
-)
+_WAYS: Final = ("consumed", "expired", "dead-lettered", "replaced", "evicted", "purged", "dropped", "moved", "deleted")
 
 
 def table(columns: Mapping[str, pa.DataType], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
