@@ -9,8 +9,8 @@ from broker.config import Config
 from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message
 from broker.engine.routing import destinations
-from tests.broker.engine.bench import Bench
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import held, small
 
 SEGMENT: Final = 6 << 10

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from store.segment import decode_header, scan
-from tests.broker.engine.bench import Bench, EngineBroker
+from tests.broker.engine.engine_harness import Bench, EngineBroker
 from tests.simulation.world import journal_directory, segment_paths, small
 
 SEGMENT: Final = 64 << 10

@@ -8,7 +8,7 @@ from broker.engine.delivery.redelivery import CLOSED, LOST
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import alter
 from protocols.amqp.performatives import Header
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, held, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient

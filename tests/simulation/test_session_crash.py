@@ -16,7 +16,7 @@ import pytest
 
 from broker.engine.model.errors import EngineError
 from store.errors import JournalError
-from tests.broker.engine.bench import Bench, EngineBroker
+from tests.broker.engine.engine_harness import Bench, EngineBroker
 from tests.simulation.session_work import State, Workload, config, state
 from tests.simulation.world import SCALE, check_accounts
 from tests.support.sim_files import Crash, Fault, SimFiles

@@ -26,7 +26,7 @@ from typing import Final
 from broker.config import Config
 from store.errors import JournalError
 from store.retention import RetentionSettings
-from tests.broker.engine.bench import Bench, EngineBroker
+from tests.broker.engine.engine_harness import Bench, EngineBroker
 from tests.simulation import session_work, test_crash, test_paging
 from tests.simulation.world import check_accounts
 from tests.store.workload import Oracle, Script, Station, reopened

@@ -9,7 +9,7 @@ from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound, 
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store.journal import JournalLimits
-from tests.broker.engine.bench import Bench, Waiting
+from tests.broker.engine.engine_harness import Bench, Waiting
 from tests.simulation.world import check_accounts
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.management.names import Names
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 
 def test_they_are_in_order_whatever_comes_and_goes() -> None:

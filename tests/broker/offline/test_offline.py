@@ -24,7 +24,7 @@ from broker.sessions.stomp.format import STOMP_FORMAT
 from store.files import OsFiles
 from store.inspect import verify
 from tests.broker.cli.harness import invoke
-from tests.broker.engine.bench import Taker
+from tests.broker.engine.engine_harness import Taker
 from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.sessions.confirmations import Confirmations
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 
 class Peer:

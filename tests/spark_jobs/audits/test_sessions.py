@@ -21,8 +21,8 @@ from spark_jobs.results import Verdict
 from store import inspect
 from store.files import OsFiles
 from store.record import RecordType
-from tests.broker.engine.bench import Bench, EngineBroker
 from tests.broker.engine.client_sessions.session_client import MULTICAST
+from tests.broker.engine.engine_harness import Bench, EngineBroker
 from tests.simulation.session_work import Workload
 from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import dump

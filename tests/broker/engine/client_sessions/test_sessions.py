@@ -13,7 +13,7 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues.consumer import Consumer
 from store import decode, record
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench, Taker, Waiting
+from tests.broker.engine.engine_harness import Bench, Taker, Waiting
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
 

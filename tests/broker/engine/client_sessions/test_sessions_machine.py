@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from broker.engine.delivery.redelivery import RELEASED
-from tests.broker.engine.bench import Bench
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import SCALE, check_accounts, check_counters
 
 SEGMENT = 4 << 10

@@ -7,7 +7,7 @@ import pytest
 from broker.engine import Client, ClientSubscription
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.queue import Queue
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 
 
 def client(id: str) -> Client:

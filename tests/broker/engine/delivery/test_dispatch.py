@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
 from broker.engine.queues.consumer import AckMode
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 
 def test_several_take_turns_message_by_message() -> None:

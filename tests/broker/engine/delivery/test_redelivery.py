@@ -10,7 +10,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store import decode
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
 

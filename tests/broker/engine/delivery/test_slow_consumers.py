@@ -8,7 +8,7 @@ import pytest
 
 from broker.engine.model.message import RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 
 PERIOD = 5_000
 

@@ -9,7 +9,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, InvalidSelector
 from broker.engine.model.message import RoutingType
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 
 KINDS: dict[str, dict[str, Any]] = {
     "durable": {"name": "s", "durable": True},

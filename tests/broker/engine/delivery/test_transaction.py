@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import rejected
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed
 from broker.engine.model.message import RoutingType
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.moves.test_move import entries_with
 from tests.broker.engine.queues.test_arrival import until_full
 from tests.simulation.world import check_accounts, check_counters, small

@@ -9,7 +9,7 @@ from broker.engine.model.errors import AlreadyInUse, AttributesDiffer, InvalidAt
 from broker.engine.model.message import RoutingType
 from broker.engine.model.query import NO_QUERY, PARAMETERS_MAX, split_query
 from broker.engine.routing import destinations
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 
 @pytest.mark.parametrize("name", ["orders", "what?", "why?&how", "a?b", "::?", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.engine.moves.move import HOPS_MAX
 from broker.engine.moves.transfer import MessageRange
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 A = {"match": "a", "expiry-address": "b", "expiry-delay": 0}
 B = {"match": "b", "expiry-address": "a", "expiry-delay": 0}

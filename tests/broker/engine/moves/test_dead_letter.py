@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 
 ONCE = {"match": "a", "max-delivery-attempts": 1}

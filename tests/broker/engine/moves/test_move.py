@@ -17,7 +17,7 @@ from broker.sessions.stomp.format import StompFormat
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
 from store.segment_directory import raw_records
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.test_queue import queue
 from tests.simulation.world import journal_directory, small
 from tests.support.sim_broker import SimBroker

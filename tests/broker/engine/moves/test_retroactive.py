@@ -8,7 +8,7 @@ from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import small
 
 MULTICAST = RoutingType.MULTICAST

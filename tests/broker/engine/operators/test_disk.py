@@ -9,7 +9,7 @@ import pytest
 from broker.engine.model.errors import AddressFull
 from broker.engine.operators.disk import exceeded
 from broker.engine.queues.usage import Disk
-from tests.broker.engine.bench import Bench, Producing
+from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient, configured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import PropertyView, RoutingType, Value
 from broker.engine.model.notes import NOTES_MAX, NOTIFICATIONS, noting
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 
 MULTICAST = RoutingType.MULTICAST
 

@@ -14,7 +14,7 @@ from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
 from tests.support.interpreted import interpreted
 

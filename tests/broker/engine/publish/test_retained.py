@@ -16,7 +16,7 @@ from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
 from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
 from tests.support.bodies import body_of
 

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import INGRESS_TIMESTAMP, RoutingType
 from broker.engine.routing import registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 MULTICAST = RoutingType.MULTICAST
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.queues.alarms import Alarms
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 
 def test_calls_in_the_order_of_their_time_and_once() -> None:

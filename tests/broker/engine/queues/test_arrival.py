@@ -13,7 +13,7 @@ from broker.engine.publish.send import Send
 from broker.engine.routing import destinations, registry
 from store import decode
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench, Producing
+from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters, journal_records, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles

@@ -10,7 +10,7 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.simulation.world import accounts, journal_directory
 
 

@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse, NotFound
 from broker.engine.queues import clearing
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import paging, settled
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons
 

@@ -13,7 +13,7 @@ from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import UNLIMITED, AckMode, Consumer
 from broker.engine.queues.queue import Queue
-from tests.broker.engine.bench import Taker
+from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.test_backlog import ids, message
 
 

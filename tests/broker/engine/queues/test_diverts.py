@@ -14,7 +14,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.configured import add_divert, declare_divert, remove_divert
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 MULTICAST = RoutingType.MULTICAST
 

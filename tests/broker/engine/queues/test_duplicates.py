@@ -8,7 +8,7 @@ from broker.engine.model.errors import DuplicateMessage
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import duplicates
 from store.record import RecordType
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import journal_directory, typed_records
 from tests.support.sim_broker import SimBroker
 

@@ -9,7 +9,7 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import COUNTED, Counters, DeliveryState, Queue
 from broker.sessions.stomp.format import StompFormat
-from tests.broker.engine.bench import Taker
+from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.test_backlog import ids, message
 
 

@@ -9,7 +9,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.removal import remove
 from broker.engine.routing import registry
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, reasons
 
 

@@ -11,7 +11,7 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.queues.stored import encode_facts, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
-from tests.broker.engine.bench import FORMAT, Bench
+from tests.broker.engine.engine_harness import FORMAT, Bench
 from tests.support.attributes import attributes_of
 
 SEGMENT = 3

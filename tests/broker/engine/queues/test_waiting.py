@@ -8,7 +8,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import alter, registry
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench, Producing, Taker
+from tests.broker.engine.engine_harness import Bench, Producing, Taker
 from tests.simulation.world import check_accounts, check_counters, reasons
 
 MULTICAST = RoutingType.MULTICAST

@@ -13,7 +13,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.paging import upkeep
 from broker.engine.recovery import cleaning
 from store import decode
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, journal_records
 from tests.support.bodies import body_of
 

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import TransactionClosed
 from broker.engine.recovery.clock_changes import JUMP_MS_MIN, Steady
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, small
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_files import SimFiles

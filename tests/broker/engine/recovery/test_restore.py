@@ -10,7 +10,7 @@ from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery import restore
 from broker.engine.routing import registry
 from store import decode
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records
 
 FACTS = (

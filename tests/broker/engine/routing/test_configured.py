@@ -10,7 +10,7 @@ from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 ANYCAST = {"routing-type": "ANYCAST"}
 

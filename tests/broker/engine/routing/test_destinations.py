@@ -10,7 +10,7 @@ from broker.engine.moves.dead_letter_queues import ensure_queue
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.routing import destinations, registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 OFF = {"auto-create-queues": False, "auto-create-addresses": False}

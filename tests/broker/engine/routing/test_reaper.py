@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.reaper import LOOKED_AT_MAX, scan
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 
 ON: dict[str, object] = {"match": "a", "auto-delete-queues": True, "auto-delete-addresses": True}
 PERIOD = 30_000

@@ -11,7 +11,7 @@ from broker.config.diverts import WildcardsSection
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import SimCarrier
 from tests.support.sim_broker import SimBroker, SimClient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from store.pages import Pages
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
-from tests.broker.engine.bench import Taker
+from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import declared, grouped
 from tests.simulation.world import check_accounts

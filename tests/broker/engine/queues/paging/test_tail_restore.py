@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, RoutingType
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.simulation.world import check_accounts, check_counters
 

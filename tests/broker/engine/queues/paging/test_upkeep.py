@@ -14,7 +14,7 @@ from broker.engine.queues.paging import upkeep
 from broker.engine.routing import alter
 from store.record import RemovalReason
 from store.segment import segment_name
-from tests.broker.engine.bench import Bench, Producing
+from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import declared, put
 from tests.simulation.world import check_accounts, check_counters, journal_directory, reasons

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues.queue import Queue
 from store.record import RemovalReason
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST

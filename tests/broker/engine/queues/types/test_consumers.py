@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, NoQueue, TooManyConsumers
 from broker.engine.routing import alter, registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import MULTICAST, declared, left, put
 
 # -- exclusive ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from broker.config.addresses import AddressSection, Queue
 from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.routing import alter, registry
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import left, put
 from tests.simulation.world import small
 

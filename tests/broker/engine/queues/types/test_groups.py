@@ -9,7 +9,7 @@ from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import alter, destinations
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import declared, grouped, put
 from tests.simulation.world import check_accounts, check_counters
 

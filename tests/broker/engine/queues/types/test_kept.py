@@ -9,7 +9,7 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import alter
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, grouped, left, put
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, left, put
 
 

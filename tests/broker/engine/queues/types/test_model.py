@@ -16,7 +16,7 @@ from broker.engine.delivery.redelivery import CLOSED, LOST, DeliveryOutcome
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.message import Message
 from broker.engine.routing import alter
-from tests.broker.engine.bench import Bench, Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import declared
 from tests.simulation.world import SCALE, check_accounts, check_counters
 from tests.support.bodies import body_of

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.routing import alter
-from tests.broker.engine.bench import Bench
+from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, left, put
 
 
