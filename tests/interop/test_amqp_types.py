@@ -22,8 +22,8 @@ from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_VALUE, encode_application_properties, encode_section
 from protocols.amqp.types import Described, identity
 from tests.interop.amqp_client import AmqpClient, amqp
-from tests.interop.amqp_peers import BUILD_S, RUN_S, forwarding
 from tests.interop.amqp_values import VALUES
+from tests.interop.programs import BUILD_S, RUN_S, forwarding
 from tests.support.daemon import DaemonProcess
 
 #: What clients do not give back as it was, each seen on its own: by design (rhea's numbers are doubles, Java's

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.amqp_peers import tool
+from tests.interop.programs import tool
 from tests.support.daemon import DaemonProcess
 
 #: What a program may take, in seconds.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,8 +18,7 @@ from cryptography.x509.oid import NameOID
 from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.security.users_file import StoredUser
-from tests.interop.amqp_peers import BUILD_S, HERE, RUN_S, java, run, tool
-from tests.interop.test_node import INSTALL_S, install
+from tests.interop.programs import BUILD_S, RUN_S, java, node_suite, run, tool
 from tests.interop.test_tokens import fresh
 from tests.support.certificates import Authority
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
@@ -96,17 +93,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
-@pytest.mark.timeout(INSTALL_S + RUN_S)
+@pytest.mark.timeout(BUILD_S + RUN_S)
 def test_clients_of_node(secured: Secured) -> None:
-    install(tool("npm"))
-    command = [tool("node"), "--test", "--test-reporter=tap", "secure.test.mjs"]
-    ports = json.dumps(secured.broker.ports)
-    environment = {**os.environ, "PORTS": ports, "NODE_EXTRA_CA_CERTS": str(secured.authority.path)}
-    result = subprocess.run(command, cwd=HERE / "node", env=environment, capture_output=True, text=True, timeout=RUN_S)
-    assert result.returncode == 0, result.stdout + result.stderr
-    passed = re.search(r"^# pass (\d+)$", result.stdout, re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) == 6
+    ports, authority = json.dumps(secured.broker.ports), str(secured.authority.path)
+    assert node_suite("secure.test.mjs", PORTS=ports, NODE_EXTRA_CA_CERTS=authority) == 6
 
 
 def by_paho(

@@ -11,7 +11,7 @@ import stomp
 
 from tests.interop.client import PATIENCE_S
 from tests.interop.conftest import SETTINGS
-from tests.interop.test_node import INSTALL_S, NODE, NPM, SUITE_S, run_suite
+from tests.interop.programs import BUILD_S, RUN_S, node_suite
 from tests.support.daemon import DaemonProcess, running
 
 ACCEPTORS = """
@@ -32,10 +32,10 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield broker
 
 
-@pytest.mark.skipif(NODE is None or NPM is None, reason="node and npm are not installed")
-@pytest.mark.timeout(INSTALL_S + SUITE_S)
+@pytest.mark.timeout(BUILD_S + RUN_S)
 def test_stompjs(web: DaemonProcess) -> None:
-    assert run_suite(web.ports["stomp"], BROKER_WEB="true") >= 42, "each scenario runs with each version"
+    passed = node_suite("suite.test.mjs", BROKER_PORT=str(web.ports["stomp"]), BROKER_WEB="true")
+    assert passed >= 42, "each scenario runs with each version"
     assert "library.message" not in web.log, "clients that vanish leave nothing behind"
 
 

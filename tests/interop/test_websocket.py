@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 
 from protocols.amqp.performatives import Accepted
 from tests.interop.amqp_client import PATIENCE_S, AmqpClient, SocketWire, amqp
-from tests.interop.amqp_peers import node, run
+from tests.interop.programs import node, run
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_amqp import message
 

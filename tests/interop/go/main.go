@@ -1,4 +1,4 @@
-// go-amqp and the MQTT clients of Eclipse against the broker; run by tests/interop/test_amqp_go.py, test_mqtt_go.py.
+// go-amqp and the MQTT clients of Eclipse against the broker; run by tests/interop/test_programs.py.
 //
 //	peer PORT suite
 //	peer PORT mqtt

@@ -1,4 +1,4 @@
-// What rhea can do with a broker, run by tests/interop/test_amqp_rhea.py with BROKER_PORT.
+// What rhea can do with a broker, run by tests/interop/test_programs.py with BROKER_PORT.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-# Net::Stomp, a client of STOMP 1.0, against the broker; run by tests/interop/test_stomp_scripts.py.
+# Net::Stomp, a client of STOMP 1.0, against the broker; run by tests/interop/test_programs.py.
 #
 #     perl stomp.pl PORT
 use strict;

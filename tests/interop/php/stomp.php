@@ -1,5 +1,5 @@
 <?php
-// PHP's own client of STOMP (the extension `stomp`) against the broker; run by tests/interop/test_stomp_scripts.py.
+// PHP's own client of STOMP (the extension `stomp`) against the broker; run by tests/interop/test_programs.py.
 //
 //     php stomp.php PORT
 

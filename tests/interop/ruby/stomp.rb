@@ -1,4 +1,4 @@
-# The gem `stomp` against the broker; run by tests/interop/test_stomp_scripts.py.
+# The gem `stomp` against the broker; run by tests/interop/test_programs.py.
 #
 #     ruby stomp.rb PORT
 require 'stomp'

@@ -1,4 +1,4 @@
-//! fe2o3-amqp and rumqttc against the broker; run by tests/interop/test_amqp_rust.py and test_mqtt_rust.py.
+//! fe2o3-amqp and rumqttc against the broker; run by tests/interop/test_programs.py.
 //!
 //!     interop PORT suite
 //!     interop PORT mqtt

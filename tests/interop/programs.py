@@ -1,11 +1,13 @@
-"""The programs of other languages that drive AMQP clients, built once for each state of their sources.
+"""The programs that drive clients of other languages, built once for each state of their sources.
 
-Each takes a port and what to do: `suite`, `mqtt`, or `forward` with a selector and routes (see `forwarding`).
+Each takes a port and what to do: `suite`, `mqtt`, or `forward` with a selector and routes (see `forwarding`).  Those of
+Node.js that are suites are run by its own test runner, and told by their environment.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,14 +16,31 @@ from typing import Final
 
 import pytest
 
-from tests.interop.test_node import install
-
 HERE: Final = Path(__file__).parent
 
 #: Fetching and building takes some seconds; an index that cannot be reached takes long to give up.
 BUILD_S: Final = 240
 #: What a program may take.
 RUN_S: Final = 120
+
+#: What to install for a tool, where its name is not that of the package.
+_PACKAGES: Final = {
+    "cargo": "cargo",
+    "go": "golang",
+    "java": "default-jdk-headless",
+    "javac": "default-jdk-headless",
+    "keytool": "default-jdk-headless",
+    "mosquitto_pub": "mosquitto-clients",
+    "mosquitto_rr": "mosquitto-clients",
+    "mosquitto_sub": "mosquitto-clients",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "perl": "perl",
+    "php": "php-cli",
+    "ruby": "ruby",
+    "stdbuf": "coreutils",
+}
 
 #: A virtual machine that starts quickly and leaves the processors to others.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
@@ -31,7 +50,7 @@ def tool(name: str) -> str:
     """Where a tool is.  Skips the test if it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"no {name}: apt-get install {_PACKAGES[name]}")
     return found
 
 
@@ -71,15 +90,36 @@ def rust() -> list[str]:
     """The Rust program, whose 80 packages take too long to compile for the normal run.  Skips if it is not built."""
     product = HERE / "rust" / "target" / "debug" / "interop"
     if not fresh(product, "rust/Cargo.*", "rust/src/*.rs"):
-        pytest.skip("tests/interop/rust is not built: make interop")
+        pytest.skip("tests/interop/rust is not built: make interop, which needs cargo")
     return [str(product)]
 
 
+def script(interpreter: str, name: str, *check: str, package: str) -> list[str]:
+    """A script of an interpreter that has the client: the `check` succeeds.  Skips if it has not."""
+    command = tool(interpreter)
+    if subprocess.run([command, *check], capture_output=True, timeout=RUN_S).returncode:
+        pytest.skip(f"{interpreter} has no client: apt-get install {package}")
+    return [command, str(HERE / name)]
+
+
 def node(script: str) -> list[str]:
-    """A script with the packages of package-lock.json."""
+    """A script with what package-lock.json says, in a git-ignored folder, fetched once for each lock file."""
     interpreter, npm = tool("node"), tool("npm")
-    install(npm)
+    if not fresh(HERE / "node" / "node_modules" / ".package-lock.json", "node/package-lock.json"):
+        build(HERE / "node", npm, "ci", "--loglevel=error")
     return [interpreter, str(HERE / "node" / script)]
+
+
+def node_suite(script: str, **told: str) -> int:
+    """A suite of Node's own test runner, which has to pass: its number of scenarios.  `told`: its environment."""
+    interpreter, path = node(script)
+    environment = {**os.environ, **told}
+    command = [interpreter, "--test", "--test-reporter=tap", path]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    passed = re.search(r"^# pass (\d+)$", result.stdout, re.MULTILINE)
+    assert passed is not None
+    return int(passed[1])
 
 
 def forwarding(name: str, port: int, selector: str, routes: Sequence[str]) -> list[str]:
