@@ -5,7 +5,8 @@
     transactions      sends and acknowledgements that happen together
     sessions          what a client finds again when it comes back
     session_expiry    when that ends, and when a will is due
-    retained          messages that later subscribers get
+    retained          messages that later subscribers get, and `retained_feed`, by which they get them
+    system_topics     what the broker tells about itself
     subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
@@ -44,7 +45,9 @@ from broker.engine.operators.messages import QueueMessages
 from broker.engine.operators.statistics import Statistics
 from broker.engine.publish import publish, sending
 from broker.engine.publish.retained import Retained
+from broker.engine.publish.retained_feed import RetainedFeed
 from broker.engine.publish.send import PublishResult, Send
+from broker.engine.publish.system_topics import SystemTopics
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, AttachedSender, Producer
 from broker.engine.queues.bodies import Uploads
@@ -108,6 +111,8 @@ class Engine:
         self.alarms = state.alarms
         self.quotas = state.quotas
         self.retained = Retained(state)
+        self.retained_feed = RetainedFeed(state, self.retained)
+        self.system_topics = SystemTopics(state)
         self.connections = Connections(state)
         self.sessions = StoredSessions(state)
         self.session_expiry = SessionExpiry(state)
@@ -200,17 +205,9 @@ class Engine:
         """
         return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=attached)
 
-    def topic(self, name: str) -> Address:
-        """The multicast address of that name, made if it is missing whatever the settings say."""
-        address = self._state.addresses.get(name)
-        if address is None:
-            multicast = {RoutingType.MULTICAST}
-            address = registry.create_address(self._state, name, multicast, auto_created=True, needed=True)
-        return address
-
-    def reaches(self, address: Address, queue: Queue) -> bool:
-        """Whether a subscription's queue may get what is sent to an address."""
-        return queue in self._state.candidates(address, None, None)[1]
+    def full_queue_name(self, addresses: Iterable[str], queue_name: str) -> str:
+        """`address::queue` if one of these addresses means a queue of its own by it; empty: none does."""
+        return destinations.full_queue_name(self._state, addresses, queue_name)
 
     def check_admitted(self, address: Address) -> None:
         """Whether an address takes messages now.  Raises what `arrival.check_admitted` does."""

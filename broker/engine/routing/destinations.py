@@ -6,6 +6,7 @@ who may have it made.  What is made for a request that is then refused goes agai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker.engine.model import names
@@ -118,6 +119,22 @@ def _equipped(
     elif asked and wanted is RoutingType.ANYCAST and address.name in state.queues:
         agreeing(state.queues[address.name], asked)
     return address
+
+
+def full_queue_name(state: State, addresses: Iterable[str], queue_name: str) -> str:
+    """`address::queue` of the first of these addresses that means a queue by it; empty: none does.
+
+    One does that has this queue, and one that is no mere topic: it is anycast too, or was not made by itself.
+    """
+    queue = state.queues.get(queue_name)
+    for name in addresses:
+        address = state.addresses.get(name)
+        if address is None:
+            continue
+        topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}
+        if not topic or (queue is not None and queue.address is address):
+            return f"{name}{names.FQQN_SEPARATOR}{queue_name}"
+    return ""
 
 
 def is_current(state: State, address: Address) -> bool:

@@ -30,9 +30,8 @@ from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
-from broker.sessions.mqtt.retained import RetainedFeed
 from broker.sessions.mqtt.subscribe import Subscriptions, key_of
-from broker.sessions.mqtt.sys import SystemTopics, Traffic
+from broker.sessions.mqtt.sys import BrokerFigures, Traffic
 from broker.sessions.mqtt.terms import MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
@@ -73,15 +72,15 @@ class MqttSessions:
 
     def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
         self.engine = engine
-        self.retained = RetainedFeed(engine)
         characters = engine.syntax
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
         self._sessions: dict[str, ClientSession] = {}
         self.traffic = Traffic()
-        self.system = SystemTopics(
+        figures = BrokerFigures(
             engine, self.syntax, self.traffic, version, self.__len__, self._subscriptions, sys_interval
         )
+        engine.system_topics.start(figures, sys_interval)
 
     def _subscriptions(self) -> int:
         return sum([len(session.subscriptions) for session in self._sessions.values()])
@@ -135,7 +134,7 @@ class MqttSessions:
 
     def _begin(self, client: Client) -> ClientSession:
         deliveries = Deliveries(self.engine)
-        subscriptions = Subscriptions(self.engine, self.syntax, self.retained, client, deliveries)
+        subscriptions = Subscriptions(self.engine, self.syntax, client, deliveries)
         session = self._sessions[client.id] = ClientSession(client, deliveries, subscriptions)
         return session
 

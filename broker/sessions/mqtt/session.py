@@ -473,7 +473,7 @@ class MqttSession(Port):
             if self._options.retain:
                 subscriptions.send_retained(text)
             if text.startswith(mqtt_sys.ROOT):
-                self._common.sessions.system.watch(subscriptions.queue_of(text))
+                self.engine.system_topics.watch(subscriptions.queue_of(text))
 
     def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
         """Answer once the subscriptions are stored, if they are to be: those of one read together."""

@@ -13,7 +13,7 @@ from typing import Final
 from broker.engine import Client, Consumer, Definition, Engine, Queue, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.delivery import Deliveries
-from broker.sessions.mqtt.retained import RetainedFeed
+from broker.sessions.mqtt.format import qos_of, retained_head
 from broker.sessions.mqtt.subscription import Subscription
 from broker.sessions.mqtt.terms import MqttOptions, TooMany, full_queue_name, refusal
 from protocols.mqtt.codes import V5, V31, ReasonCode
@@ -37,14 +37,11 @@ class Subscriptions:
     `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
 
-    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_feed", "_leaving", "_syntax", "changed")
+    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_leaving", "_syntax", "changed")
 
-    def __init__(
-        self, engine: Engine, syntax: AddressSyntax, feed: RetainedFeed, client: Client, deliveries: Deliveries
-    ) -> None:
+    def __init__(self, engine: Engine, syntax: AddressSyntax, client: Client, deliveries: Deliveries) -> None:
         self.changed: dict[str, None] = {}
         self._engine = engine
-        self._feed = feed
         self._syntax = syntax
         self._client = client
         self._deliveries = deliveries
@@ -142,16 +139,12 @@ class Subscriptions:
     # -- retained messages -----------------------------------------------------------------------------------------
 
     def send_retained(self, text: str) -> None:
-        """Send the retained messages that match a subscription, through its queue (3.3.1.3), in this tick and later.
+        """Send the retained messages that match a subscription, through its queue (3.3.1.3), in this tick and later."""
 
-        The queue of others gets none: it is no subscription of its own.
-        """
-        subscription = self._by_filter[text]
-        if subscription.borrowed:
-            return
-        consumer = subscription.consumer
-        assert consumer is not None, "a subscription that was just made"
-        self._feed.add(consumer, text, subscription.pattern)
+        def unsent(error: EngineError) -> None:
+            self._engine.report("mqtt.retained_unsent", client=self._client.id, filter=text, error=str(error))
+
+        self._engine.retained_feed.add(self._by_filter[text], _retained_copy, unsent)
 
     # -- unsubscribing ---------------------------------------------------------------------------------------------
 
@@ -308,6 +301,11 @@ class Subscriptions:
         for consumer in self._leaving:
             deliveries.retire(consumer)
         self.finish_leaving()
+
+
+def _retained_copy(head: bytes) -> tuple[bytes, bool]:
+    """The head of a copy that is sent because the message is retained, and whether the copy is durable."""
+    return retained_head(head), qos_of(head) > 0
 
 
 def key_of(stored: Definition) -> str:

@@ -1,9 +1,5 @@
 """`$SYS` topics: what users of Mosquitto look at to see how a broker fares.
 
-They are not kept as retained messages, which would be written to the journal all the time: who subscribes to them is
-told the values of now, as if they were retained, and then what has changed, every `sys-interval`.  While nobody has
-subscribed, nothing happens.
-
 Names and units are Mosquitto's, and so are the load averages: events a minute, over about one, five and fifteen
 minutes, each interval counting less with the time since (`_Load`).  They begin with the first subscriber.
 """
@@ -15,7 +11,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Final
 
-from broker.engine import Address, Engine, Queue, Send
+from broker.engine import Engine
 from broker.engine.model.message import Message, MessageHeader
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head, retained_head
 from protocols.mqtt.packets import Ack, Packet, Publish
@@ -28,7 +24,6 @@ ROOT: Final = "$SYS/"
 #: Of how many minutes there are load averages.
 LOAD_MINUTES: Final = (1, 5, 15)
 
-_ALARM: Final = "mqtt $SYS"
 _MINUTE_MS: Final = 60_000
 
 
@@ -100,10 +95,10 @@ class _Load:
             self.averages[at] = rate + weight * (self.averages[at] - rate)
 
 
-class SystemTopics:
-    """Tells those who want to know, every `interval` ms; 0: nobody is told anything.
+class BrokerFigures:
+    """The values of `$SYS`, which `broker.engine.publish.system_topics` tells to those who subscribe.
 
-    `sessions` counts the sessions, `subscriptions` all their subscriptions.
+    `sessions` counts the sessions, `subscriptions` all their subscriptions; `interval` in ms.
     """
 
     def __init__(
@@ -125,50 +120,28 @@ class SystemTopics:
         self._started = engine.now
         self._interval = interval
         self._loads: dict[str, _Load] = {}
-        self._watchers: dict[Queue, None] = {}
-        self._told: dict[str, bytes] = {}
 
-    def watch(self, queue: Queue) -> None:
-        """A subscription to these topics has this queue: tell it everything, and from now on what changes."""
-        if not self._interval:
-            return
-        if not self._watchers:
-            self._loads = {name: _Load(counter) for name, counter in self._traffic.counted().items()}
-        for topic, value in self._values().items():
-            address = self._address(topic)
-            if self._engine.reaches(address, queue):
-                self._publish(address, queue, value, retained_head(make_head(0, True, NO_PROPERTIES)))
-        if not self._watchers:
-            self._told = self._values()
-            self._engine.alarms.at(_ALARM, self._engine.now + self._interval, self._tell)
-        self._watchers[queue] = None
+    def begin(self) -> None:
+        """The first subscriber is here: load averages begin."""
+        self._loads = {name: _Load(counter) for name, counter in self._traffic.counted().items()}
 
-    def _tell(self) -> None:
-        """Publish what has changed, as long as somebody is there."""
-        for queue in [queue for queue in self._watchers if queue.deleted]:
-            del self._watchers[queue]
-        if not self._watchers:
-            return
+    def advance(self) -> None:
+        """Another interval is over."""
         for name, counter in self._traffic.counted().items():
             self._loads[name].count(counter, self._interval)
-        values = self._values()
-        for topic, value in values.items():
-            if self._told.get(topic) != value:
-                self._publish(self._address(topic), None, value, make_head(0, False, NO_PROPERTIES))
-        self._told = values
-        self._engine.alarms.at(_ALARM, self._engine.now + self._interval, self._tell)
 
-    def _address(self, topic: str) -> Address:
-        name = self._syntax.to_address(topic)
-        return self._engine.topic(name)
-
-    def _publish(self, address: Address, queue: Queue | None, value: bytes, head: bytes) -> None:
+    def message(self, address: str, value: bytes, *, retained: bool) -> Message:
+        """A message of QoS 0 that says so."""
         engine = self._engine
-        header = MessageHeader(address.name, engine.formats[MQTT_FORMAT], timestamp=engine.now)
-        engine.publish([Send(address, queue, None, [Message(header, head, value)])]).check()
+        head = make_head(0, retained, NO_PROPERTIES)
+        header = MessageHeader(address, engine.formats[MQTT_FORMAT], timestamp=engine.now)
+        return Message(header, retained_head(head) if retained else head, value)
 
-    def _values(self) -> dict[str, bytes]:
-        """All topics with what they say now."""
+    def values(self) -> dict[str, bytes]:
+        """What each topic says now, by its address."""
+        return {self._syntax.to_address(topic): value for topic, value in self._topics().items()}
+
+    def _topics(self) -> dict[str, bytes]:
         engine, traffic = self._engine, self._traffic
         sessions, stored = self._sessions(), engine.usage
         numbers = {

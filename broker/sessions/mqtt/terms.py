@@ -21,7 +21,6 @@ from broker.engine.model.errors import (
     TooManyAddresses,
     TooManyQueues,
 )
-from broker.engine.model.message import RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
@@ -111,18 +110,9 @@ def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
 def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
     """`address::queue` if a topic or filter means a queue by its full name; empty: it is a topic like any other.
 
-    It does if there is such a queue, or such an address that is no mere topic: it is anycast too, or was not made by
-    itself.  The address may be written as a topic (`a/b::q`) or as others write it (`a.b::q`).
+    The address may be written as a topic (`a/b::q`) or as others write it (`a.b::q`).
     """
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
         return ""
-    queue = engine.queues.get(queue_name)
-    for name in (syntax.to_address(written), written):
-        address = engine.addresses.get(name)
-        if address is None:
-            continue
-        topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}
-        if not topic or (queue is not None and queue.address is address):
-            return f"{name}{FQQN_SEPARATOR}{queue_name}"
-    return ""
+    return engine.full_queue_name((syntax.to_address(written), written), queue_name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.tick import Ticks
-from broker.sessions.mqtt import retained as mqtt_retained
 from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import SimWorld
@@ -13,10 +12,10 @@ from tests.support.sim_broker import configured
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> SimWorld:
+def world() -> SimWorld:
     """Seven retained messages, two of which go out in a tick."""
-    monkeypatch.setattr(mqtt_retained, "RETAINED_PER_TICK_MAX", 2)
     sim = SimWorld(configured())
+    sim.broker.engine.retained_feed.per_tick_max = 2
     producer = sim.connect("producer")
     for n in range(7):
         producer.publish(f"t/{n}", b"%d" % n, qos=1, retain=True)
@@ -40,15 +39,16 @@ def test_they_come_in_order_over_several_ticks(world: SimWorld, monkeypatch: pyt
 
 def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld) -> None:
     client, producer = world.connect("c"), world.connect("p")
-    feed = mqtt_retained.RetainedFeed._send
+    feed = world.broker.engine.retained_feed
+    send = feed._send
 
-    def replaced(self: mqtt_retained.RetainedFeed) -> None:
-        mqtt_retained.RetainedFeed._send = feed  # type: ignore[method-assign]
-        feed(self)
+    def replaced() -> None:
+        feed._send = send  # type: ignore[method-assign]
+        send()
         producer.publish("t/5", b"new", retain=True)
         producer.publish("t/6", b"", retain=True)
 
-    mqtt_retained.RetainedFeed._send = replaced  # type: ignore[method-assign]
+    feed._send = replaced  # type: ignore[method-assign]
     client.subscribe("t/#", qos=1)
     got = payloads(client)
     assert got.count(b"new") == 1
@@ -62,4 +62,4 @@ def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld) -> None:
     client.subscribe("t/#", "t/+", qos=0)
     client.unsubscribe("t/#", "t/+")
     client.take()
-    assert not world.broker.engine.alarms.is_set("mqtt retained")
+    assert not world.broker.engine.retained_feed
