@@ -151,13 +151,11 @@ def parse_types(text: str | None) -> frozenset[int] | None:
 
 
 def parse_time(name: str, text: str) -> int:
-    """A time as parse_moment reads it, or milliseconds since the epoch, as the latter.  Raises BadOption."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+    """A time as parse_moment reads it, as milliseconds since the epoch.  Raises BadOption."""
     try:
         return parse_moment(text)
     except ValueError:
-        raise BadOption(f"{name}={text}: neither a time like 2026-03-01T12:00:00Z nor milliseconds") from None
+        raise BadOption(f"{name}={text}: not a time like 2026-03-01T12:00:00Z") from None
 
 
 def parse_size(name: str, text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,11 @@ def segments(data: Path) -> list[Path]:
     """All segments, kept ones too, oldest first."""
     found = [path for path in data.rglob("*.journal") if segment_number(path.name)]
     return sorted(found, key=lambda path: path.name)
+
+
+def iso(ms: int) -> str:
+    """A time as an option of the data source has it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def raw(data: Path) -> Iterator[RawRecord]:

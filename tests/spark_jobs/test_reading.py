@@ -18,7 +18,7 @@ from spark_jobs.journal.segments import SegmentRef
 from spark_jobs.journal.snapshot import Snapshot, Vanished, take
 from spark_jobs.reading import plan, read
 from spark_jobs.source_options import parse
-from tests.spark_jobs.journals import Growing, raw, row_positions, rows, segments
+from tests.spark_jobs.journals import Growing, iso, raw, row_positions, rows, segments
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_bounds_of_position(tmp_path_factory: pytest.TempPathFactory, draw: st.D
 def test_bounds_of_time(data: Path) -> None:
     times = sorted({time for _, _, time, *_ in raw(data)})
     low, high = times[len(times) // 3], times[2 * len(times) // 3]
-    rows = _rows(data, columns="position,time", fromTime=str(low), toTime=str(high))
+    rows = _rows(data, columns="position,time", fromTime=iso(low), toTime=iso(high))
     expected = {position for _, position, time, *_ in raw(data) if low <= time < high}
     assert {row["position"] for row in rows} == expected
     assert 0 < len(expected) < len(list(raw(data)))

@@ -50,8 +50,7 @@ def test_damage_alone_is_no_record_type_at_all() -> None:
 @pytest.mark.parametrize(
     ("text", "ms"),
     [
-        ("0", 0),
-        ("1772366400000", 1772366400000),
+        ("1970-01-01", 0),
         ("2026-03-01T12:00:00Z", 1772366400000),
         ("2026-03-01T12:00:00", 1772366400000),
         ("2026-03-01T13:00:00+01:00", 1772366400000),
@@ -97,7 +96,9 @@ def test_streams() -> None:
         ({"types": "messages"}, "types=messages: message, removed, .* are possible"),
         ({"types": ""}, "types: name at least one"),
         ({"mode": "DROPMALFORMED"}, "mode=DROPMALFORMED: FAILFAST, PERMISSIVE are possible"),
-        ({"fromTime": "yesterday"}, "fromtime=yesterday: neither a time like"),
+        ({"fromTime": "yesterday"}, "fromtime=yesterday: not a time like"),
+        ({"fromTime": "1772366400000"}, "fromtime=1772366400000: not a time like"),
+        ({"toTime": "20260301"}, "totime=20260301: not a time like"),
         ({"fromPosition": "-1"}, "fromposition=-1: not a number from 0 on"),
         ({"fromPosition": "latest"}, "fromposition=latest: not a number"),
         ({"targetBytes": "0"}, "targetbytes=0: not a size like 64m"),

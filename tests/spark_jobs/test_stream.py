@@ -17,7 +17,7 @@ from spark_jobs.journal.scan import MissingSegments
 from spark_jobs.reading import read
 from spark_jobs.source_options import BadOption, SourceOptions, parse
 from spark_jobs.stream import JournalStreamReader, WrongJournal
-from tests.spark_jobs.journals import Growing, dead_letters, raw, row_positions, segments
+from tests.spark_jobs.journals import Growing, dead_letters, iso, raw, row_positions, segments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,7 +161,7 @@ def test_where_a_stream_begins(tmp_path: Path) -> None:
     latest = Query(data, fromPosition="latest")
     middle = Query(data, fromPosition=str(there[10]))
     times = sorted({time for _, _, time, *_ in raw(data)})
-    timed = Query(data, fromTime=str(times[len(times) // 2]))
+    timed = Query(data, fromTime=iso(times[len(times) // 2]))
     growing.run(5)
     growing.show()
     for query in (latest, middle, timed):
