@@ -284,14 +284,18 @@ def ledger(
     # `balance` is no option: it is what the running broker said (GET /api/v1/balance), from who can ask it.
     from spark_jobs.audits import ledger as books
     from spark_jobs.audits.compare import BadComparison, Expected
+    from spark_jobs.audits.opening import BadBalance, check_target
 
+    request = Request.of(**running)
     try:
         expected = None if balance is None else Expected.from_answer(balance)
-    except BadComparison as error:
+        more = {"opening": opening, "save_balance": save_balance, "expected": expected}
+        chosen = _options(books.LedgerOptions, start, end, addresses=addresses, top=top, fail_over=fail_over, **more)
+        if save_balance is not None:
+            check_target(save_balance)
+    except (BadBalance, BadComparison) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
-    more = {"opening": opening, "save_balance": save_balance, "expected": expected}
-    chosen = _options(books.LedgerOptions, start, end, addresses=addresses, top=top, fail_over=fail_over, **more)
-    _run("ledger", Request.of(**running), lambda spark, snapshot: books.ledger(spark, snapshot, chosen))
+    _run("ledger", request, lambda spark, snapshot: books.ledger(spark, snapshot, chosen))
 
 
 @audit.command(epilog=STATUSES, short_help="Who died, and why.")
@@ -389,6 +393,7 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
 
     from spark_jobs.audits.compare import BadComparison
     from spark_jobs.audits.opening import BadBalance
+    from spark_jobs.audits.reading import NoSuchAddress
     from spark_jobs.java import NoJava
     from spark_jobs.progress import Progress
     from spark_jobs.session import NoSpark, spark_session
@@ -405,7 +410,7 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
             progress=Progress(),
         ) as spark:
             return audit(spark, snapshot)
-    except (BadBalance, BadComparison, NoJava) as error:
+    except (BadBalance, BadComparison, NoJava, NoSuchAddress) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
     except NoSpark as error:
         raise Stop(1, f"Spark does not start: {_reason(str(error))}", _MORE) from None

@@ -78,7 +78,7 @@ class _Within(Options):
 
 
 def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> Result:
-    """The audit.  Raises BadBalance, BadComparison, OSError."""
+    """The audit.  Raises BadBalance, BadComparison, NoSuchAddress, OSError."""
     opened = None if options.opening is None else _open(options.opening, snapshot)
     bounded = _bounded(options, opened, snapshot)
     with Journal(spark, snapshot, bounded) as journal:
@@ -137,6 +137,7 @@ class _Ledger:
         """The whole."""
         options, tally = self.options, self.tally
         flows, names = tally.moved()
+        self.journal.check_addresses({name.address for name in names.values()})
         standings, oldest = tally.standings()
         wanted = {id for id, name in names.items() if options.wants(name.address or None)}
         books = rules.balance(flows, standings, names.values())

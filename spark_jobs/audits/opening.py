@@ -94,8 +94,7 @@ def read(directory: str) -> Balance:
     except FileNotFoundError as gone:
         raise BadBalance(f"{directory}: no balance there; --save-balance writes one") from gone
     except OSError as error:
-        why = str(error).rpartition("] ")[2]  # behind the numbers of the error, which Arrow tells twice
-        raise BadBalance(f"{directory}: the balance cannot be read: {why}") from error
+        raise BadBalance(f"{directory}: the balance cannot be read: {_why(error)}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise BadBalance(f"{directory}: the balance cannot be read: {error}") from error
     if rows != balance.messages:
@@ -150,6 +149,18 @@ class BalanceReader(DataSourceReader):
                 yield from file.read_row_group(partition.value, list(SCHEMA.names)).cast(SCHEMA).to_batches()
 
 
+def check_target(directory: str) -> None:
+    """See that a balance could be written there, before an hour's work is done for it.  Raises BadBalance."""
+    filesystem, path = _open(directory)
+    tried = f"{path}/{HEAD}{_TEMPORARY}"
+    try:
+        filesystem.create_dir(path, recursive=True)
+        filesystem.open_output_stream(tried).close()
+        filesystem.delete_file(tried)
+    except OSError as error:
+        raise BadBalance(f"{directory}: a balance cannot be written there: {_why(error)}") from error
+
+
 def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None:
     """Write a balance: the messages (SCHEMA) as they come, then the head.  Raises OSError, BadBalance."""
     filesystem, path = _open(directory)
@@ -195,6 +206,11 @@ def _checksum(filesystem: pafs.FileSystem, messages: str, head: dict[str, Any]) 
         while piece := stream.read(_PIECE_BYTES):
             crc = crc32c(piece, crc)
     return crc32c(json.dumps(head).encode(), crc)
+
+
+def _why(error: OSError) -> str:
+    """What stands behind the numbers of the error, which Arrow tells twice."""
+    return str(error).rpartition("] ")[2]
 
 
 def _open(directory: str) -> tuple[pafs.FileSystem, str]:

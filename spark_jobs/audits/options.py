@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -72,6 +73,12 @@ class Options:
     def address_regex(self) -> str:
         """One expression for all patterns, for Java and Python alike; "" if every address is wanted."""
         return "|".join(f"(?:{compile_pattern(pattern)})" for pattern in self.addresses)
+
+    def unmet(self, addresses: Iterable[str]) -> tuple[str, ...]:
+        """The patterns that none of these addresses fits."""
+        found = set(addresses)
+        left = {pattern: re.compile(compile_pattern(pattern), re.DOTALL) for pattern in self.addresses}
+        return tuple(pattern for pattern, regex in left.items() if not any(map(regex.fullmatch, found)))
 
     def wants(self, address: str | None) -> bool:
         """Whether an address is among those asked for; None: its name is not known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 DAMAGE_MAX: Final = 1000
 
 
+class NoSuchAddress(Exception):
+    """Nothing in the journal has the address that was asked for; the message names those like it."""
+
+
 class Journal:
     """A pinned snapshot within the bounds of the options; every frame of it reads the same records.
 
@@ -34,6 +39,7 @@ class Journal:
     def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options) -> None:
         self.spark = spark
         self.options = options
+        self._whole = snapshot
         self.snapshot = snapshot.bounded(**asdict(bounds(options)))
         self._first = snapshot.segments[0] if snapshot.segments else None
         self._kept: list[DataFrame] = []
@@ -81,6 +87,23 @@ class Journal:
     def ledger(self, *, keep_below: int) -> DataFrame:
         """Who entered and left which queue, and what does not agree (sieve.LEDGER)."""
         return ledger(self.spark, self.snapshot, bounds(self.options), keep_below=keep_below)
+
+    def check_addresses(self, known: Iterable[str]) -> None:
+        """See that each address that was asked for exists: among those known, or anywhere in the journal.
+
+        Raises NoSuchAddress.
+        """
+        if not self.options.unmet(known):
+            return
+        whole = Journal(self.spark, self._whole, Options())
+        defined = whole.records(("address", "queue", "dropped"), ("address", *DAMAGE_COLUMNS))
+        addresses = {*known, *defined.select("address").distinct().toArrow()["address"].drop_null().to_pylist()}
+        for pattern in self.options.unmet(addresses):
+            alike = get_close_matches(pattern, addresses)
+            raise NoSuchAddress(
+                f"--address {pattern}: no address in the journal is called that"
+                + (f"; there is {', '.join(alike)}" if alike else "")
+            )
 
     def addressed(self, frame: DataFrame, column: str = "address") -> DataFrame:
         """The rows whose address is among those asked for."""

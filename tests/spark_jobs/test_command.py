@@ -19,6 +19,7 @@ from spark_jobs import command
 from spark_jobs.audits.compare import BadComparison
 from spark_jobs.audits.opening import BadBalance
 from spark_jobs.audits.options import Options
+from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.command import Bound, audit, parse_bound, parse_message_id
 from spark_jobs.java import NoJava
 from spark_jobs.journal.snapshot import Snapshot, take
@@ -83,7 +84,7 @@ def test_bounds(text: str, bound: Bound) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "pos:", "pos:-1", "pos:1e3", "pos:²", "4711", "1772366400000", "yesterday", "\udcff"),
+        *("", "pos:", "pos:-1", "pos:1e3", "pos:²", "4711", "20260301", "1772366400000", "yesterday", "\udcff"),
         *("pos:9223372036854775808", "pos:" + "9" * 5_000, "9" * 5_000),
     ],
 )
@@ -123,6 +124,10 @@ def test_what_is_no_message_id(text: str) -> None:
         (["trace", "1", "J", "--top", "3"], "--top"),
         (["ledger", "J", "--opening", "D", "--from", "pos:1"], "opening"),
         (["ledger", "J", "--save-balance", "D", "--address", "a"], "save-balance"),
+        (
+            ["ledger", "J", "--save-balance", "/dev/null/balance"],
+            "/dev/null/balance: a balance cannot be written there: ",
+        ),
         (["ledger", "J", "--out", "missing/file"], "no such directory"),
         (["ledger", "J", "--format", "html", "--out", "."], "is a directory"),
         (["ledger", "s3://user:password@bucket/journal"], "credentials"),
@@ -260,6 +265,7 @@ def test_standard_output_that_is_full_is_1(lived: Path, monkeypatch: pytest.Monk
         (NoJava("Spark needs Java 17"), ExitStatus.USAGE, "bartleby-audit: Spark needs Java 17"),
         (BadBalance("no balance there"), ExitStatus.USAGE, "bartleby-audit: no balance there"),
         (BadComparison("another broker"), ExitStatus.USAGE, "bartleby-audit: another broker"),
+        (NoSuchAddress("no such address"), ExitStatus.USAGE, "bartleby-audit: no such address"),
         (
             NoSpark("masters are unresponsive\nat java"),
             1,

@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.audits import rules
 from spark_jobs.audits.compare import BadComparison, Expected, ExpectedQueue
 from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import ExitStatus, Result, Verdict
 from store import decode
@@ -203,6 +204,30 @@ def test_only_some_addresses(spark: SparkSession, generated: Path, tmp_path: Pat
     lines = {row["queue id"]: row for row in rows(result, "queues")}
     assert lines.keys() == {id for id, account in accounts.items() if account.address in ("events", "temporary")}
     assert result.summary["present"] == sum(len(accounts[id].present) for id in lines)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "alike"),
+    [
+        ("event", "; there is events"),
+        ("nothing.at.all", ""),
+        ("event.#", "; there is events"),
+    ],
+)
+def test_an_address_that_does_not_exist_has_no_books(
+    spark: SparkSession, generated: Path, pattern: str, alike: str
+) -> None:
+    with pytest.raises(NoSuchAddress) as told:
+        ledger(spark, take([str(generated)]), LedgerOptions(addresses=("events", pattern)))
+    assert str(told.value) == f"--address {pattern}: no address in the journal is called that{alike}"
+
+
+def test_an_address_where_nothing_happened_in_the_range_has_empty_books(spark: SparkSession, lived: Path) -> None:
+    """Its queue was defined before, and perhaps deleted; and one without a queue got messages that nobody wanted."""
+    snapshot = take([str(lived)])
+    asked = LedgerOptions(addresses=("brief",), from_position=snapshot.next_position - 1)
+    result = ledger(spark, snapshot, asked)
+    assert (result.verdict, result.summary["enqueued"]) == (Verdict.BALANCED, 0)
 
 
 # -- the running broker ------------------------------------------------------------------------------------------------

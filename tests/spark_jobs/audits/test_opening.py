@@ -76,6 +76,14 @@ def test_a_ledger_goes_on_where_another_ended(
     assert len(list(next_one.iterdir())) == 2, "the old balance is gone"
 
 
+def test_a_target_is_tried_without_a_trace(tmp_path: Path) -> None:
+    opening.check_target(str(tmp_path / "a" / "b"))
+    assert [*(tmp_path / "a" / "b").iterdir()] == []
+    (tmp_path / "file").touch()
+    with pytest.raises(BadBalance, match="a balance cannot be written there"):
+        opening.check_target(str(tmp_path / "file"))
+
+
 def test_nothing_has_happened_since_the_balance(spark: SparkSession, generated: Path, saved: Path) -> None:
     """The range is empty: what was open is present, for the broker as for the ledger."""
     snapshot, head = take([str(generated)]), opening.read(str(saved))
