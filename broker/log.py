@@ -44,161 +44,193 @@ class Code(NamedTuple):
 
 
 CODES: Final[dict[str, Code]] = {
-    "access.denied": Code("warning", "A client lacks a permission for what it wanted to do.", True),
-    "address.auto_deleted": Code("info", "An address that was made automatically and is no longer used was deleted."),
-    "address.deleted": Code("warning", "An operator deleted an address, with its queues."),
-    "address.full.blocking": Code("warning", "An address is full; its producers wait until there is room.", True),
-    "address.full.dropping": Code("warning", "An address is full; messages sent to it are dropped and counted.", True),
-    "address.full.paging": Code("info", "An address is full; what is sent to it stays on disk for now.", True),
-    "address.full.unpageable": Code(
-        "warning", "A full address cannot page, as a queue of it needs its messages in memory: producers wait.", True
+    "access.denied": Code("warning", "A client lacks the permission for what it tried to do.", True),
+    "address.auto_deleted": Code("info", "An unused address that had been created automatically was deleted."),
+    "address.deleted": Code("warning", "An operator deleted an address and its queues."),
+    "address.full.blocking": Code("warning", "An address is full: its producers wait for room.", True),
+    "address.full.dropping": Code("warning", "An address is full: new messages are dropped and counted.", True),
+    "address.full.paging": Code(
+        "info", "An address is full: new messages are kept on disk only until consumers catch up.", True
     ),
-    "address.made": Code("info", "An operator made an address."),
-    "address.paused": Code("info", "An operator stopped the deliveries of all queues on an address."),
-    "address.resumed": Code("info", "An operator let the deliveries of the queues on an address go on."),
+    "address.full.unpageable": Code(
+        "warning",
+        "A full address cannot page because one of its queues keeps its messages in memory: producers wait.",
+        True,
+    ),
+    "address.made": Code("info", "An operator created an address."),
+    "address.paused": Code("info", "An operator paused all queues of an address."),
+    "address.resumed": Code("info", "An operator resumed the queues of an address."),
     "address.sent": Code("info", "An operator sent a message to an address.", True),
-    "amqp.error": Code("info", "An AMQP connection, session or link was ended because of an error.", True),
-    "amqp.transfer_dropped": Code("info", "Messages of an AMQP client that had settled them were not taken.", True),
-    "audit.failed": Code("error", "The audit log cannot be written; what it lacks is in the log.", True),
+    "amqp.error": Code("info", "An AMQP connection, session or link was closed because of an error.", True),
+    "amqp.transfer_dropped": Code(
+        "info",
+        "Messages that an AMQP client had sent pre-settled were refused: they are gone, and the client does not know.",
+        True,
+    ),
+    "audit.failed": Code("error", "The audit log cannot be written; look for its missing entries in this log.", True),
     "body.unreadable": Code(
         "error",
-        "A large body cannot be read from its file: it comes again if the system refused that, or is damaged.",
+        "A large body cannot be read from its file: it is redelivered if that may pass, else dead-lettered.",
         True,
     ),
-    "broker.error": Code("error", "A fault of the broker in what it did for no client; it goes on.", True),
+    "broker.error": Code(
+        "error", "A bug in the broker made an operation fail that was not a client's; the broker carries on.", True
+    ),
     "broker.failed": Code(
-        "critical",
-        "A fault of the broker for which no client can be blamed: it ends at once, to be started again.",
+        "critical", "A bug in the broker left its state in doubt: the process ends at once, to be restarted."
     ),
-    "clock.jumped": Code(
-        "warning", "The system's clock was set; delays and timeouts last as long as they were meant to."
+    "clock.jumped": Code("warning", "The system clock was set; running delays and timeouts keep their length."),
+    "config.deleted": Code(
+        "warning", "An address, queue or divert that is no longer in the configuration was deleted, with its messages."
     ),
-    "config.deleted": Code("warning", "What the configuration had and has no more was deleted, with its messages."),
-    "connection.closed": Code("debug", "A connection ended, from whichever side."),
-    "connection.dismissed": Code("warning", "An operator sent a client away."),
+    "connection.closed": Code("debug", "A connection ended."),
+    "connection.dismissed": Code("warning", "An operator closed a connection."),
     "connection.failed": Code(
-        "error", "A fault of the broker ended a connection; what its client held is back on its queues.", True
+        "error",
+        "A bug in the broker ended a connection; the messages that its client held are back on their queues.",
+        True,
     ),
-    "connection.foreign": Code("info", "A client spoke another protocol than its acceptor does.", True),
-    "connection.handshake_timeout": Code("info", "A peer connected and did not introduce itself in time.", True),
-    "connection.opened": Code("debug", "A peer connected."),
-    "connection.refused": Code("warning", "A connection was refused: the acceptor has as many as it may have.", True),
-    "connection.silent": Code("info", "A peer's heart-beats ceased; its deliveries count as failed.", True),
-    "connection.unaccepted": Code("error", "The system gave no socket for a peer that connects.", True),
+    "connection.foreign": Code("info", "A client speaks another protocol than its acceptor.", True),
+    "connection.handshake_timeout": Code("info", "A client connected but sent no login in time.", True),
+    "connection.opened": Code("debug", "A client connected."),
+    "connection.refused": Code("warning", "A connection was refused: a limit on connections is reached.", True),
+    "connection.silent": Code(
+        "info", "A client's heart-beats stopped: it was disconnected, and its deliveries count as failed.", True
+    ),
+    "connection.unaccepted": Code(
+        "error", "The operating system could not accept a connection, often for want of file descriptors.", True
+    ),
     "consumer.dismissed": Code("warning", "An operator closed a consumer."),
-    "consumer.slow": Code("warning", "A consumer acknowledges less than its address asks for; KILL closes it.", True),
+    "consumer.slow": Code(
+        "warning", "A consumer is slower than slow-consumer-threshold; with the policy KILL it is closed.", True
+    ),
     "disk.full": Code("error", "The disk is fuller than max-disk-usage or min-disk-free allows: producers wait."),
     "disk.room": Code("info", "The disk has room again: producers go on."),
-    "disk.unseen": Code(
-        "warning", "The system does not tell how much room the disk has; what was seen last holds.", True
-    ),
+    "disk.unseen": Code("warning", "The free disk space cannot be read; the last figure stays in use.", True),
     "divert.deleted": Code("info", "An operator deleted a divert."),
-    "divert.made": Code("info", "An operator made a divert."),
-    "divert.no_address": Code("warning", "A divert's forwarding address cannot be made: it gets no copies.", True),
-    "journal.cleaned": Code("debug", "What lived in the oldest segment was copied forward, so that it can go."),
+    "divert.made": Code("info", "An operator created a divert."),
+    "divert.no_address": Code("warning", "A divert's forwarding address cannot be created: it gets no copies.", True),
+    "journal.cleaned": Code("debug", "Live records of the oldest segment were copied forward, to free it."),
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
     "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
-    "journal.recovered": Code("info", "The journal was read; what was in it is back."),
+    "journal.recovered": Code("info", "The journal was read and its messages are back."),
     "journal.replayed": Code("info", "An operator brought messages back from the journal."),
     "journal.room": Code("info", "The disk has room for messages again."),
-    "journal.slow_sync": Code("warning", "The disk took long to keep what was written.", True),
+    "journal.slow_sync": Code("warning", "A write took longer to reach the disk than slow-sync-warning.", True),
     "journal.torn_tail": Code(
-        "warning", "A crash left an unfinished end of the journal; it was cut off, with a copy in torn/."
+        "warning", "A crash left an unfinished end of the journal; it was cut off, and a copy kept in torn/."
     ),
-    "library.message": Code("warning", "A library of the broker logged something; the level is the library's.", True),
+    "library.message": Code("warning", "A library that the broker uses logged something, at this level.", True),
     "listening": Code("info", "An acceptor is open."),
-    "log.suppressed": Code("warning", "So many lines of another code were not written, to keep the log readable."),
-    "login.accepted": Code("debug", "Somebody logged in, or came in without having to."),
-    "login.expired": Code("info", "A connection was cut because its token has expired.", True),
-    "login.failed": Code(
-        "error", "A fault of the broker kept it from checking a login; who waited for that is refused.", True
+    "log.suppressed": Code("warning", "Lines of another code were left out to keep the log readable."),
+    "login.accepted": Code("debug", "A client logged in, or needed no login."),
+    "login.expired": Code("info", "A connection was closed because its token expired.", True),
+    "login.failed": Code("error", "A bug in the broker kept it from checking a login: the client was refused.", True),
+    "login.refused": Code(
+        "warning", "A client was refused; only this log has the reason, the client is not told.", True
     ),
-    "login.refused": Code("warning", "Somebody may not come in; the reason is told here, never to him.", True),
     "login.revoked": Code(
-        "warning",
-        "A connection was cut because its user, its certificate's rule or its token's key is gone.",
+        "warning", "A connection was closed because its user, certificate rule or token key was removed."
     ),
     "login.too_large": Code(
-        "warning",
-        "What a client sent to log in is more than connect-bytes-max: long tokens and wills need a larger one.",
-        True,
+        "warning", "A client's login is larger than connect-bytes-max: raise it if you use long tokens or wills.", True
     ),
-    "login.too_many": Code("warning", "A login was refused: the user has as many connections as he may have.", True),
-    "management.called": Code("info", "An operator changed something, or tried to, by a management call.", True),
-    "management.denied": Code("warning", "A management call came without the token or a right login.", True),
+    "login.too_many": Code("warning", "A login was refused: the user has as many connections as it may have.", True),
+    "management.called": Code("info", "An operator's management call asked for a change.", True),
+    "management.denied": Code("warning", "A management call had neither the token nor a valid login.", True),
     "message.dead_lettered": Code("info", "A message was moved to its dead-letter address.", True),
-    "message.duplicate": Code("info", "Messages with a duplicate id that was accepted before were refused.", True),
-    "message.expired_unkept": Code("warning", "A message expired and its address has no expiry address: it is gone."),
-    "message.killed": Code("warning", "A message died and its address has no dead-letter address: it is gone.", True),
+    "message.duplicate": Code(
+        "info", "Messages were refused because their duplicate id had been accepted before.", True
+    ),
+    "message.expired_unkept": Code("warning", "A message expired and was removed: its address has no expiry address."),
+    "message.killed": Code("warning", "A message died and was removed: its address has no dead-letter address.", True),
     "message.no_route": Code("info", "A message that no queue took was moved to its dead-letter address.", True),
-    "message.unrendered": Code("error", "An error of the broker's own: a message cannot be sent and is dead.", True),
+    "message.unrendered": Code(
+        "error", "A bug in the broker kept it from sending a message to a consumer: the message is a dead letter.", True
+    ),
     "move.disk_full": Code("error", "A dead or expired message stays on its queue: the journal has no room.", True),
-    "move.no_queue": Code("error", "A dead or expired message stays on its queue: no queue would take it.", True),
-    "move.queue_created": Code("warning", "A queue was made to keep a dead or expired message that none would take."),
-    "move.queue_refused": Code("error", "A queue for dead or expired messages could not be made.", True),
-    "mqtt.error": Code("info", "An MQTT connection was ended because of an error.", True),
-    "mqtt.publish_dropped": Code("info", "Messages of an MQTT client that cannot be told were not taken.", True),
+    "move.no_queue": Code(
+        "error", "A dead or expired message stays on its queue: no queue of the target address takes it.", True
+    ),
+    "move.queue_created": Code("warning", "A queue was created for dead or expired messages that no other queue took."),
+    "move.queue_refused": Code("error", "A queue for dead or expired messages could not be created.", True),
+    "mqtt.error": Code("info", "An MQTT connection was closed because of an error.", True),
+    "mqtt.publish_dropped": Code(
+        "info", "Messages of an MQTT client were refused: they are gone, and the client does not know.", True
+    ),
     "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
-    "mqtt.subscription_idle": Code("warning", "A subscription of an MQTT session has no consumer any more.", True),
+    "mqtt.subscription_idle": Code(
+        "warning", "An MQTT session's subscription could not be resumed: it gets no messages.", True
+    ),
     "mqtt.will_refused": Code("warning", "The will of an MQTT client could not be published.", True),
     "paging.failed": Code(
-        "error", "Paged messages cannot be read for now, the system says why; they are tried again each second.", True
+        "error", "Paged messages cannot be read from the disk; the broker tries again every second.", True
     ),
     "paging.scratch_failed": Code(
-        "error", "Paged messages that are not durable cannot be written to the disk, and stay in memory.", True
+        "error", "Paged non-durable messages cannot be written to the disk and stay in memory.", True
     ),
-    "paging.unreadable": Code("error", "Paged messages are damaged or gone; they stay on their queue, undelivered."),
-    "queue.auto_deleted": Code("info", "A queue that was made automatically and is no longer used was deleted."),
-    "queue.changed": Code("info", "An operator changed attributes of a queue."),
-    "queue.deleted": Code("warning", "An operator deleted a queue, with its messages."),
-    "queue.full.dropping": Code("warning", "As many messages wait on a queue as may: new ones are dropped.", True),
-    "queue.full.evicting": Code("warning", "As many messages wait on a queue as may: the oldest leave.", True),
+    "paging.unreadable": Code("error", "Paged messages are damaged or missing; they stay on their queue, undelivered."),
+    "queue.auto_deleted": Code("info", "An unused queue that had been created automatically was deleted."),
+    "queue.changed": Code("info", "An operator changed the attributes of a queue."),
+    "queue.deleted": Code("warning", "An operator deleted a queue and its messages."),
+    "queue.full.dropping": Code(
+        "warning", "A queue has as many waiting messages as it may have: new ones are dropped.", True
+    ),
+    "queue.full.evicting": Code(
+        "warning", "A queue has as many waiting messages as it may have: the oldest are dropped.", True
+    ),
     "queue.full.memory": Code(
-        "warning", "The memory is full: what is not durable does not wait for a client that does not keep up.", True
+        "warning", "Memory is full: non-durable messages for a client that does not keep up are dropped.", True
     ),
-    "queue.made": Code("info", "An operator made a queue."),
-    "queue.moved": Code("info", "An operator moved messages of a queue to another address."),
-    "queue.paused": Code("info", "An operator stopped the deliveries of a queue."),
-    "queue.purged": Code("warning", "An operator removed the messages of a queue."),
-    "queue.resumed": Code("info", "An operator let the deliveries of a queue go on."),
+    "queue.made": Code("info", "An operator created a queue."),
+    "queue.moved": Code("info", "An operator moved messages from a queue to another address."),
+    "queue.paused": Code("info", "An operator paused a queue."),
+    "queue.purged": Code("warning", "An operator removed messages from a queue."),
+    "queue.resumed": Code("info", "An operator resumed a queue."),
     "queue.retried": Code("info", "An operator moved messages of a queue back to where they came from."),
-    "ready": Code("info", "The start is complete; clients may come."),
-    "reload.done": Code(
-        "info", "A changed configuration is in force; restart_needed_for names what was not taken over."
-    ),
+    "ready": Code("info", "The broker has started and accepts clients."),
+    "reload.done": Code("info", "A changed configuration is in force, except for what restart_needed_for names."),
     "reload.failed": Code(
-        "error", "A fault of the broker stopped a reload; what of it is in force is not known: restart the broker."
+        "error", "A bug in the broker interrupted a reload: restart the broker, for only a part may be in force."
     ),
-    "reload.refused": Code("error", "A changed configuration has problems; the old one stays in force."),
+    "reload.refused": Code("error", "A changed configuration has errors; the old one stays in force."),
     "reload.undeclared": Code(
-        "error", "A queue or divert of a changed configuration cannot be as it says; what comes after it was not made."
+        "error",
+        "A queue or divert of a changed configuration could not be created as written; those after it were skipped.",
     ),
-    "retained.full": Code("warning", "There are as many retained messages as may be; another one was refused.", True),
+    "retained.full": Code("warning", "A retained message was refused: their limit is reached.", True),
     "retroactive.disk_full": Code(
         "warning", "A new queue did not get the messages kept for it: the journal has no room.", True
     ),
-    "security.changed": Code("info", "Users, permissions or certificates were read again and are in force."),
-    "security.first_user": Code("warning", "The first user was made, since other machines can connect."),
-    "security.keys_failed": Code("error", "The keys of tokens cannot be fetched; those from before stay.", True),
-    "security.refused": Code("error", "A file of secrets was changed and cannot be used; what was read before stays."),
+    "security.changed": Code("info", "Changed users, permissions or certificates are in force."),
+    "security.first_user": Code(
+        "warning", "The user admin was created because other machines can connect and there was no user."
+    ),
+    "security.keys_failed": Code(
+        "error", "The keys for tokens cannot be fetched; those fetched before stay in use.", True
+    ),
+    "security.refused": Code(
+        "error", "A users file, certificate or key was changed and cannot be used; what was read before stays in use."
+    ),
     "start.corrupt": Code(
-        "critical", "The journal is damaged where nothing may be cut off; the broker does not start."
+        "critical",
+        "The journal is damaged and the broker does not start: the error names the commands to inspect and repair it.",
     ),
     "start.journal": Code("critical", "The journal cannot be opened or read; the broker does not start."),
     "start.listen": Code("critical", "An acceptor cannot listen; the broker does not start."),
     "start.locked": Code("critical", "Another broker uses the data directory; this one does not start."),
-    "start.newer": Code("critical", "A newer version wrote the journal; this one does not start on it."),
-    "start.refused": Code(
-        "critical", "The configuration contradicts what the journal holds; the broker does not start."
-    ),
-    "start.security": Code("critical", "A file of secrets cannot be used; the broker does not start."),
-    "stomp.error": Code("info", "A STOMP connection was ended with an ERROR frame.", True),
+    "start.newer": Code("critical", "A newer version wrote the journal; this one does not start."),
+    "start.refused": Code("critical", "The configuration contradicts the journal; the broker does not start."),
+    "start.security": Code("critical", "A users file, certificate or key cannot be used; the broker does not start."),
+    "stomp.error": Code("info", "A STOMP connection was closed with an ERROR frame.", True),
     "stopped": Code("info", "The broker has ended."),
-    "stopping": Code("info", "The broker was told to stop, or has to."),
-    "task.died": Code("critical", "A task that the broker cannot go on without has died: it ends at once."),
-    "tls.failed": Code("info", "A peer and the broker did not agree on TLS, or the peer took too long.", True),
-    "transaction.timed_out": Code("warning", "A transaction was open for too long and was rolled back.", True),
-    "websocket.refused": Code("warning", "A page of a site that is not in websocket-origins wanted to connect.", True),
+    "stopping": Code("info", "The broker begins to stop."),
+    "task.died": Code("critical", "A task that the broker cannot do without has failed: the process ends at once."),
+    "tls.failed": Code("info", "A TLS handshake failed or took too long.", True),
+    "transaction.timed_out": Code("warning", "A transaction stayed open too long and was rolled back.", True),
+    "websocket.refused": Code(
+        "warning", "A web page tried to connect from a site that websocket-origins does not list.", True
+    ),
 }
 
 #: How a code outside the table is logged, rather than losing what it says; a test keeps this from happening.
