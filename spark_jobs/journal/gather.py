@@ -53,12 +53,12 @@ class Segment:
         self.walk = walk
         self.broker_id = walk.header.broker_id.hex() if walk.header else None
         known: dict[int, QueueName] = {}
-        learn_names(known, walk)
+        learn_names(known, walk.definitions)
         self.queues = Lookup(known)
         # One more, so that there is always something to take.
         self.queue_names = pa.array([*(known[id].name for id in sorted(known)), None], pa.string())
         clients: dict[int, str | None] = {}
-        learn_sessions(clients, walk)
+        learn_sessions(clients, walk.definitions)
         self.sessions = Lookup(clients)
         self.session_names = pa.array([*(clients[id] for id in sorted(clients)), None], pa.string())
         #: The address that a definition is about, by the definition's offset.

@@ -47,6 +47,14 @@ REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8"
 #: The fixed part of each record type.
 FIXED: Final[dict[int, np.dtype[np.void]]] = {type: _layout(table) for type, table in TABLES.items()}
 
+
+def offset_of(type: int, field: str) -> int:
+    """At which byte of a record a field of its fixed part is."""
+    fields = FIXED[type].fields
+    assert fields is not None, "every layout has fields"
+    return fields[field][1]
+
+
 #: What every record begins with.
 HEAD: Final = FIXED[RecordType.CLOSED]
 

@@ -90,7 +90,7 @@ class Movements:
 
     def add(self, data: bytes, walk: Walk) -> None:
         """Take in a segment: its bytes, and what `walk.walk` found there."""
-        learn_names(self._names, walk)
+        learn_names(self._names, walk.definitions)
         self._holes += [(walk.number, hole) for hole in self._selection.bounds.holes(walk)]
         indices = self._selection.indices(walk)
         types = walk.types[indices]

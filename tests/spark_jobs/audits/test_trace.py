@@ -6,14 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.trace import trace
+from spark_jobs.journal.names import IdFilter
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
-from store import decode
+from store import decode, record
+from store.record import RemovalReason
+from store.segment import segment_name
 from tests.spark_jobs.audits.results import rows
+from tests.spark_jobs.journal.making import message, segment
 from tests.support import books as oracle
 from tests.support import tamper
 
@@ -111,3 +116,49 @@ def test_a_trace_needs_no_spark(lived: Path) -> None:
         "assert not any(name.split('.')[0] in ('pyspark', 'py4j') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("id", [10, 20, 30, 40])
+def test_a_family_in_many_segments_is_found_from_any_of_its_ids(tmp_path: Path, id: int) -> None:
+    """10 dies on one of its queues and becomes 20, which is brought back as 30, which dies: 40.  10 outlives 20."""
+
+    def was(id: int) -> bytes:
+        return b'{"_AMQ_ORIG_MESSAGE_ID":%d}' % id
+
+    def death(queue: int, old: int, new: int) -> list[bytes]:
+        texts = dict.fromkeys(("address", "text", "client", "remote", "user"), "")
+        ids = {"queue_id": queue, "old_id": old, "new_id": new, "attempts": 1, "reason": 1}
+        died = record.dead_lettered(**ids, enqueued=0, first_failure=0, **texts)  # type: ignore[arg-type]
+        return [
+            message(new, [3], annotations=was(old)),
+            died,
+            record.removed(queue, RemovalReason.DEAD_LETTERED, [old]),
+        ]
+
+    entries = {
+        1: [message(10, [1, 2]), message(11, [1])],
+        2: death(1, 10, 20),
+        3: [message(30, [1], annotations=was(20)), record.removed(3, RemovalReason.MOVED, [20])],
+        4: [record.removed(2, RemovalReason.CONSUMED, [10])],
+        5: [record.removed(1, RemovalReason.CONSUMED, [11])],
+        6: death(1, 30, 40),
+    }
+    position, ends = 1, dict[int, int]()
+    for number, records in entries.items():
+        made = [record.opened(1000, ends, {}), *records]
+        path = tmp_path / segment_name(number)
+        path.write_bytes(segment([made], number=number, first=position))
+        position += len(made)
+        ends[number] = position
+    result = trace(take([str(tmp_path)]), id, Options())
+    assert result.problems == ()
+    assert [row["message"] for row in rows(result, "ids")] == [10, 20, 30, 40]
+    life = [(int(row["where"].split(":")[0]), row["message"]) for row in rows(result, "life")]
+    assert life == [(1, 10), (2, 20), (2, 10), (2, 10), (3, 30), (3, 20), (4, 10), (6, 40), (6, 30), (6, 30)]
+
+
+def test_most_ids_that_are_not_in_a_segment_are_known_not_to_be() -> None:
+    known = IdFilter([np.arange(1000, 2000), np.array([3, 1 << 40])])
+    assert all(known.may_have(id) for id in (3, 1 << 40, *range(1000, 2000)))
+    assert sum(known.may_have(id) for id in range(2000, 3000)) < 10
+    assert not IdFilter([]).may_have(0)
