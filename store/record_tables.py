@@ -50,12 +50,13 @@ def pack_numbers(code: str, numbers: Sequence[int]) -> bytes:
     """Numbers of 64 bits ("Q") or 16 ("H"), one behind the other."""
     if len(numbers) <= TOGETHER_MAX:
         return _TOGETHER[code][len(numbers)].pack(*numbers)
-    return _pack_array(code, numbers)
+    return pack_array(code, numbers)
 
 
-def _pack_array(code: str, numbers: Sequence[int]) -> bytes:
+def pack_array(code: str, numbers: Sequence[int], *, swapped: bool = BIG_ENDIAN) -> bytes:
+    """The same for any count; `swapped`: arrays of this machine have the highest byte first."""
     packed = array(code, numbers)
-    if BIG_ENDIAN:
+    if swapped:
         packed.byteswap()
     return packed.tobytes()
 
@@ -223,8 +224,8 @@ class NumbersTable(Table):
             return pack(flags, *fields[:at], n, *fields[at:], *first, *more)
         length = self._nbytes + n * self._each
         fixed = self.fixed.pack(length, self.type, VERSION, flags, *fields[:at], n, *fields[at:])
-        data = fixed + _pack_array(self.pieces[0].code, first)
-        return data + _pack_array(self.pieces[1].code, more) if more else data
+        data = fixed + pack_array(self.pieces[0].code, first)
+        return data + pack_array(self.pieces[1].code, more) if more else data
 
     def _packer(self, n: int) -> Callable[..., bytes]:
         whole = Struct(self.fixed.format + "".join(f"{n}{piece.code}" for piece in self.pieces))

@@ -59,10 +59,28 @@ class Environment:
     fatal: Callable[[BaseException], None] = lambda _: None
 
 
+def configured_limits(config: Config, memory_bytes: int) -> Limits:
+    """The limits that are settings, as they are set, and the others as they are."""
+    return Limits(
+        addresses_max=config.limits.addresses_max,
+        global_size_max=config.broker.global_size_max(memory_bytes),
+        expiry_scan_period=config.broker.message_expiry_scan_period,
+        reaper_period=config.broker.address_queue_scan_period,
+        transaction_timeout=config.broker.transaction_timeout,
+        transaction_bytes_max=config.limits.transaction_bytes_max,
+        compact_min_files=config.journal.compact_min_files,
+        compact_percentage=config.journal.compact_percentage,
+    )
+
+
 def assemble(
-    config: Config, outside: Environment, make_writer: Callable[[FileLog], Writer], wake: Callable[[], None]
+    config: Config,
+    outside: Environment,
+    make_writer: Callable[[FileLog], Writer],
+    wake: Callable[[], None],
+    limits: Limits | None = None,
 ) -> Broker:
-    """The parts, connected; nothing is read or written yet."""
+    """The parts, connected; nothing is read or written yet.  Without `limits`, those of the configuration hold."""
     retention = config.journal.retention
     settings = LogSettings(
         segment_bytes=config.journal.segment_size,
@@ -99,16 +117,7 @@ def assemble(
         random=outside.random,
         report=outside.report,
         formats=formats(config),
-        limits=Limits(
-            addresses_max=config.limits.addresses_max,
-            global_size_max=config.broker.global_size_max(outside.memory_bytes),
-            expiry_scan_period=config.broker.message_expiry_scan_period,
-            reaper_period=config.broker.address_queue_scan_period,
-            transaction_timeout=config.broker.transaction_timeout,
-            transaction_bytes_max=config.limits.transaction_bytes_max,
-            compact_min_files=config.journal.compact_min_files,
-            compact_percentage=config.journal.compact_percentage,
-        ),
+        limits=limits or configured_limits(config, outside.memory_bytes),
     )
     steady.follow = engine.ticks.clock_jumped
     engine.security.change(permission_table(config))

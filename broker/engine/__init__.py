@@ -43,7 +43,6 @@ from broker.engine.queues.bodies import (
     read_body,
     read_whole_body,
 )
-from broker.engine.queues.clearing import PURGE_STEP_MAX
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
@@ -62,7 +61,6 @@ __all__ = [
     "PENDING_BYTES_LOW",
     "PENDING_BYTES_MAX",
     "PIECE_BYTES",
-    "PURGE_STEP_MAX",
     "AckMode",
     "Address",
     "Checksum",

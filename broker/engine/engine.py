@@ -91,10 +91,10 @@ class Engine:
             report=report,
             formats={f.number: f for f in formats},
             usage=Usage(limits.global_size_max),
-            addresses_max=limits.addresses_max,
+            limits=limits,
         )
         self.security = Security(noting(report, state.notes))
-        self.cleaner = Cleaner(state, files_min=limits.compact_min_files, percentage=limits.compact_percentage)
+        self.cleaner = Cleaner(state)
         self.uploads = Uploads(state)
         #: To look at; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
@@ -108,6 +108,7 @@ class Engine:
         self.journal = journal
         self.report = report
         self.random = random
+        self.limits = limits
         self.alarms = state.alarms
         self.quotas = state.quotas
         self.retained = Retained(state)
@@ -128,7 +129,7 @@ class Engine:
         self.messages = QueueMessages(state)
         self.statistics = Statistics(state)
         self.imports = Imports(state)
-        self.ticks = Ticks(state, limits, self.cleaner, self.transactions, self.watchers)
+        self.ticks = Ticks(state, self.cleaner, self.transactions, self.watchers)
 
     @property
     def now(self) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
-from broker.engine.model.limits import Limits
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
@@ -25,15 +24,12 @@ from broker.engine.watchers import Watchers
 class Ticks:
     """Begins and ends the ticks of one engine."""
 
-    def __init__(
-        self, state: State, limits: Limits, cleaner: Cleaner, transactions: Transactions, watchers: Watchers
-    ) -> None:
+    def __init__(self, state: State, cleaner: Cleaner, transactions: Transactions, watchers: Watchers) -> None:
         self._state = state
-        self._limits = limits
         self._cleaner = cleaner
         self._transactions = transactions
         self._watchers = watchers
-        self._next_reap = state.now + limits.reaper_period
+        self._next_reap = state.now + state.limits.reaper_period
         self._reaping: Iterator[None] | None = None  # a scan that goes on
 
     @property
@@ -82,14 +78,14 @@ class Ticks:
         more = False
         if _is_due(state.schedule.next_due(), state.now):
             more = redelivery.release_due(state, DUE_PER_TICK_MAX)
-        if self._limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
+        if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
             more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
-        if self._limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
+        if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
             more |= expiry.expire_paged(state, DUE_PER_TICK_MAX)
         more |= state.alarms.run(state.now, DUE_PER_TICK_MAX, self._ring)
         more |= _is_due(state.alarms.next_due(), state.now)
-        if self._limits.reaper_period > 0 and state.now >= self._next_reap:
-            self._next_reap = state.now + self._limits.reaper_period
+        if state.limits.reaper_period > 0 and state.now >= self._next_reap:
+            self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
                 self._reaping = reaper.scan(state)
         if self._reaping is not None:
@@ -114,9 +110,9 @@ class Ticks:
         state = self._state
         times = [state.schedule.next_due(), state.alarms.next_due(), self._cleaner.next_due()]
         times.append(self._transactions.next_due())
-        if self._limits.expiry_scan_period > 0:
+        if state.limits.expiry_scan_period > 0:
             times += [state.expiries.next_due(), state.paged_expiries.next_due()]
-        if self._limits.reaper_period > 0:
+        if state.limits.reaper_period > 0:
             times.append(self._next_reap)
         return min([time for time in times if time is not None], default=None)
 

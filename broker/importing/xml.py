@@ -85,13 +85,13 @@ class Element:
         return _PROPERTY.sub(default, text) if "${" in text else text
 
 
-def read(data: bytes) -> Element:
+def read(data: bytes, *, elements_max: int = ELEMENTS_MAX) -> Element:
     """The root element.  Raises InvalidFile."""
     if len(data) > XML_BYTES_MAX:
         raise InvalidFile(f"the file has more than {XML_BYTES_MAX >> 20} MiB: no broker's configuration has")
     parser = DefusedExpatParser(forbid_dtd=True)
     parser.setFeature(feature_namespaces, True)
-    tree = _Tree(parser)
+    tree = _Tree(parser, elements_max)
     parser.setContentHandler(tree)
     try:
         parser.feed(data)
@@ -107,8 +107,9 @@ def read(data: bytes) -> Element:
 
 
 class _Tree(ContentHandler):
-    def __init__(self, parser: Locator) -> None:
+    def __init__(self, parser: Locator, elements_max: int) -> None:
         super().__init__()
+        self._elements_max = elements_max
         self._parser = parser
         self.root: Element | None = None
         self._open: list[Element] = []
@@ -119,7 +120,7 @@ class _Tree(ContentHandler):
         namespace, local = name
         line = self._parser.getLineNumber() or 0
         self._count += 1
-        if len(self._open) >= DEPTH_MAX or self._count > ELEMENTS_MAX:
+        if len(self._open) >= DEPTH_MAX or self._count > self._elements_max:
             raise InvalidFile(f"line {line}: more elements, or deeper ones, than any broker's configuration has")
         if namespace == _XINCLUDE:
             raise InvalidFile(

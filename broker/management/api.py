@@ -35,7 +35,6 @@ from broker.engine import Divert
 from broker.engine.model.access import Access
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.engine.model.permissions import Permission
-from broker.log import report
 from broker.management import replaying
 from broker.management.addresses import AddressCalls
 from broker.management.asking import Refused, access_of, anybody, check_known, name_of
@@ -49,10 +48,11 @@ from broker.management.callers import (
     require_address,
     require_whole,
 )
-from broker.management.deeds import told, who
+from broker.management.deeds import REPORT, told, who
 from broker.management.diverts import divert_view, new_divert, places
 from broker.management.durable import durable
 from broker.management.hosts import AllowedHosts
+from broker.management.limits import Limits
 from broker.management.metrics import Metrics, render
 from broker.management.names import Names
 from broker.management.peers import PeerCalls
@@ -69,12 +69,6 @@ BODY_BYTES_MAX: Final = 0
 
 #: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
 PROBES: Final = ("/livez", "/readyz")
-
-#: How long a tick may take to end, in seconds: the longest that work of one tick has been seen to take is below 2, and
-#: those who ask (a kubelet, a load balancer) wait for 1 to 10.
-TICK_SECONDS_MAX: Final = 5.0
-
-_STUCK: Final = f"no tick has ended for {TICK_SECONDS_MAX:.0f} s"
 
 #: What a browser is told about every answer: it is what it says it is, may load nothing, and is not kept.
 _PROTECTION: Final = (
@@ -95,13 +89,24 @@ class Api:
     """
 
     def __init__(
-        self, broker: Broker, token: str, *, metrics_open: bool, hosts: AllowedHosts | None, name: str = "http"
+        self,
+        broker: Broker,
+        token: str,
+        *,
+        metrics_open: bool,
+        hosts: AllowedHosts | None,
+        name: str = "http",
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits or Limits()
+        self._tick_seconds_max = limits.tick_seconds_max
+        self._stuck = f"no tick has ended for {limits.tick_seconds_max:g} s"
         self._broker = broker
         self._hosts = hosts
         self._name = name
+        self._report = broker.engine.report
         self._callers = Callers(broker, token)
-        self._metrics = Metrics(broker)
+        self._metrics = Metrics(broker, queues_max=limits.measured_queues_max)
         names = Names(broker.engine)
         divert = "/api/v1/diverts/{name}"
         self._app = Starlette(
@@ -110,7 +115,7 @@ class Api:
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics if metrics_open else self._guarded(self.metrics)),
                 Route("/api/v1/status", self._guarded(self.status)),
-                *QueueCalls(broker, names).routes(self._guarded),
+                *QueueCalls(broker, names, limits).routes(self._guarded),
                 *AddressCalls(broker, names).routes(self._guarded),
                 *PeerCalls(broker).routes(self._guarded),
                 Route("/api/v1/diverts", self._guarded(self.diverts, anybody)),
@@ -159,7 +164,7 @@ class Api:
             try:
                 access = await self._callers.access(request)
             except Unknown:
-                report("management.denied", remote=where, method=request.method, path=request.url.path)
+                self._report("management.denied", remote=where, method=request.method, path=request.url.path)
                 detail = "log in as a user of the broker, or with the token of management.token in the data directory"
                 return _error(401, "denied", detail, {"www-authenticate": CHALLENGE})
             if about is None:
@@ -167,8 +172,9 @@ class Api:
             else:
                 about(request, access)
             setattr(request.state, ACCESS, access)
+            setattr(request.state, REPORT, self._report)
             if request.method not in ("GET", "HEAD"):
-                report("management.called", method=request.method, path=request.url.path, **who(request, access))
+                self._report("management.called", method=request.method, path=request.url.path, **who(request, access))
             self._broker.engine.ticks.begin_verb()
             try:
                 return await handler(request)
@@ -198,12 +204,12 @@ class Api:
         """A tick begins and ends: else the broker does nothing for anybody, and has to be started again."""
         if await self._ticks():
             return PlainTextResponse("ok\n")
-        return PlainTextResponse(_STUCK + "\n", 503)
+        return PlainTextResponse(self._stuck + "\n", 503)
 
     async def _ticks(self) -> bool:
-        """Whether a tick ends within TICK_SECONDS_MAX, which is begun for it."""
+        """Whether a tick ends within `tick_seconds_max`, which is begun for it."""
         tick, loop = self._broker.tick, asyncio.get_running_loop()
-        ended, deadline, wait = tick.ended, loop.time() + TICK_SECONDS_MAX, 0.0
+        ended, deadline, wait = tick.ended, loop.time() + self._tick_seconds_max, 0.0
         tick.enter()
         while tick.ended == ended:
             if loop.time() >= deadline:
@@ -216,7 +222,7 @@ class Api:
         """Whether clients should be sent here, and if not, why."""
         reasons = self._broker.unready()
         if not await self._ticks():
-            reasons.append(_STUCK)
+            reasons.append(self._stuck)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
     async def metrics(self, request: Request) -> Response:

@@ -15,12 +15,15 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.log import report
+from broker.engine.model.report import Report
 from broker.management.callers import ACCESS
 from broker.management.runtime import OPERATOR_HEADER, TOKEN_FILE
 
 #: Characters of what the command line says about who runs it.
 OPERATOR_CHARS_MAX: Final = 200
+
+#: Where a request keeps what deeds are reported to.
+REPORT: Final = "report"
 
 _CHOOSING: Final = ("filter", "id", "after", "below")
 
@@ -28,6 +31,7 @@ _CHOOSING: Final = ("filter", "id", "after", "below")
 def told(request: Request, code: str, **fields: str | int) -> None:
     """Tell of a deed: its own fields, and what all deeds have."""
     chosen = {name: request.query_params[name] for name in _CHOOSING if name in request.query_params}
+    report: Report = getattr(request.state, REPORT)
     report(code, **fields, **chosen, **who(request, getattr(request.state, ACCESS)))
 
 

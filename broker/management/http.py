@@ -18,11 +18,11 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from broker.log import report
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
 from broker.management.connection_slots import ConnectionSlots
 from broker.management.hosts import AllowedHosts
+from broker.management.limits import Limits
 from broker.management.ports import Broker
 from broker.net.handshake import shake
 from broker.net.tasks import supervised
@@ -150,16 +150,19 @@ class HttpServer:
         allowed_hosts: Sequence[str] | None = None,
         connections_max: int = CONNECTIONS_MAX,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
+        limits: Limits | None = None,
     ) -> None:
         self._broker = broker
+        self._report = broker.engine.report
         self._token = token
         self._name = name
         self._context = context
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
+        self._limits = limits
         self._crowd = ConnectionSlots(connections_max)
-        limits = {"slots": self._crowd, "seconds_max": request_seconds_max}
-        self._protocol = type("Connection", (_Connection,), {**limits, "left": staticmethod(self._left)})
+        bounds = {"slots": self._crowd, "seconds_max": request_seconds_max}
+        self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
         self._server: uvicorn.Server | None = None
         self._secure: SecureServer | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -184,7 +187,9 @@ class HttpServer:
         hosts = None if names is None and self._context is not None else AllowedHosts([host, *(names or ())])
         open_metrics = local if self._open_metrics is None else self._open_metrics
         config = uvicorn.Config(
-            Api(self._broker, self._token, metrics_open=open_metrics, hosts=hosts, name=self._name),
+            Api(
+                self._broker, self._token, metrics_open=open_metrics, hosts=hosts, name=self._name, limits=self._limits
+            ),
             http=self._protocol,
             ws="none",
             lifespan="off",
@@ -204,7 +209,9 @@ class HttpServer:
         await server.startup(self._sockets if self._context is None else [])
         self._server = server
         if self._context is not None:
-            self._secure = SecureServer(self._shake, lambda error: report("connection.unaccepted", error=str(error)))
+            self._secure = SecureServer(
+                self._shake, lambda error: self._report("connection.unaccepted", error=str(error))
+            )
             self._secure.serve(self._sockets)
         return bound
 
@@ -232,7 +239,7 @@ class HttpServer:
             return secured
 
         def failed(reason: str) -> None:
-            report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=reason)
+            self._report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=reason)
 
         handshake.begun = True
         try:

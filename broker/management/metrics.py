@@ -22,9 +22,6 @@ from prometheus_client.registry import Collector
 from broker.engine import Queue
 from broker.management.ports import Broker
 
-#: Queues with series of their own; the others share `queue=""`.  Reading so many takes the event loop some 25 ms.
-QUEUES_MAX: Final = 1_000
-
 #: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
 OTHERS: Final = ""
 
@@ -49,10 +46,11 @@ _ADDRESS_COUNTERS: Final = {
 
 
 class BrokerCollector(Collector):
-    """The engine's and the journal's metrics."""
+    """The engine's and the journal's metrics; only `queues_max` queues have series of their own."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, queues_max: int) -> None:
         self._broker = broker
+        self._queues_max = queues_max
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now.  Call it on the event loop's thread."""
@@ -110,7 +108,7 @@ class BrokerCollector(Collector):
         statistics = self._broker.engine.statistics
         every = self._broker.engine.queues.values()
         told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
-        named = list(islice(told, QUEUES_MAX))
+        named = list(islice(told, self._queues_max))
         for queue in named:
             _add_queue(messages, consumers, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
@@ -189,9 +187,9 @@ class _Snapshot(Collector):
 class Metrics:
     """All metrics of the process."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, queues_max: int) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(broker))
+        self._registry.register(BrokerCollector(broker, queues_max))
         ProcessCollector(registry=self._registry)
 
     def snapshot(self) -> list[Metric]:

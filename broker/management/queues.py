@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.engine import PURGE_STEP_MAX, Engine, Filter, MessageRange, MoveResult, NewQueue, Queue, parse_selector
+from broker.engine import Engine, Filter, MessageRange, MoveResult, NewQueue, Queue, parse_selector
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
@@ -49,17 +49,10 @@ from broker.management.asking import (
 from broker.management.callers import Guarded, managed, require_address, require_queue, require_target
 from broker.management.deeds import told
 from broker.management.durable import durable
+from broker.management.limits import Limits
 from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.views import Json, message_view, queue_counts, queue_view, step_view
-
-#: Messages of a queue that one request may look at, and may try a filter on: some 40 ms of the event loop, in which
-#: every client waits.  A request for what lies beyond is told that it was not looked at.
-LOOKED_AT_MAX: Final = 200_000
-FILTERED_MAX: Final = 5_000
-
-#: Steps of a retry, a move or a purge of some in one call: the answer comes when they are on disk.
-STEPS_MAX: Final = 32
 
 #: What a queue that is made may be given beside its attributes.
 _MAKING: Final = frozenset({"address", "routing-type", "durable", "filter", "make-address"})
@@ -71,9 +64,10 @@ _CHOOSING: Final = frozenset({"filter", "id", "after", "below"})
 class QueueCalls:
     """The calls on one broker."""
 
-    def __init__(self, broker: Broker, names: Names) -> None:
+    def __init__(self, broker: Broker, names: Names, limits: Limits) -> None:
         self._broker = broker
         self._names = names
+        self._limits = limits
 
     def routes(self, guarded: Guarded) -> list[Route]:
         """The calls, each for those who may make it."""
@@ -197,7 +191,9 @@ class QueueCalls:
         page, size = page_of(request, max(queue.address.settings.management_browse_page_size, 1))
         filter = parse_selector(request.query_params.get("filter", ""))
         self._broker.tick.enter()
-        messages, complete = _browse(self._engine.messages.browse(queue), filter, (page - 1) * size, size)
+        looked_at_max = self._limits.looked_at_max if filter is None else self._limits.filtered_max
+        places = self._engine.messages.browse(queue)
+        messages, complete = _browse(places, looked_at_max, filter, (page - 1) * size, size)
         answer: Json = {
             "messages": [message_view(message, queue, state) for message, state in messages],
             "page": page,
@@ -252,7 +248,7 @@ class QueueCalls:
         """Several steps of a verb, each in a tick of its own, between which others are served.  Raises EngineError."""
         self._broker.tick.enter()
         total = verb(selection)
-        for _ in range(STEPS_MAX - 1):
+        for _ in range(self._limits.steps_max - 1):
             if total.complete:
                 break
             await asyncio.sleep(0)
@@ -265,7 +261,7 @@ class QueueCalls:
 
     async def _shortened(self, queue: Queue) -> int:
         """Purge a queue, of what it has now, until the rest can be done at once; returns how many are gone."""
-        long = queue.message_count - queue.delivering - PURGE_STEP_MAX
+        long = queue.message_count - queue.delivering - self._engine.limits.purge_step_max
         purged = 0
         while purged < long and not queue.deleted:
             self._broker.tick.enter()
@@ -283,10 +279,9 @@ def _about_new(request: Request, access: Access) -> None:
 
 
 def _browse(
-    places: Iterator[tuple[Message, str]], filter: Filter | None, skip: int, size: int
+    places: Iterator[tuple[Message, str]], looked_at_max: int, filter: Filter | None, skip: int, size: int
 ) -> tuple[list[tuple[Message, str]], bool]:
     """The messages that the filter fits, after so many others; and whether all were looked at that had to be."""
-    looked_at_max = LOOKED_AT_MAX if filter is None else FILTERED_MAX
     looked_at = 0
     found: list[tuple[Message, str]] = []
     for message, state in islice(places, looked_at_max):

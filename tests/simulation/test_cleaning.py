@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker.engine.recovery.cleaning import PERIOD_MS
+from broker.engine.model.limits import Limits
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
@@ -43,7 +43,7 @@ def churn(broker: SimBroker, client: SimClient) -> None:
         waiting += client.messages()
         while len(waiting) > 1:  # the younger one is acknowledged in the next segment, if that begins now
             client.ack(waiting.pop(0))
-        broker.advance(PERIOD_MS)
+        broker.advance(Limits().cleaning_period)
 
 
 def check(broker: SimBroker) -> None:

@@ -16,7 +16,7 @@ from store.recovery import State, recover
 from store.segment import Entry, pack_entries, segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
-from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, LIMITS, Station
+from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, LIMITS, Station
 from tests.support.interpreted import interpreted
 from tests.support.sim_files import Fault, SimFiles
 
@@ -343,16 +343,15 @@ def test_a_segment_that_begins_at_the_wrong_position(rolled: SimFiles, first: in
 
 
 @interpreted
-def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int]) -> None:
+    """Each claims all bytes behind it: together more than may be looked at."""
     files, last_batch = crashed
     damaged = copy(files)
     path = newest(damaged)
-    data = bytearray(damaged.read(path)[:last_batch])
-    for _ in range(50):
-        data += segment.ENTRY_MAGIC + (800).to_bytes(4, "little") + bytes(48)
-    damaged.put(path, bytes(data))
+    whole, decoy = damaged.read(path)[:last_batch], segment.ENTRY_MAGIC + b"\xff" * 4
+    damaged.put(path, whole + decoy * 50)
     assert records(damaged)[0] is State.TORN
-    monkeypatch.setattr(segment, "LATER_BYTES_MAX", 10_000)
+    damaged.put(path, whole + decoy * DECOYS)
     with pytest.raises(Corrupt, match="look like entries"):
         records(damaged)
 

@@ -16,7 +16,7 @@ from store.record import RecordType
 from store.recovery import recover
 from store.repair import CannotRepair, Plan
 from store.segment import segment_name
-from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Station
+from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, Station
 from tests.support.interpreted import interpreted
 from tests.support.sim_files import Crash, Fault, SimFiles
 
@@ -391,12 +391,11 @@ def test_bytes_between_entries_that_follow_each_other_cost_no_record() -> None:
 
 
 @interpreted
-def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up() -> None:
     _, one, two = _first()
-    decoy = (segment.ENTRY_MAGIC + (1 << 20).to_bytes(4, "little")).ljust(64, b"x")
-    files = _older(one, decoy * 8, two)
-    assert repair.plan(files, DIRECTORY, EPOCH).records_lost == 0
-    monkeypatch.setattr(segment, "LATER_BYTES_MAX", 1024)
+    decoy = segment.ENTRY_MAGIC + b"\xff" * 4
+    assert repair.plan(_older(one, decoy * 50, two), DIRECTORY, EPOCH).records_lost == 0
+    files = _older(one, decoy * DECOYS, two)
     plan = repair.plan(files, DIRECTORY, EPOCH)
     assert plan.records_lost == 1
     repair.apply(files, DIRECTORY, plan, BACKUP)

@@ -29,6 +29,10 @@ LIMITS = JournalLimits(entry_bytes=1 << 20, slack_bytes=1 << 20, reserve_bytes=1
 EPOCH = 1_700_000_000_000
 DAY = 86_400_000
 
+#: So many bytes that look like entries of any length are more than may be looked at (LATER_BYTES_MAX), each claiming
+#: all that follow it: the nearest of them 8 bytes, the next 16 ...
+DECOYS = (1 << 16) + 1
+
 
 @dataclass(slots=True)
 class Body:

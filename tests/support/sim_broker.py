@@ -14,13 +14,14 @@ An exception that costs a connection fails the test, unless it has asked for a `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Final
 
 from broker.config import AddressSetting, Config, load
 from broker.daemon.accepting import Accepting
-from broker.daemon.wiring import Broker, Environment, assemble, recover
+from broker.daemon.wiring import Broker, Environment, assemble, configured_limits, recover
 from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
@@ -53,7 +54,10 @@ def configured(*settings: dict[str, object], **sections: object) -> Config:
 
 
 class SimBroker:
-    """One run of a broker.  Start another one on the same `files` for a restart."""
+    """One run of a broker; `engine_limits` are fields of the engine's that are not as configured.
+
+    Start another one on the same `files` for a restart.
+    """
 
     def __init__(
         self,
@@ -65,10 +69,12 @@ class SimBroker:
         lazy_disk: bool = False,
         users: Mapping[str, str] | None = None,
         tolerant: bool = False,
+        engine_limits: Mapping[str, int] | None = None,
     ) -> None:
         self.tolerant = tolerant
         self.config = config or configured()
         self.users = users
+        self.engine_limits = engine_limits or {}
         self.files = files if files is not None else SimFiles(seed)
         self.seed = seed
         self.now = now
@@ -87,7 +93,8 @@ class SimBroker:
             report=self._report,
             memory_bytes=1 << 30,
         )
-        self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake)
+        limited = replace(configured_limits(self.config, outside.memory_bytes), **self.engine_limits)
+        self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited)
         report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
@@ -223,7 +230,13 @@ class SimBroker:
         else:
             self.shut_down()
         return type(self)(
-            self.config, files=self.files, seed=self.seed + 1, now=self.now, lazy_disk=lazy_disk, users=self.users
+            self.config,
+            files=self.files,
+            seed=self.seed + 1,
+            now=self.now,
+            lazy_disk=lazy_disk,
+            users=self.users,
+            engine_limits=self.engine_limits,
         )
 
     def shut_down(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Limits:
     """Engine-wide limits and periods; times in ms, sizes in bytes, -1: none."""
 
-    _: KW_ONLY
     addresses_max: int = -1
     global_size_max: int = -1
     expiry_scan_period: int = 30000
@@ -18,3 +17,9 @@ class Limits:
     transaction_bytes_max: int = 8 << 20
     compact_min_files: int = 10
     compact_percentage: int = 40
+    #: Milliseconds between slices of cleaning.
+    cleaning_period: int = 20
+    #: Messages that one step of a retry, a move or a discard looks at: some 5 ms, in which all clients wait.
+    move_step_max: int = 64
+    #: Messages that one step of a purge removes: some 5 ms.
+    purge_step_max: int = 4096

@@ -47,8 +47,7 @@ from broker.engine.queues.state import State
 from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
 
-#: Messages that one step looks at, and bytes that it moves beyond the first one: some 5 ms, in which all clients wait.
-LOOKED_AT_MAX: Final = 64
+#: Bytes that one step moves beyond the first message.
 MOVED_BYTES_MAX: Final = 1 << 20
 
 NO_ORIGIN: Final = "no-origin"
@@ -139,8 +138,8 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
     if selection.id:
         return _one(state, queue, selection.id)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
-    run = upkeep.between(state, queue, selection.after, below, LOOKED_AT_MAX)
-    complete = len(run) < LOOKED_AT_MAX
+    run = upkeep.between(state, queue, selection.after, below, state.limits.move_step_max)
+    complete = len(run) < state.limits.move_step_max
     nbytes = 0
     for at, message in enumerate(run):
         nbytes += message.size

@@ -19,9 +19,6 @@ from store.record import RemovalReason
 #: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
 REMOVE_RUN_MAX: Final = 8192
 
-#: Messages that `purge_some` removes: some 5 ms.
-PURGE_STEP_MAX: Final = 4096
-
 
 def purge(state: State, queue: Queue) -> int:
     """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
@@ -33,15 +30,16 @@ def purge(state: State, queue: Queue) -> int:
 def purge_some(state: State, queue: Queue) -> int:
     """Remove some of the ready and scheduled messages by name (purged), paged ones first; how many, 0: all are gone.
 
-    About PURGE_STEP_MAX of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
+    About `purge_step_max` of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
     """
     queue.check_public()
-    purged = upkeep.clear(state, queue, RemovalReason.PURGED, PURGE_STEP_MAX)
+    most = state.limits.purge_step_max
+    purged = upkeep.clear(state, queue, RemovalReason.PURGED, most)
     if queue.tail is not None and not queue.tail.active:
         depage.drop(state, queue)
-    messages = queue.take_head(PURGE_STEP_MAX - purged) if purged < PURGE_STEP_MAX else []
+    messages = queue.take_head(most - purged) if purged < most else []
     arrival.unwatch(state, queue, messages)
-    for id in list(islice(queue.scheduled, max(PURGE_STEP_MAX - purged - len(messages), 0))):
+    for id in list(islice(queue.scheduled, max(most - purged - len(messages), 0))):
         due, message = queue.scheduled.pop(id)
         state.schedule.remove(due, (queue.id, id))
         messages.append(message)

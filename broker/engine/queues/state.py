@@ -27,6 +27,7 @@ from uuid import UUID
 
 from broker.engine.model import names
 from broker.engine.model.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.notes import Notes
@@ -105,6 +106,7 @@ class State:
     random: Random
     report: Report
     formats: dict[int, Format]
+    limits: Limits
     stored: MessageReader = field(init=False)
     notes: Notes = field(default_factory=Notes)
     #: Told of an exception that came out of what belongs to a connection (a `transport`) or, None, to nobody.
@@ -112,8 +114,6 @@ class State:
 
     # Addresses and queues.
     settings_table: SettingsTable
-    #: How many addresses there may be; -1: any number.
-    addresses_max: int = -1
     syntax: WildcardSyntax = field(init=False)
     addresses: dict[str, Address] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)

@@ -28,8 +28,7 @@ from store import record
 from store.body import LargeBody
 from store.errors import JournalFull
 
-#: Milliseconds between slices, and what a slice may look at and copy: at most 50 MiB/s, and some milliseconds a time.
-PERIOD_MS: Final = 20
+#: What a slice may look at and copy: at most 50 MiB/s (`cleaning_period`), and some milliseconds a time.
 SLICE_QUEUES: Final = 1_000
 SLICE_MESSAGES: Final = 4_000
 SLICE_BYTES: Final = 1 << 20
@@ -72,9 +71,9 @@ class _Round:
 
 
 class Cleaner:
-    """Cleans the journal, a slice at a time.  `files_min` and `percentage` are those of `Space.to_clean`."""
+    """Cleans the journal, a slice at a time."""
 
-    def __init__(self, state: State, *, files_min: int, percentage: int) -> None:
+    def __init__(self, state: State) -> None:
         self.messages = 0  # copied since the start
         self.rounds = 0
         #: Knows more of a message than the engine does.
@@ -82,8 +81,6 @@ class Cleaner:
         #: Has things that live in a segment beside messages, and writes them anew.
         self.forward: list[Callable[[int], object]] = []
         self._state = state
-        self._files_min = files_min
-        self._percentage = percentage
         self._round: _Round | None = None
         self._next = 0
         self._looked = 0  # the newest segment when it was last asked whether there is something to clean
@@ -104,14 +101,17 @@ class Cleaner:
             if newest == self._looked:
                 return
             self._looked = newest
-            segment = state.journal.space.to_clean(files_min=self._files_min, percentage=self._percentage)
+            limits = state.limits
+            segment = state.journal.space.to_clean(
+                files_min=limits.compact_min_files, percentage=limits.compact_percentage
+            )
             if segment is None:
                 return
             queues = list(self._state.queues.values())
             self._round = _Round(segment, state.journal.space.bound(segment), queues)
         elif state.now < self._next:
             return
-        self._next = state.now + PERIOD_MS
+        self._next = state.now + state.limits.cleaning_period
         if self._round.order is None:
             self._look(self._round)
         else:

@@ -45,10 +45,10 @@ def create_address(
     names.check_name(name)
     if not internal:
         names.check_public(name, state.syntax)
-    if 0 <= state.addresses_max <= len(state.addresses) and not (configured or internal or needed):
+    if 0 <= state.limits.addresses_max <= len(state.addresses) and not (configured or internal or needed):
         raise TooManyAddresses(
             f"address {name} cannot be made: there are {len(state.addresses)} addresses, and limits.addresses-max"
-            f" is {state.addresses_max}"
+            f" is {state.limits.addresses_max}"
         )
     address = Address(
         state.journal.allocate_ids(1),

@@ -12,6 +12,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from broker.cli.main import cli
+from broker.engine.model.limits import Limits
+from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.management.harness import NOW, TOKEN, Client, TestBroker, serve
 
@@ -45,8 +47,14 @@ class Operator:
         return json.loads(result.stdout)
 
 
-def operate(directory: Path, test: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
-    """Run a test against a broker that has left its files in the directory."""
+def operate(
+    directory: Path,
+    test: Callable[[TestBroker, Operator], Awaitable[None]],
+    *,
+    engine: Limits | None = None,
+    calls: CallLimits | None = None,
+) -> None:
+    """Run a test against a broker that has left its files in the directory; see `serve`."""
 
     async def run(broker: TestBroker, client: Client) -> None:
         write_private(directory / TOKEN_FILE, TOKEN + "\n")
@@ -54,4 +62,4 @@ def operate(directory: Path, test: Callable[[TestBroker, Operator], Awaitable[No
         write_runtime_file(directory, pid=os.getpid(), started=NOW, listening=[listening])
         await test(broker, Operator(directory, client))
 
-    serve(directory, run)
+    serve(directory, run, engine=engine, calls=calls)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.cli.remote import Remote
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
-from broker.engine.moves import transfer
 from broker.engine.queues.consumer import AckMode
-from broker.management import queues
+from broker.management.limits import Limits as CallLimits
 from tests.broker.cli.harness import Operator, invoke, operate
-from tests.broker.management.harness import Inbox, TestBroker
-from tests.broker.management.test_moves import die
+from tests.broker.management.harness import Inbox, TestBroker, die
 
 
 def test_a_table_of_dead_letters_says_why(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_table_of_dead_letters_says_why(tmp_path: Path) -> None:
     with_dead_letters(tmp_path, check)
 
 
-def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
+def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]], **limits: Any) -> None:
     """Two dead letters from a, one from b, and one message that was sent to DLQ itself."""
 
     async def run(broker: TestBroker, operator: Operator) -> None:
@@ -41,7 +41,7 @@ def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], A
         await broker.settled()
         await check(broker, operator)
 
-    operate(directory, run)
+    operate(directory, run, **limits)
 
 
 def test_retry_says_what_went_back_and_what_stays(tmp_path: Path) -> None:
@@ -101,22 +101,17 @@ def test_move_to_another_address(tmp_path: Path) -> None:
     with_dead_letters(tmp_path, check)
 
 
-def test_a_long_queue_takes_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 1)
-    monkeypatch.setattr(queues, "STEPS_MAX", 2)
+def test_a_long_queue_takes_several_calls(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         result = await operator.run("queue", "retry", "DLQ", "-o", "json")
         assert result.exit_code == 5
         assert json.loads(result.stdout) == {"queue": "DLQ", "moved": 3, "refused": {"no-origin": 1}, "delivering": 0}
 
-    with_dead_letters(tmp_path, check)
+    with_dead_letters(tmp_path, check, engine=Limits(move_step_max=1), calls=CallLimits(steps_max=2))
 
 
 def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
-    monkeypatch.setattr(queues, "STEPS_MAX", 1)
-
     async def check(broker: TestBroker, operator: Operator) -> None:
         call, calls = Remote._call, 0
 
@@ -130,7 +125,7 @@ def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
         assert result.exit_code == 3
         assert result.stderr.startswith("2 messages were moved, then:\nbartleby: ")
 
-    with_dead_letters(tmp_path, check)
+    with_dead_letters(tmp_path, check, engine=Limits(move_step_max=2), calls=CallLimits(steps_max=1))
 
 
 def test_messages_with_consumers_are_told(tmp_path: Path) -> None:

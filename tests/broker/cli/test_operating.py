@@ -9,8 +9,7 @@ from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from tests.broker.cli.harness import Operator, operate
-from tests.broker.management.harness import TestBroker
-from tests.broker.management.test_queues import Told
+from tests.broker.management.harness import Inbox, TestBroker
 
 
 async def says(operator: Operator, *arguments: str, status: int = 0) -> str:
@@ -129,7 +128,7 @@ def test_diverts(tmp_path: Path) -> None:
 def test_connections_and_consumers(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         said: list[str] = []
-        inbox = Told()
+        inbox = Inbox()
         broker.queue("a")
         broker.engine.connections.opened("1-a", "AMQP", "10.0.0.7:4711", UNRESTRICTED, said.append)
         broker.engine.consumers.subscribe(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.cli import replay as command
 from broker.cli.failure import Failure
 from broker.cli.remote import Remote
+from broker.cli.replay import BATCH_MESSAGES
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
@@ -143,7 +143,6 @@ def test_a_dry_run_only_counts(tmp_path: Path) -> None:
 
 def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is gone after its first answer, and the answer with it: the second run finds out from the journal."""
-    monkeypatch.setattr(command, "BATCH_MESSAGES", 1)
     send = Remote.send
     calls: list[bytes] = []
 
@@ -155,12 +154,17 @@ def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(tmp_path: Path, mo
         return answer
 
     async def check(broker: TestBroker, operator: Operator) -> None:
+        many = [b"%d" % n for n in range(BATCH_MESSAGES)]
+        broker.send("c", many)
+        await broker.settled()
+        await consume(broker, "c")
         monkeypatch.setattr(Remote, "send", once)
         result = await operator.run(*REPLAY)
         assert result.exit_code == 3
-        assert "1 messages were brought back, then:" in result.stderr
-        assert replayed(await operator.json(*REPLAY)) == (1, 2, 0, 0)
+        assert f"{BATCH_MESSAGES} messages were brought back, then:" in result.stderr
+        assert replayed(await operator.json(*REPLAY)) == (0, BATCH_MESSAGES + 3, 0, 0)
         assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
+        assert held(broker, "c") == many
 
     with_consumed(tmp_path, check)
 

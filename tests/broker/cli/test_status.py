@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.remote import THINGS_PER_CALL
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
-from broker.management import queues
+from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke, operate
 from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
@@ -52,9 +53,17 @@ def test_status_of_a_broker_that_is_not_ready_is_1(tmp_path: Path) -> None:
     operate(tmp_path, check)
 
 
-def test_queue_list_shows_all_queues_over_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.cli.remote.THINGS_PER_CALL", 2)
+def test_queue_list_takes_as_many_calls_as_it_needs(tmp_path: Path) -> None:
+    async def check(broker: TestBroker, operator: Operator) -> None:
+        names = [f"q{n:04}" for n in range(THINGS_PER_CALL + 1)]
+        for name in names:
+            broker.queue(name)
+        assert [queue["name"] for queue in await operator.json("queue", "list")] == names
 
+    operate(tmp_path, check)
+
+
+def test_queue_list_shows_all_queues(tmp_path: Path) -> None:
     async def check(broker: TestBroker, operator: Operator) -> None:
         for name in ("e", "a", "c", "b", "d"):
             broker.send(name, [b"x"])
@@ -141,8 +150,7 @@ def test_a_message_cannot_steer_the_terminal(tmp_path: Path) -> None:
     operate(tmp_path, check)
 
 
-def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "LOOKED_AT_MAX", 3)
+def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, operator: Operator) -> None:
         broker.send("orders", [b"x"] * 4)
@@ -152,7 +160,7 @@ def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path, monkeypatch: 
         assert len(result.stdout.splitlines()) == 4
         assert "more messages" in result.stderr
 
-    operate(tmp_path, check)
+    operate(tmp_path, check, calls=CallLimits(looked_at_max=3))
 
 
 def test_queue_purge_asks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from broker.engine.delivery.redelivery import DeliveryOutcome, rejected
@@ -84,18 +85,21 @@ class EngineBroker(SimBroker):
 
 
 class Bench:
-    """A broker's engine; `settings` are those of address-settings sections."""
+    """A broker's engine; `settings` are those of address-settings sections, `engine_limits` as `SimBroker` has them."""
 
     def __init__(
         self,
         *settings: dict[str, object],
         lazy_disk: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
+        engine_limits: Mapping[str, int] | None = None,
         running: SimBroker | None = None,
         **sections: Any,
     ) -> None:
         config = small(*settings, segment_bytes=segment_bytes, **sections)
-        self.broker = EngineBroker(config, lazy_disk=lazy_disk) if running is None else running
+        self.broker = (
+            EngineBroker(config, lazy_disk=lazy_disk, engine_limits=engine_limits) if running is None else running
+        )
 
     @property
     def engine(self) -> Engine:

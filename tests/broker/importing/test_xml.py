@@ -48,15 +48,14 @@ def test_a_file_may_have_its_size_and_not_a_byte_more() -> None:
         read(comment + b"\n")
 
 
-def test_elements_may_be_as_deep_as_the_limit_and_not_deeper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_may_be_as_deep_as_the_limit_and_not_deeper() -> None:
     deep = xml.DEPTH_MAX
     assert read(b"<a>" * deep + b"</a>" * deep).name == "a"
     with pytest.raises(InvalidFile, match="deeper"):
         read(b"<a>" * (deep + 1) + b"</a>" * (deep + 1))
-    monkeypatch.setattr(xml, "ELEMENTS_MAX", 5)
-    assert len(read(b"<a>" + b"<b/>" * 4 + b"</a>").children) == 4
+    assert len(read(b"<a>" + b"<b/>" * 4 + b"</a>", elements_max=5).children) == 4
     with pytest.raises(InvalidFile, match="more elements"):
-        read(b"<a>" + b"<b/>" * 5 + b"</a>")
+        read(b"<a>" + b"<b/>" * 5 + b"</a>", elements_max=5)
 
 
 def test_elements_know_name_line_text_and_attributes() -> None:

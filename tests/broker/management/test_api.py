@@ -17,7 +17,8 @@ from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
-from broker.management import asking, queues
+from broker.management import asking
+from broker.management.limits import Limits as CallLimits
 from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
@@ -269,9 +270,7 @@ def test_browsing_goes_by_pages_of_the_setting_and_by_filter(tmp_path: Path) -> 
     serve(tmp_path, check)
 
 
-def test_browsing_a_long_queue_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "LOOKED_AT_MAX", 8)
-    monkeypatch.setattr(queues, "FILTERED_MAX", 4)
+def test_browsing_a_long_queue_ends_and_says_so(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, client: Client) -> None:
         async def seen(query: str) -> tuple[int, bool]:
@@ -288,7 +287,7 @@ def test_browsing_a_long_queue_ends_and_says_so(tmp_path: Path, monkeypatch: pyt
         assert await seen("?size=9") == (8, False)
         assert await seen("?size=8&page=2") == (0, False)
 
-    serve(tmp_path, check)
+    serve(tmp_path, check, calls=CallLimits(looked_at_max=8, filtered_max=4))
 
 
 def test_a_dead_letter_shows_its_reason(tmp_path: Path) -> None:

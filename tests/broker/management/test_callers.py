@@ -21,8 +21,7 @@ from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
-from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, serve
-from tests.broker.management.test_queues import Told
+from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker, serve
 from tests.support.sim_gate import cheap_user
 
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
@@ -91,7 +90,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"secret"])
     broker.queue("other")
     broker.engine.consumers.subscribe(
-        Told(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+        Inbox(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
     )
     broker.engine.connections.opened("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
     made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
@@ -320,21 +319,16 @@ def test_every_deed_has_its_line() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), DEEDS)
-def test_a_deed_is_told_once_it_is_done_with_who_did_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
-) -> None:
+def test_a_deed_is_told_once_it_is_done_with_who_did_it(tmp_path: Path, method: str, path: str) -> None:
     """And it is in the audit log."""
-    reported: list[tuple[str, dict[str, object]]] = []
 
     async def check(broker: TestBroker, client: Client) -> None:
         await prepare(broker, client)
-        for module in ("api", "deeds"):
-            monkeypatch.setattr(
-                f"broker.management.{module}.report", lambda code, **fields: reported.append((code, fields))
-            )
         managing(broker, "#")
+        broker.reports.clear()
         answer = await client.call(method, path, token=None, headers=ALICE, body=BODIES.get(path))
         assert answer.status in (200, 201), answer.body
+        reported = [each for each in broker.reports if not each[0].startswith("login.")]
         code, fields = DEEDS[method, path]
         assert [each for each, _ in reported] == ["management.called", code]
         assert {code, "management.called"} <= AUDITED
@@ -347,16 +341,13 @@ def test_a_deed_is_told_once_it_is_done_with_who_did_it(
     serve(tmp_path, check)
 
 
-def test_the_owners_token_is_named_and_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[dict[str, object]] = []
-    monkeypatch.setattr("broker.management.deeds.report", lambda code, **fields: reported.append(fields))
-
+def test_the_owners_token_is_named_and_what_was_chosen(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.queue("orders")
         query = "filter=a%20%3D%201&after=5&below=9"
         headers = {"Bartleby-Operator": "carl%20as%20b%C3%A4rtleby"}
         assert (await client.call("DELETE", f"/api/v1/queues/orders/messages?{query}", headers=headers)).status == 200
-        [fields] = reported
+        [fields] = [told for code, told in broker.reports if code == "queue.purged"]
         assert "user" not in fields
         assert fields["token"] == "management.token"
         assert fields["operator"] == "carl as bärtleby"

@@ -13,11 +13,11 @@ from typing import NoReturn
 
 import pytest
 
-from broker import log
 from broker.management import api, http
 from broker.management.api import BODY_BYTES_MAX
 from broker.management.callers import CHALLENGE
 from broker.management.http import HttpServer
+from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import TOKEN, Client, TestBroker, serve
 
 GUARDED = [
@@ -49,22 +49,21 @@ def test_a_broker_that_is_not_ready_says_why(tmp_path: Path) -> None:
     serve(tmp_path, check)
 
 
-def test_a_tick_that_does_not_end_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_that_does_not_end_is_seen(tmp_path: Path) -> None:
     """The event loop turns, and answers: that is not enough."""
-    monkeypatch.setattr(api, "TICK_SECONDS_MAX", 0.05)
 
     async def check(broker: TestBroker, client: Client) -> None:
         ends = broker.tick.end
         broker.tick.end = lambda: None  # type: ignore[method-assign]
         live = await client.call("GET", "/livez", token=None)
-        assert (live.status, live.body) == (503, b"no tick has ended for 5 s\n")
+        assert (live.status, live.body) == (503, b"no tick has ended for 0.05 s\n")
         ready = await client.call("GET", "/readyz", token=None)
-        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 5 s"]})
+        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 0.05 s"]})
         broker.tick.end = ends  # type: ignore[method-assign]
         ends()
         assert (await client.call("GET", "/livez", token=None)).status == 200
 
-    serve(tmp_path, check)
+    serve(tmp_path, check, calls=CallLimits(tick_seconds_max=0.05))
 
 
 def test_a_verb_that_fails_in_a_call_costs_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,13 +100,10 @@ def test_without_the_token_nothing_is_said_or_done(
     serve(tmp_path, check)
 
 
-def test_a_refusal_is_logged_without_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[tuple[str, dict[str, str | int]]] = []
-    monkeypatch.setattr("broker.management.api.report", lambda code, **fields: reported.append((code, fields)))
-
+def test_a_refusal_is_logged_without_the_token(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         await client.call("GET", "/api/v1/status", token="guess")
-        ((code, fields),) = reported
+        ((code, fields),) = [each for each in broker.reports if each[0].startswith("management.")]
         assert code == "management.denied"
         assert str(fields["remote"]).startswith("127.0.0.1:")
         assert "guess" not in str(fields)
@@ -345,33 +341,17 @@ def test_after_stop_nobody_listens(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_bug_is_a_500_and_a_line_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-
-    class Stream:
-        def write(self, text: str) -> int:
-            lines.append(text)
-            return len(text)
-
-        def flush(self) -> None:
-            pass
-
-    def broken(*_: object) -> None:
+def test_a_bug_is_a_500_and_a_line_in_the_log(tmp_path: Path) -> None:
+    def broken() -> NoReturn:
         raise RuntimeError("a bug")
 
-    handlers = logging.root.handlers
-    monkeypatch.setattr("broker.management.api.status_view", broken)
-    monkeypatch.setattr("broker.log._current", None)
-    log.configure("info", "json", Stream())  # type: ignore[arg-type]
-
     async def check(broker: TestBroker, client: Client) -> None:
+        broker.acceptors = broken  # type: ignore[method-assign]
         answer = await client.call("GET", "/api/v1/status")
         assert (answer.status, answer.json["error"]) == (500, "internal")
         assert b"a bug" not in answer.body
+        ((code, fields),) = broker.reports
+        assert code == "broker.error"
+        assert "RuntimeError: a bug" in str(fields["traceback"])
 
-    try:
-        serve(tmp_path, check)
-    finally:
-        logging.root.handlers = handlers
-    assert len(lines) == 1
-    assert "RuntimeError: a bug" in lines[0]
+    serve(tmp_path, check)

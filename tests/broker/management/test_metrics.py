@@ -15,6 +15,7 @@ from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management import metrics
+from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 
 ROOT = Path(__file__).parents[3]
@@ -156,10 +157,7 @@ def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
     serve(tmp_path, check)
 
 
-def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metrics, "QUEUES_MAX", 1)
+def test_temporary_queues_and_those_beyond_the_limit_are_told_together(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("named", [b"1"])
@@ -175,7 +173,7 @@ def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
             frozenset({("queue", "")}),
         }
 
-    serve(tmp_path, check)
+    serve(tmp_path, check, calls=CallLimits(measured_queues_max=1))
 
 
 def test_a_queue_with_a_selector_has_no_age(tmp_path: Path) -> None:

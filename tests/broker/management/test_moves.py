@@ -9,28 +9,15 @@ from urllib.parse import quote
 import pytest
 
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
-from broker.engine.moves import transfer
 from broker.engine.queues.consumer import AckMode
-from broker.management import asking, queues
-from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
+from broker.management import asking
+from broker.management.limits import Limits as CallLimits
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, die, serve
 
 RETRY = "/api/v1/queues/{}/messages:retry"
 MOVE = "/api/v1/queues/{}/messages:move?to={}"
-
-
-async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
-    """Messages that are sent and rejected for good."""
-    broker.send(name, list(bodies))
-    inbox = Inbox()
-    consumer = broker.engine.consumers.subscribe(
-        inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-    )
-    await broker.settled()
-    broker.tick.enter()
-    for message in inbox.messages:
-        broker.engine.consumers.reject(consumer, message.id)
-    await broker.settled()
 
 
 async def bodies(client: Client, name: str) -> list[str]:
@@ -95,9 +82,7 @@ def test_a_move_is_answered_only_when_it_is_durable(tmp_path: Path) -> None:
     serve(tmp_path, check)
 
 
-def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 1)
-    monkeypatch.setattr(queues, "STEPS_MAX", 3)
+def test_a_long_queue_is_moved_step_by_step(tmp_path: Path) -> None:
 
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"%d" % n for n in range(7)])
@@ -114,7 +99,7 @@ def test_a_long_queue_is_moved_step_by_step(tmp_path: Path, monkeypatch: pytest.
         assert moved == [3, 1]
         assert await bodies(client, "a") == ["late"]
 
-    serve(tmp_path, check)
+    serve(tmp_path, check, engine=Limits(move_step_max=1), calls=CallLimits(steps_max=3))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from tests.broker.management.harness import NOW, Client, TestBroker, serve
-from tests.broker.management.test_queues import Told
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
 
 
 def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
@@ -38,7 +37,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
 def test_consumers_are_listed_and_closed(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
-        inbox = Told()
+        inbox = Inbox()
         broker.tick.enter()
         request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
         consumer = broker.engine.consumers.subscribe(inbox, request)

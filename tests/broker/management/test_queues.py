@@ -8,12 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
-from broker.engine.moves import transfer
-from broker.engine.queues import clearing
 from broker.engine.queues.consumer import AckMode
-from broker.engine.queues.queue import Queue
-from broker.management import queues
+from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
 
 QUEUES = "/api/v1/queues"
@@ -72,22 +70,10 @@ def test_a_queue_that_cannot_be_leaves_nothing_behind(tmp_path: Path, query: str
     serve(tmp_path, check)
 
 
-class Told(Inbox):
-    """A sink that may lose its queue."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reasons: list[str] = []
-
-    def consumer_closed(self, consumer: object, reason: str) -> None:
-        """Note why."""
-        self.reasons.append(reason)
-
-
 def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"1"])
-        inbox = Told()
+        inbox = Inbox()
         broker.tick.enter()
         broker.engine.consumers.subscribe(
             inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
@@ -107,7 +93,7 @@ async def numbers(client: Client) -> list[str]:
     return [message["body"]["data"] for message in (await client.get(f"{QUEUES}/a/messages?size=100"))["messages"]]
 
 
-def test_chosen_messages_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_messages_are_removed(tmp_path: Path) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         for number in range(6):
             broker.send("a", [str(number).encode()], headers=[(b"odd", b"yes" if number % 2 else b"no")])
@@ -129,30 +115,19 @@ def test_chosen_messages_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (await client.call("DELETE", f"{path}?colour=red")).status == 400
         assert (await client.call("DELETE", path)).json == {"queue": "a", "purged": 3, "delivering": 0}
 
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 2)
-    monkeypatch.setattr(queues, "STEPS_MAX", 1)
-    serve(tmp_path, check)
+    serve(tmp_path, check, engine=Limits(move_step_max=2), calls=CallLimits(steps_max=1))
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/a/messages", "/api/v1/queues/a?force=true"])
-def test_a_long_queue_is_emptied_over_many_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_long_queue_is_emptied_over_many_ticks(tmp_path: Path, path: str) -> None:
     async def check(broker: TestBroker, client: Client) -> None:
         broker.send("a", [b"%d" % n for n in range(9)])
         await broker.settled()
-        ticks: list[int] = []
-        purge_some = broker.engine.messages.purge_some
-
-        def step(queue: Queue) -> int:
-            ticks.append(broker.engine.ticks.number)
-            return purge_some(queue)
-
-        monkeypatch.setattr(broker.engine.messages, "purge_some", step)
+        before = broker.engine.ticks.number
         answer = (await client.call("DELETE", path)).json
         assert answer.get("purged", answer.get("messages")) == 9
-        assert len(set(ticks)) == 4
+        assert broker.engine.ticks.number == before + 5
         left = await numbers(client) if "messages" in path else []
         assert left == []
 
-    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 2)
-    monkeypatch.setattr(queues, "PURGE_STEP_MAX", 2)
-    serve(tmp_path, check)
+    serve(tmp_path, check, engine=Limits(purge_step_max=2))

@@ -17,7 +17,6 @@ from broker.engine.model.errors import (
     RoutingTypeMismatch,
 )
 from broker.engine.model.message import Message, RoutingType
-from broker.engine.moves import transfer
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.sessions.stomp.format import encode_head
@@ -389,10 +388,9 @@ def test_what_consumers_hold_is_left_to_them() -> None:
 
 
 @pytest.mark.parametrize("selector", ["", "colour = 'red'"])
-def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str) -> None:
     """Also while a consumer has a selector, and the queue keeps a line for each."""
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 4)
-    bench = Bench()
+    bench = Bench(engine_limits={"move_step_max": 4})
     for n in range(10):
         priority = (4, 9, 0)[n % 3]
         bench.sent("a", b"%d" % n, head=encode_head([(b"odd", b"%d" % (n % 2))]), priority=priority)
@@ -414,9 +412,8 @@ def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str, mo
 
 
 @pytest.mark.parametrize(("count", "complete"), [(3, True), (4, False), (5, False)])
-def test_a_step_at_its_limit(count: int, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "LOOKED_AT_MAX", 4)
-    bench = Bench()
+def test_a_step_at_its_limit(count: int, complete: bool) -> None:
+    bench = Bench(engine_limits={"move_step_max": 4})
     bench.sent("a", *[b"x"] * count)
     step = moved(bench, "a", "b")
     assert (step.moved, step.complete) == (min(count, 4), complete)

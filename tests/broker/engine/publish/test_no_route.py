@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.moves.transfer import MessageRange, MoveResult
-from broker.engine.recovery.cleaning import PERIOD_MS
 from broker.engine.routing.alter import change
 from store import decode
 from store.record import DeadLetterReason
@@ -187,7 +187,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
         bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
         if n % 40:
             bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(id=letters(bench)[-1].id))
-        bench.broker.advance(PERIOD_MS)
+        bench.broker.advance(Limits().cleaning_period)
     assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
     bench.run()
     left = bench.bodies("DLQ")

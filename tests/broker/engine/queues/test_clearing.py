@@ -9,13 +9,13 @@ from broker.engine.model.errors import AlreadyInUse, NotFound
 from broker.engine.queues import clearing
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.paging.backlogs import paging, settled
+from tests.broker.engine.queues.paging.backlogs import PAGING, settled
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons
 
 
-def scene() -> Bench:
+def scene(**limits: int) -> Bench:
     """A queue with a message in every place."""
-    bench = Bench({"match": "a", "redelivery-delay": 60_000})
+    bench = Bench({"match": "a", "redelivery-delay": 60_000}, engine_limits=limits)
     bench.sent("a", b"held", b"failed")
     taker = bench.take("a", window=1)
     bench.nack(taker, taker.taken[0])
@@ -98,9 +98,8 @@ def test_a_subscription_in_use_is_not_deleted() -> None:
         bench.engine.delete_subscription("a")
 
 
-def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 2)
-    bench = scene()
+def test_purging_step_by_step() -> None:
+    bench = scene(purge_step_max=2)
     steps: list[int] = []
     while not steps or steps[-1]:
         steps.append(bench.enter().messages.purge_some(bench.queue("a")))
@@ -112,9 +111,8 @@ def test_purging_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bench.engine._state.expiries) == 0
 
 
-def test_a_paged_queue_is_purged_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clearing, "PURGE_STEP_MAX", 3)
-    bench = paging()
+def test_a_paged_queue_is_purged_step_by_step() -> None:
+    bench = Bench(PAGING, engine_limits={"purge_step_max": 3})
     for n in range(9):
         bench.sent("q", b"%d" % n, priority=n % 3)
     assert bench.queue("q").paged == 7

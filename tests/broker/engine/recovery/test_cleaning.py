@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.paging import upkeep
-from broker.engine.recovery import cleaning
 from store import decode
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, journal_records
 from tests.support.bodies import body_of
 
 SEGMENT = 8 << 10
-STEP_MS = cleaning.PERIOD_MS
+STEP_MS = Limits().cleaning_period
 MULTICAST = RoutingType.MULTICAST
 
 
@@ -90,8 +89,7 @@ def test_one_message_that_stays_does_not_keep_the_journal() -> None:
 
 def test_without_cleaning_it_would() -> None:
     """Each segment says that the last messages of the one before it have gone."""
-    bench = Bench(segment_bytes=SEGMENT)
-    bench.engine.cleaner._files_min = 1_000
+    bench = Bench(segment_bytes=SEGMENT, engine_limits={"compact_min_files": 1_000})
     bench.sent("a", b"stays")
     churn(bench, 20)
     assert segments(bench) >= 15
@@ -154,10 +152,9 @@ def test_strict_deliveries_under_way_count_after_a_crash() -> None:
     assert again.queue("a").delivery_count(message.id) == 1
 
 
-def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back() -> None:
     """On two queues, consumed from one of them between the look and the copy."""
-    monkeypatch.setattr(cleaning, "PERIOD_MS", 10 * STEP_MS)
-    bench = Bench(segment_bytes=SEGMENT)
+    bench = Bench(segment_bytes=SEGMENT, engine_limits={"cleaning_period": 10 * STEP_MS})
     takers = [bench.take("t", MULTICAST, durable_name=name) for name in ("one", "two")]
     (both,) = bench.sent("t", b"both", routing_type=MULTICAST)
     busy, cleaner = Churn(bench), bench.engine.cleaner

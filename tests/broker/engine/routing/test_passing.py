@@ -139,7 +139,7 @@ def test_a_routing_type_that_was_refused_its_queue_is_not_added() -> None:
 def test_the_limit() -> None:
     bench = Bench()
     state = bench.enter()._state
-    state.addresses_max = len(state.addresses) + 1
+    state.limits.addresses_max = len(state.addresses) + 1
     bench.sent("a", b"1")
     for refused in (lambda: bench.send("b", b"1"), lambda: bench.attach(Taker(), "t", MULTICAST)):
         with pytest.raises(TooManyAddresses, match=r"address \w cannot be made: there are \d+ addresses"):
@@ -156,7 +156,7 @@ def test_the_limit() -> None:
 def test_dead_letters_need_no_room() -> None:
     bench = Bench({"match": "a", "dead-letter-address": "morgue", "max-delivery-attempts": 1})
     bench.sent("a", b"1")
-    bench.enter()._state.addresses_max = 0
+    bench.enter()._state.limits.addresses_max = 0
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
     assert bench.bodies("morgue") == [b"1"]

@@ -6,18 +6,20 @@ from store.pages import Pages
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters
 
+#: Addresses `q...` page beyond two messages, and read back one at a time.
+PAGING: dict[str, object] = {
+    "match": "q.#",
+    "address-full-policy": "PAGE",
+    "max-size-messages": 2,
+    "max-read-page-messages": 8,
+    "dead-letter-address": "DLQ",
+    "expiry-address": "ExpiryQueue",
+}
+
 
 def paging(*more: dict[str, object], **settings: object) -> Bench:
-    """A broker whose addresses `q...` page beyond two messages, and read back one at a time."""
-    rules: dict[str, object] = {
-        "match": "q.#",
-        "address-full-policy": "PAGE",
-        "max-size-messages": 2,
-        "max-read-page-messages": 8,
-        "dead-letter-address": "DLQ",
-        "expiry-address": "ExpiryQueue",
-    }
-    return Bench(rules | settings, *more)
+    """A broker with `PAGING`, these settings changed."""
+    return Bench(PAGING | settings, *more)
 
 
 def bodies(*numbers: int) -> list[bytes]:

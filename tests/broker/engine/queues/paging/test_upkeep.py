@@ -15,7 +15,7 @@ from broker.engine.routing import alter
 from store.record import RemovalReason
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing
-from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
+from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import declared, put
 from tests.simulation.world import check_accounts, check_counters, journal_directory, reasons
 from tests.support.sim_files import Fault, refusing
@@ -83,9 +83,8 @@ def test_deleting_a_queue_takes_its_tail() -> None:
     check_accounts(bench.broker)
 
 
-def test_an_operator_moves_paged_messages_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.engine.moves.transfer.LOOKED_AT_MAX", 3)
-    bench = paging({"match": "other"})
+def test_an_operator_moves_paged_messages_step_by_step() -> None:
+    bench = Bench(PAGING, {"match": "other"}, engine_limits={"move_step_max": 3})
     for n in range(10):
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
     selection, moved, steps = MessageRange(filter=compile_filter("AMQPriority = 9")), 0, 0
