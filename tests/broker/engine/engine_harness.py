@@ -97,9 +97,7 @@ class Bench:
         **sections: Any,
     ) -> None:
         config = small(*settings, segment_bytes=segment_bytes, **sections)
-        self.broker = (
-            EngineBroker(config, lazy_disk=lazy_disk, engine_limits=engine_limits) if running is None else running
-        )
+        self.broker = running or EngineBroker(config, lazy_disk=lazy_disk, engine_limits=engine_limits)
 
     @property
     def engine(self) -> Engine:
