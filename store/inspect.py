@@ -20,7 +20,7 @@ from store.body_check import BodyReport, Needed, check_bodies, sizes
 from store.decode import RawRecord
 from store.errors import Corrupt
 from store.files import Files
-from store.record import DeadLetterReason, Json, RecordError, RecordType, RemovalReason
+from store.record import LARGE_VERSION, DeadLetterReason, Json, RecordError, RecordType, RemovalReason
 from store.recovery import Recovery, check_end, check_follows, torn_bytes
 from store.retention import kept, read_manifests
 from store.segment import segment_number
@@ -271,11 +271,15 @@ def _describe(report: SegmentReport, segment: Segment, *, newest: bool, needed: 
 
 
 def _count_types(segment: Segment, needed: Needed) -> Counter[str]:
-    types: Counter[int] = Counter()
-    for raw in segment.records():
-        types[raw[3]] += 1
-        needed.note(raw)
-    return Counter({RecordType(type).name: n for type, n in types.items()})
+    types: Counter[str] = Counter()
+    large = False
+    for (type, version), n in segment.count_types().items():
+        types[RecordType(type).name] += n
+        large |= version == LARGE_VERSION
+    if large or needed.bodies:
+        for raw in segment.records():
+            needed.note(raw)
+    return types
 
 
 def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Iterator[Line]:

@@ -8,6 +8,7 @@ from crc32c import crc32c
 from store import record
 from store.errors import Corrupt, NewerFormat
 from store.files import write_all
+from store.record import RecordType
 from store.segment import Entry, decode_header, encode_header, pack_entries, segment_name
 from store.segment_directory import SegmentDirectory, open_segment, read_segment
 from tests.support.sim_files import SimFiles
@@ -15,11 +16,12 @@ from tests.support.sim_files import SimFiles
 HOME = "/journal"
 
 
-def made(number: int) -> bytes:
-    """A segment with one record."""
+def made(number: int, *parts: bytes) -> bytes:
+    """A segment with an entry of these records, or of one."""
     header = encode_header(number=number, broker_id=bytes(16), created=1, first_position=7)
-    part = record.closed()
-    entry = Entry(segment=number, ticket=1, first=7, count=1, timestamp=2, nbytes=len(part), parts=[part])
+    records = list(parts or [record.closed()])
+    nbytes = sum(map(len, records))
+    entry = Entry(segment=number, ticket=1, first=7, count=len(records), timestamp=2, nbytes=nbytes, parts=records)
     return header + bytes(pack_entries([entry], decode_header(header).crc, 7))
 
 
@@ -71,3 +73,24 @@ def test_damage_behind_the_entries() -> None:
     with pytest.raises(Corrupt) as caught:
         segment.check_undamaged()
     assert caught.value.offset == len(made(3))
+
+
+def test_records_are_counted_by_type_and_version() -> None:
+    segment = open_segment("p", 3, made(3, record.removed(1, 1, [5, 6]), record.closed(), record.closed()))
+    assert segment.count_types() == {(RecordType.REMOVED, 1): 1, (RecordType.CLOSED, 1): 2}
+
+
+@pytest.mark.parametrize(
+    ("byte", "value"),
+    [(0, 0), (0, 255), (3, 255), (4, 200), (5, 9)],
+    ids=["no length", "beyond the entry", "beyond the segment", "unknown type", "unknown version"],
+)
+def test_counting_refuses_what_reading_refuses(byte: int, value: int) -> None:
+    part = bytearray(record.closed())
+    part[byte] = value
+    segment = open_segment("p", 3, made(3, record.closed(), bytes(part), record.closed()))
+    with pytest.raises(Corrupt) as read:
+        list(segment.records())
+    with pytest.raises(Corrupt) as counted:
+        segment.count_types()
+    assert (counted.value.offset, counted.value.what) == (read.value.offset, read.value.what)
