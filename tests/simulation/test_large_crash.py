@@ -13,7 +13,7 @@ import pytest
 from store.bodies import SUFFIX
 from store.errors import JournalError
 from store.inspect import verify
-from tests.broker.sessions.stomp.test_large import body, config
+from tests.broker.sessions.large import body, config
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Crash, Fault, SimFiles

@@ -11,7 +11,7 @@ import pytest
 from store import manifest, segment
 from store.manifest import KeptSegment, Manifest, kept_line
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from tests.store.test_record import EXAMPLES
+from tests.store.examples import EXAMPLES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "journal-format.md").read_text("utf-8")
 

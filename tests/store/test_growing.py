@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store import decode, record
 from store.record import RemovalReason
-from tests.store.test_journal import Desk
+from tests.store.desk import Desk
 from tests.store.workload import Body
 from tests.support.sim_files import SimFiles
 

@@ -10,74 +10,15 @@ import pytest
 from store import decode, record
 from store.errors import JournalFull, LogError
 from store.files import OsFiles
-from store.journal import Journal, JournalLimits
+from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.record import RecordType, RemovalReason
 from store.recovery import State
 from store.retention import RetentionSettings
 from store.writer import InlineWriter, WriterThread
+from tests.store.desk import Desk
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body, Station, reopened
 from tests.support.sim_files import Fault, SimFiles
-
-
-class Desk:
-    """A journal on a simulated disk; what it announces is noted."""
-
-    def __init__(self, files: SimFiles | None = None, *, segment_bytes: int = 4096, **limits: int) -> None:
-        self.files = files or SimFiles()
-        self.now = EPOCH
-        self.announced: list[int] = []
-        self.failures: list[Exception] = []
-        self.log = FileLog(self.files, DIRECTORY, LogSettings(segment_bytes=segment_bytes), now=lambda: self.now)
-        self.log.open()
-        self.writer = InlineWriter(self.log, self._durable, self.failures.append)
-        self.journal = Journal(
-            self.log,
-            self.writer,
-            now=lambda: self.now,
-            new_broker_id=lambda: BROKER_ID,
-            limits=JournalLimits(**limits),
-            about={"version": "1.2"},
-        )
-
-    def _durable(self, ticket: int) -> None:
-        self.announced.append(ticket)
-        self.journal.on_durable(ticket)
-
-    def start(self) -> list[tuple[int, int, int, decode.Record]]:
-        """Recover and start; returns (segment, position, type, record) of everything found."""
-        self.journal.recover()
-        found = []
-        for segment, position, _, type, buffer, offset in self.journal.replay():
-            found.append((segment, position, type, decode.decode(buffer, offset)))
-            if type == RecordType.MESSAGE:
-                self.journal.space.hold(segment, 1)
-        self.journal.start()
-        self.writer.step()
-        return found
-
-    def empty(self) -> bool:
-        return self.journal.empty
-
-    def accepting(self) -> bool:
-        return self.journal.accepting
-
-    def again(self) -> list[tuple[int, int, int, decode.Record]]:
-        """What another journal finds on the same disk."""
-        self.log.close()
-        return Desk(self.files).start()
-
-    def send(self, size: int, n: int = 1, *, gone: bool = False) -> None:
-        first = self.journal.allocate_ids(n)
-        run = [Body(first + i, b"", b"x" * size) for i in range(n)]
-        self.journal.add_messages(record.message_facts(timestamp=1), 0, run)
-        if gone:
-            self.journal.refer(self.journal.segment, released=n)
-
-    def commit(self) -> int:
-        ticket = self.journal.commit()
-        self.writer.step()
-        return ticket
 
 
 def test_a_life() -> None:

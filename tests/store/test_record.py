@@ -12,6 +12,7 @@ from store import decode, record
 from store.body import BodyReference
 from store.record import DeadLetterReason, RecordError, RecordType, RemovalReason
 from store.record_tables import TOGETHER_MAX, pack_array
+from tests.store.examples import EXAMPLES
 from tests.store.workload import Body
 
 u8 = st.integers(0, 2**8 - 1)
@@ -210,71 +211,6 @@ def test_packet_ids(session_id: int, packet_ids: list[int], sent: bool) -> None:
     assert there_and_back(record.received(session_id, packet_ids)) == expected
     expected = decode.Packets(session_id, sent, tuple(packet_ids))
     assert there_and_back(record.completed(session_id, packet_ids, sent=sent)) == expected
-
-
-EXAMPLES = {
-    RecordType.MESSAGE: b"",
-    RecordType.REMOVED: record.removed(1, 2, [3, 4]),
-    RecordType.COUNTS: record.counts(1, 2, [3, 4]),
-    RecordType.DELIVERING: record.delivering(1, 2, [3, 4]),
-    RecordType.SCHEDULED: record.scheduled(1, 2, [3, 4]),
-    RecordType.DEAD_LETTERED: record.dead_lettered(
-        queue_id=1,
-        old_id=2,
-        new_id=3,
-        enqueued=4,
-        first_failure=5,
-        attempts=6,
-        reason=DeadLetterReason.ADMIN,
-        address="addr",
-        text="text",
-        client="c",
-        remote="r",
-        user="u",
-    ),
-    RecordType.EXPIRED: record.expired(
-        queue_id=1,
-        old_id=2,
-        new_id=3,
-        enqueued=4,
-        expiration=5,
-        attempts=6,
-        source=1,
-        consumers=2,
-        address="addr",
-    ),
-    RecordType.DROPPED: record.dropped(RemovalReason.UNROUTABLE, 2, 3, "addr"),
-    RecordType.ADDRESS: record.address(1, {"name": "addr"}),
-    RecordType.ADDRESS_DELETED: record.address_deleted(1, {"name": "addr"}),
-    RecordType.QUEUE: record.queue(1, {"name": "q"}),
-    RecordType.QUEUE_DELETED: record.queue_deleted(1, {"name": "q"}),
-    RecordType.OPENED: record.opened(1, {2: 40, 3: 70}, {"version": "1"}),
-    RecordType.CLOSED: record.closed(),
-    RecordType.IDS: record.ids(1),
-    RecordType.LOST: record.lost(),
-    RecordType.TRIMMED: record.trimmed([1, 2]),
-    RecordType.DIVERT: record.divert(1, {"name": "d"}),
-    RecordType.DIVERT_DELETED: record.divert_deleted(1, {"name": "d"}),
-    RecordType.DUPLICATE_ID: record.duplicate_id(1, 2, b"id"),
-    RecordType.SESSION: record.session(1, {"name": "c"}),
-    RecordType.SESSION_DELETED: record.session_deleted(1, {"name": "c"}),
-    RecordType.SESSION_PART: record.session_part(1, {"name": "p", "session": 2, "part": {}}),
-    RecordType.SESSION_PART_DELETED: record.session_part_deleted(1, {"name": "p"}),
-    RecordType.INFLIGHT: record.inflight(1, 2, [3, 4], [5, 6]),
-    RecordType.RELEASED: record.released(1, [2, 3]),
-    RecordType.RECEIVED: record.received(1, [2, 3]),
-    RecordType.COMPLETED: record.completed(1, [2, 3], sent=True),
-}
-parts: list[bytes] = []
-record.encode_messages(
-    parts, record.message_facts(timestamp=1, queue_ids=[2, 3], address="addr", user="u"), 1, [Body(9, b"head", b"body")]
-)
-EXAMPLES[RecordType.MESSAGE] = b"".join(parts)
-copies: list[bytes] = []
-record.encode_copies(
-    copies, record.message_facts(timestamp=1, queue_ids=[2], address="addr"), 1, [Body(9, b"head", b"body")], 7
-)
-EXAMPLES[RecordType.COPIED] = b"".join(copies)
 
 
 def test_a_copy_is_its_message_and_where_it_lay() -> None:

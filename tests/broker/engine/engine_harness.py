@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from broker.config.diverts import DivertSection
 from broker.engine.delivery.redelivery import DeliveryOutcome, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
+from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.routing import destinations
-from tests.simulation.world import SEGMENT_BYTES, small
+from store.record import RecordType
+from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
+from store.segment_directory import raw_records
+from tests.simulation.world import SEGMENT_BYTES, journal_directory, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
@@ -199,3 +204,48 @@ class Bench:
     def places(self, name: str) -> dict[bytes, str]:
         """Where each message of a queue is."""
         return {body_of(message): place for message, place in self.engine.messages.browse(self.queue(name))}
+
+
+def section(address: str, forwarding: str, **more: Any) -> DivertSection:
+    """A section of the configuration."""
+    values = {"address": address, "forwarding-address": forwarding} | {k.replace("_", "-"): v for k, v in more.items()}
+    return DivertSection.model_validate(values)
+
+
+def entries_with(bench: Bench, *types: str) -> list[list[str]]:
+    """The record types of each journal entry that has one of these."""
+    files, directory = bench.broker.files, journal_directory(bench.broker.config)
+    found = []
+    for name in files.list_dir(directory):
+        if not name.endswith(".journal"):
+            continue
+        data = files.read(f"{directory}/{name}")
+        result = scan(data, decode_header(data))
+        records = [(RecordType(raw[3]).name, raw[2], raw[5]) for raw in raw_records(name, 1, data, result)]
+        starts = sorted({at for at in _entry_starts(data, result.end)})
+        for start, end in zip(starts, [*starts[1:], result.end], strict=True):
+            inside = [type for type, _, offset in records if start <= offset < end]
+            if any(type in inside for type in types):
+                found.append(inside)
+    return found
+
+
+def _entry_starts(data: bytes, end: int) -> list[int]:
+    starts, at = [], SEGMENT_HEADER_BYTES
+    while at < end:
+        starts.append(at)
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += -(-length // 8) * 8
+    return starts
+
+
+def fill(bench: Bench, queue: str) -> list[Message]:
+    """Send until the disk is full."""
+    sent: list[Message] = []
+    for _ in range(1000):
+        try:
+            sent += bench.sent(queue, b"x" * 1000)
+        except DiskFull:
+            bench.run()
+            return sent
+    raise AssertionError("the disk is never full")

@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.moves.transfer import MessageRange
@@ -17,25 +16,9 @@ from broker.engine.routing import registry
 from broker.management import metrics
 from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import Client, Inbox, TestBroker, serve
+from tests.broker.management.samples import scrape, value
 
 ROOT = Path(__file__).parents[3]
-
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-async def scrape(client: Client) -> Samples:
-    answer = await client.call("GET", "/metrics", token=None)
-    assert answer.status == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=")
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(answer.body.decode())
-        for sample in family.samples
-    }
-
-
-def value(samples: Samples, name: str, /, **labels: str) -> float:
-    return samples[name, frozenset(labels.items())]
 
 
 def test_every_promised_name_is_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from broker.log import CODES
 from tests.broker.management.harness import Client, TestBroker, serve
-from tests.broker.management.test_metrics import Samples, scrape
+from tests.broker.management.samples import Samples, scrape
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text("utf-8")
 

@@ -13,7 +13,7 @@ import pytest
 from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import stopped
 from tests.broker.cli.harness import invoke
-from tests.broker.offline.test_offline import PART, SESSION, config, report
+from tests.broker.offline.harness import PART, SESSION, config, report
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import EXPORT, JOURNAL, targets
 

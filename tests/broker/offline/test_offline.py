@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config, load
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import Message, MessageHeader, RoutingType
@@ -25,19 +24,10 @@ from store.files import OsFiles
 from store.inspect import verify
 from tests.broker.cli.harness import invoke
 from tests.broker.engine.engine_harness import Taker
+from tests.broker.offline.harness import PART, SESSION, config, report
 from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
-
-
-def report(code: str, /, **fields: str | int) -> None:
-    """Nobody asks."""
-
-
-def config(directory: Path) -> Config:
-    shipped = load(None, data=directory)
-    journal = shipped.journal.model_copy(update={"segment_size": 64 << 10, "reserve": 4096})
-    return shipped.model_copy(update={"journal": journal})
 
 
 def within(directory: Path, do: Callable[[Stopped], Any]) -> Any:
@@ -133,18 +123,6 @@ def test_there_and_back(tmp_path: Path) -> None:
     again = within(new, lambda broker: import_lines(broker, lines))
     assert (again.addresses, again.queues, again.messages) == (0, 0, 7)
     assert len(within(new, everything)["orders"]) == 2 * len(before["orders"])
-
-
-SESSION: dict[str, object] = {
-    "protocol": "mqtt",
-    "user": "alice",
-    "expiry": 1,
-    "disconnected": 0,
-    "queued_max": -1,
-    "drop_oldest": False,
-    "will": None,
-}
-PART: dict[str, object] = {"filter": "a", "qos": 1, "no_local": False, "retain_as_published": False, "identifier": 0}
 
 
 def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.permissions import Permission
-from tests.broker.security.test_denied import state
-from tests.broker.security.verbs import NAME, QUEUE, VERBS, Denied, prepared, stomp
+from tests.broker.security.verbs import NAME, QUEUE, VERBS, Denied, prepared, state, stomp
 from tests.support.sim_broker import SimBroker
 
 MAKING = {Permission.CREATE_DURABLE_QUEUE, Permission.CREATE_NON_DURABLE_QUEUE}

@@ -22,16 +22,10 @@ from tests.broker.security.verbs import (
     permissions,
     prepared,
     restrict,
+    state,
     stomp,
 )
 from tests.support.sim_broker import SimBroker
-
-
-def state(broker: SimBroker) -> tuple[dict[str, int], set[str]]:
-    """Queues with their messages, and addresses; without those that a subscription takes with it."""
-    state = broker.engine._state
-    queues = {name: queue.message_count for name, queue in state.queues.items() if not queue.temporary}
-    return queues, {address.name for address in state.addresses.values()}
 
 
 @pytest.mark.parametrize("name", VERBS)

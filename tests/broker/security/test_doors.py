@@ -10,7 +10,7 @@ from broker.engine.model.access import Identity
 from broker.security.login import Policy
 from broker.sessions.login import Door, Peer
 from protocols.mqtt.codes import V5, V311
-from tests.broker.security.test_login import BOB, Bench
+from tests.broker.security.logins import BOB, Bench
 from tests.support.mqtt_client import greeting
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim

@@ -33,7 +33,7 @@ from broker.security.tokens import (
 )
 from broker.sessions.login import Peer
 from broker.sessions.sasl import OAUTHBEARER, PLAIN, XOAUTH2, Granted, begin
-from tests.broker.security.test_login import BOB, Bench
+from tests.broker.security.logins import BOB, Bench
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, private_key, public_jwk, token
 from tests.support.sim_gate import outcome
 

@@ -291,3 +291,10 @@ VERBS: dict[str, Verb] = {
     "mqtt 3.1.1 SUBSCRIBE of a session that stays": Verb(mqtt_subscribe(PATH, V311, clean=False), _DURABLE),
     "mqtt will": Verb(mqtt_will, (P.SEND,), silent=True),
 }
+
+
+def state(broker: SimBroker) -> tuple[dict[str, int], set[str]]:
+    """Queues with their messages, and addresses; without those that a subscription takes with it."""
+    state = broker.engine._state
+    queues = {name: queue.message_count for name, queue in state.queues.items() if not queue.temporary}
+    return queues, {address.name for address in state.addresses.values()}

@@ -15,28 +15,14 @@ from protocols.mqtt.properties import REASON_STRING
 from store import decode
 from store.body import LargeBody
 from store.record import DeadLetterReason
-from tests.broker.sessions.amqp.test_session import started
-from tests.broker.sessions.mqtt.test_large import config
-from tests.broker.sessions.stomp.test_large import body
+from tests.broker.sessions.amqp.harness import started
+from tests.broker.sessions.large import body, config
+from tests.broker.sessions.no_queue import DEAD, WHY, shut
 from tests.simulation.world import check_accounts, held, journal_records, small
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
-
-WHY = "queue off of address off is disabled"
-DEAD = {"match": "off", "send-to-dla-on-no-route": True}
-
-
-def shut(broker: SimBroker) -> SimBroker:
-    """The address `off` has one queue, which is disabled; `on` has one that is not."""
-    client = broker.connect()
-    for name in ("off", "on"):
-        client.send(f"/queue/{name}", b"first", persistent="true", receipt=name)
-    broker.parts.tick.enter()
-    change(broker.engine._state, broker.engine.queue("off"), {"enabled": False})
-    broker.run()
-    return broker
 
 
 def bodies(broker: SimBroker, queue: str) -> list[bytes]:

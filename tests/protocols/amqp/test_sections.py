@@ -15,7 +15,7 @@ from protocols.amqp.message import HEADER, MESSAGE_ANNOTATIONS, Message
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.sections import has_property, split
 from tests.protocols.amqp.composites import instances
-from tests.protocols.amqp.test_message import encoded, messages
+from tests.protocols.amqp.messages import encoded, messages
 
 Offsets = tuple[int, int, int, bytes]
 

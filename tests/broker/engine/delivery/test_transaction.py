@@ -8,9 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import rejected
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed
 from broker.engine.model.message import RoutingType
-from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.moves.test_move import entries_with
-from tests.broker.engine.queues.test_arrival import until_full
+from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.simulation.world import check_accounts, check_counters, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
@@ -143,7 +141,7 @@ def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
 def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     """Each of its messages would have found room."""
     bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
-    sent = until_full(bench)
+    sent = len(fill(bench, "a"))
     taker = bench.take("a")
     bench.ack(taker, taker.taken[0])
     bench.broker.advance(10_000)

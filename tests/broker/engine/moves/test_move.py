@@ -8,18 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
 from broker.engine.queues import arrival
 from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
-from store.record import RecordType
-from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
-from store.segment_directory import raw_records
-from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.test_queue import queue
-from tests.simulation.world import journal_directory, small
+from tests.broker.engine.engine_harness import Bench, entries_with, fill
+from tests.broker.engine.queues.parts import queue
+from tests.simulation.world import small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
@@ -57,33 +53,6 @@ def test_a_text_is_printable_and_short(text: str) -> None:
     assert cleaned.isprintable()
     if text.isprintable() and len(text.encode()) <= move.TEXT_BYTES_MAX:
         assert cleaned == text
-
-
-def entries_with(bench: Bench, *types: str) -> list[list[str]]:
-    """The record types of each journal entry that has one of these."""
-    files, directory = bench.broker.files, journal_directory(bench.broker.config)
-    found = []
-    for name in files.list_dir(directory):
-        if not name.endswith(".journal"):
-            continue
-        data = files.read(f"{directory}/{name}")
-        result = scan(data, decode_header(data))
-        records = [(RecordType(raw[3]).name, raw[2], raw[5]) for raw in raw_records(name, 1, data, result)]
-        starts = sorted({at for at in _entry_starts(data, result.end)})
-        for start, end in zip(starts, [*starts[1:], result.end], strict=True):
-            inside = [type for type, _, offset in records if start <= offset < end]
-            if any(type in inside for type in types):
-                found.append(inside)
-    return found
-
-
-def _entry_starts(data: bytes, end: int) -> list[int]:
-    starts, at = [], SEGMENT_HEADER_BYTES
-    while at < end:
-        starts.append(at)
-        length = int.from_bytes(data[at + 4 : at + 8], "little")
-        at += -(-length // 8) * 8
-    return starts
 
 
 def test_a_dead_letter_and_an_expiry_are_one_entry_each() -> None:
@@ -174,18 +143,6 @@ def test_without_room_on_the_disk_a_dead_letter_stays() -> None:
     assert moved + len(bench.bodies("a")) == 12
     again = bench.restart()
     assert (len(again.bodies("DLQ")), len(again.bodies("a"))) == (moved, 12 - moved)
-
-
-def fill(bench: Bench, queue: str) -> list[Message]:
-    """Send until the disk is full."""
-    sent: list[Message] = []
-    for _ in range(1000):
-        try:
-            sent += bench.sent(queue, b"x" * 1000)
-        except DiskFull:
-            bench.run()
-            return sent
-    raise AssertionError("the disk is never full")
 
 
 def test_a_move_over_two_entries_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.sessions.stomp.format import encode_head
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.moves.test_move import entries_with, fill
+from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.simulation.world import check_accounts, check_counters, reasons, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles

@@ -11,8 +11,7 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.routing import destinations
 from broker.engine.routing.alter import change
-from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.test_diverts import section
+from tests.broker.engine.engine_harness import Bench, section
 from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST

@@ -14,8 +14,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.routing.alter import change
 from store import decode
 from store.record import DeadLetterReason
-from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.test_diverts import section
+from tests.broker.engine.engine_harness import Bench, section
 from tests.simulation.world import check_accounts, journal_directory, journal_records
 from tests.support.sim_files import Crash, Fault
 

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
-from tests.broker.engine.queues.test_backlog import message
+from tests.broker.engine.queues.parts import message
 
 
 @pytest.mark.parametrize(

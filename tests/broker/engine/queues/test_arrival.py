@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from broker.daemon.wiring import settings_table
-from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
+from broker.engine.model.errors import AddressFull, NoQueue
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.routing import destinations, registry
 from store import decode
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, Producing
+from tests.broker.engine.engine_harness import Bench, Producing, fill
 from tests.simulation.world import check_accounts, check_counters, journal_records, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
@@ -277,19 +277,9 @@ def test_other_settings_let_stopped_producers_go_on() -> None:
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
-def until_full(bench: Bench) -> int:
-    for sent in range(1000):
-        try:
-            bench.sent("a", bytes(1000))
-        except DiskFull:
-            bench.run()
-            return sent
-    raise AssertionError("the disk is never full")
-
-
 def test_a_full_disk_refuses_durable_messages_and_nothing_changes() -> None:
     bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
-    sent = until_full(bench)
+    sent = len(fill(bench, "a"))
     assert sent > 20
     assert len(bench.bodies("a")) == sent
     bench.sent("a", b"not durable", durable=False)

@@ -9,20 +9,8 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
-from broker.sessions.stomp.format import StompFormat
+from tests.broker.engine.queues.parts import FORMAT, ids, message
 from tests.support.interpreted import interpreted
-
-FORMAT = StompFormat()
-
-
-def message(id: int, priority: int = 4, body: bytes = b"") -> Message:
-    made = Message(MessageHeader("a", FORMAT, priority=priority), b"", body)
-    made.id = id
-    return made
-
-
-def ids(messages: list[Message]) -> list[int]:
-    return [m.id for m in messages]
 
 
 class Watched(Message):

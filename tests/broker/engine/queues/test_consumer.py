@@ -14,7 +14,7 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import UNLIMITED, AckMode, Consumer
 from broker.engine.queues.queue import Queue
 from tests.broker.engine.engine_harness import Taker
-from tests.broker.engine.queues.test_backlog import ids, message
+from tests.broker.engine.queues.parts import ids, message
 
 
 def consumer(mode: AckMode = AckMode.INDIVIDUAL, *, window: int = -1, **more: Any) -> Consumer:

@@ -14,15 +14,9 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.configured import add_divert, declare_divert, remove_divert
-from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.engine_harness import Bench, section
 
 MULTICAST = RoutingType.MULTICAST
-
-
-def section(address: str, forwarding: str, **more: Any) -> DivertSection:
-    """A section of the configuration."""
-    values = {"address": address, "forwarding-address": forwarding} | {k.replace("_", "-"): v for k, v in more.items()}
-    return DivertSection.model_validate(values)
 
 
 def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:

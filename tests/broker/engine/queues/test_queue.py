@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from broker.engine.filter import compile_filter
-from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.model.settings import AddressSettings
-from broker.engine.queues.address import Address
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import COUNTED, Counters, DeliveryState, Queue
 from broker.sessions.stomp.format import StompFormat
 from tests.broker.engine.engine_harness import Taker
-from tests.broker.engine.queues.test_backlog import ids, message
-
-
-def queue(**more: object) -> Queue:
-    address = Address(1, "a", {RoutingType.ANYCAST}, AddressSettings())
-    return Queue(2, "q", address, RoutingType.ANYCAST, **more)  # type: ignore[arg-type]
+from tests.broker.engine.queues.parts import ids, message, queue
 
 
 def consumer(on: Queue, id: int, *, even: bool = False) -> Consumer:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import Message
 from broker.engine.queues.selective import STALE_MAX, SelectiveBacklog
-from tests.broker.engine.queues.test_backlog import ids, message
+from tests.broker.engine.queues.parts import ids, message
 
 
 def modulo(n: int, rest: int) -> Callable[[Message], bool]:

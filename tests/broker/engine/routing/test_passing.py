@@ -13,8 +13,7 @@ from broker.engine.routing import destinations, registry
 from broker.engine.routing.configured import add_divert
 from broker.engine.routing.destinations import PASSING_MAX
 from store import decode
-from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.test_diverts import section
+from tests.broker.engine.engine_harness import Bench, Taker, section
 from tests.simulation.world import journal_records, small
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.amqp.performatives import Rejected
 from protocols.amqp.types import Described, Symbol
-from tests.broker.sessions.amqp.test_session import SELECTOR, started
+from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.support.sim_amqp import message
 
 

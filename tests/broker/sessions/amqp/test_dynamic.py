@@ -16,7 +16,7 @@ from protocols.amqp.performatives import (
     Target,
 )
 from protocols.amqp.types import Array, Described, Symbol, UInt, ULong
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.support.sim_amqp import AmqpSim, message
 
 ROLES = ["source", "target"]

@@ -2,57 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from broker.config import Config, load
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
-from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_application_properties, encode_section
-from protocols.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target, Transfer
+from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
+from protocols.amqp.performatives import Accepted, Header, Rejected, Released, Source, Target, Transfer
 from protocols.amqp.sender import Sender
-from tests.broker.sessions.stomp.test_large import LARGE, body, files_of
+from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
 from tests.support.sim_amqp import AmqpSim
-from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_broker import SimBroker
 
 #: Frames so small that a large message needs many.
 FRAMES = Limits(frame_bytes_max=600)
 
 
-def config(*settings: dict[str, object], **limits: object) -> Config:
-    """The configuration as shipped, with a low limit for bodies in memory, for STOMP too."""
-    shipped = load(None)
-    acceptors = dict(shipped.acceptors)
-    acceptors["amqp"] = acceptors["amqp"].model_copy(update={"amqp_min_large_message_size": LARGE})
-    acceptors["stomp"] = acceptors["stomp"].model_copy(update={"stomp_min_large_message_size": LARGE})
-    return configured(
-        *settings,
-        acceptors=acceptors,
-        limits=shipped.limits.model_copy(update={"header_bytes_max": LARGE} | limits),
-        journal=shipped.journal.model_copy(update={"segment_size": 1 << 20, "reserve": 1 << 16}),
-    )
-
-
-def started(*settings: dict[str, object], **limits: object) -> tuple[SimBroker, AmqpSim]:
+def started(*settings: dict[str, object], **limits: Any) -> tuple[SimBroker, AmqpSim]:
     """A broker and a client with small frames."""
-    broker = SimBroker(config(*settings, **limits))
+    broker = SimBroker(config(*settings, **{"header_bytes_max": LARGE, **limits}))
     return broker, AmqpSim(broker, limits=FRAMES)
-
-
-def message(data: bytes, *, durable: bool = True, **properties: object) -> bytes:
-    """A message with a data section."""
-    return (
-        encode(Header(durable))
-        + encode(Properties(message_id="m", to="q", **properties))  # type: ignore[arg-type]
-        + encode_application_properties({"color": "red"})
-        + encode_section(DATA, data)
-    )
-
-
-def data_of(payload: bytes) -> bytes:
-    """The data sections of a message together."""
-    kind, values = Message(payload).body()
-    assert kind == DATA
-    return b"".join(value for value in values if isinstance(value, bytes))
 
 
 @pytest.mark.parametrize("nbytes", [LARGE // 2, 3 * LARGE, 700_000])
@@ -222,7 +192,7 @@ def test_redelivery_and_dead_letter_keep_the_bytes() -> None:
 
 
 def test_the_session_window_is_kept() -> None:
-    broker = SimBroker(config())
+    broker = SimBroker(config(header_bytes_max=LARGE))
     client = AmqpSim(broker, limits=Limits(frame_bytes_max=600, incoming_window=4))
     client.send(client.sender("q", "queue"), message(body(50_000)))
     client.receiver("q")
@@ -280,11 +250,6 @@ def test_from_stomp_to_amqp_and_back() -> None:
     stomp.subscribe("/queue/b")
     (received,) = stomp.messages()
     assert (received.body, received.headers["color"]) == (body(300_000), "red")
-
-
-def value_of(data: bytes, kind: int) -> bytes:
-    """A message whose body is one value with a long length."""
-    return encode(Header(True)) + b"\x00\x53\x77" + bytes([kind]) + len(data).to_bytes(4) + data
 
 
 @pytest.mark.parametrize("kind", [0xB0, 0xB1])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocols.amqp.performatives import Accepted, Received, Source, Target, TerminusDurability
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
 

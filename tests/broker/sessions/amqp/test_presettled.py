@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
-from tests.broker.sessions.amqp.test_session import started
-from tests.broker.sessions.mqtt.test_large import config
-from tests.broker.sessions.stomp.test_large import body
-from tests.broker.sessions.test_no_queue import DEAD, WHY, shut
+from tests.broker.sessions.amqp.harness import started
+from tests.broker.sessions.large import body, config
+from tests.broker.sessions.no_queue import DEAD, WHY, shut
 from tests.simulation.world import held, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker

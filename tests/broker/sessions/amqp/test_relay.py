@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
 

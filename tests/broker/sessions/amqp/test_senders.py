@@ -14,7 +14,7 @@ from protocols.amqp.performatives import (
     Transfer,
 )
 from protocols.amqp.sender import Sender
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, Outcome, message
 from tests.support.sim_broker import SimBroker

@@ -18,18 +18,11 @@ from protocols.amqp.performatives import (
     Source,
 )
 from protocols.amqp.types import Described, Symbol, Timestamp
+from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.simulation.world import counts, held, small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
-
-SELECTOR = "apache.org:selector-filter:string"
-
-
-def started(*settings: dict[str, object]) -> tuple[SimBroker, AmqpSim]:
-    broker = SimBroker(small(*settings))
-    return broker, AmqpSim(broker)
-
 
 # -- coming in and leaving ---------------------------------------------------------------------------------------------
 

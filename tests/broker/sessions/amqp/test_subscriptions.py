@@ -8,7 +8,7 @@ import pytest
 
 from protocols.amqp.events import Detached
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 

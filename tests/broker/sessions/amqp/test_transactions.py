@@ -17,7 +17,7 @@ from protocols.amqp.performatives import (
     Source,
     TransactionalState,
 )
-from tests.broker.sessions.amqp.test_session import started
+from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
 

@@ -23,7 +23,7 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
     Property,
 )
-from tests.broker.sessions.mqtt.test_sessions import queues, with_mqtt
+from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
 from tests.simulation.world import counts
 from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient, greeting, wish
@@ -31,13 +31,6 @@ from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
 P = PacketType
-
-
-def carrier(client: MqttClient) -> SimCarrier:
-    """The wire of a client."""
-    found = client._carrier
-    assert isinstance(found, SimCarrier)
-    return found
 
 
 def small(sim: SimWorld, *properties: tuple[Property[Any], Any], clean: bool = True) -> MqttClient:

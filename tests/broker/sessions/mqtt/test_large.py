@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config, load
 from broker.engine.model.message import Message
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, encode_section
@@ -25,26 +24,14 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
 )
 from store.bodies import DIRECTORY
-from tests.broker.sessions.amqp.test_large import data_of, message, value_of
-from tests.broker.sessions.stomp.test_large import LARGE, body, files_of
+from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
 from tests.support.bodies import body_of
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_amqp import AmqpSim
-from tests.support.sim_broker import configured
 from tests.support.sim_files import refusing
 
 P = PacketType
-
-
-def config(*settings: dict[str, object], **mqtt: object) -> Config:
-    """The configuration as shipped, with a low limit for bodies in memory, for all protocols."""
-    shipped = load(None)
-    acceptors = dict(shipped.acceptors)
-    for name in ("amqp", "stomp", "mqtt"):
-        lower = {f"{name}_min_large_message_size": LARGE} | (mqtt if name == "mqtt" else {})
-        acceptors[name] = acceptors[name].model_copy(update=lower)
-    return configured(*settings, acceptors=acceptors)
 
 
 def packet(version: int, topic: str, payload: bytes, qos: int, packet_id: int = 1, *, dup: bool = False) -> bytes:
@@ -264,7 +251,7 @@ def test_a_retained_message(qos: int) -> None:
 
 def test_the_packet_limits_of_both_sides() -> None:
     """The client's own, and that of the acceptor, which is the limit for both directions."""
-    world = SimWorld(config(maximum_packet_size=10 * LARGE))
+    world = SimWorld(config(mqtt={"maximum_packet_size": 10 * LARGE}))
     small = taking(world, 3 * LARGE, "small")
     reader = world.connect("reader")
     for client in (small, reader):

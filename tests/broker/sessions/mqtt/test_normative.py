@@ -7,14 +7,12 @@ Each test names the statements that it proves; `tests/protocols/mqtt/normative.p
 from __future__ import annotations
 
 import pytest
-from scramp import ScramClient
 
 from protocols.mqtt.codes import V5, V31, V311
 from protocols.mqtt.encode import PublishHead, encode
-from protocols.mqtt.packets import Auth, Disconnect, Pingreq, Subscribe, Will
+from protocols.mqtt.packets import Disconnect, Pingreq, Subscribe, Will
 from protocols.mqtt.properties import (
     ASSIGNED_CLIENT_IDENTIFIER,
-    AUTHENTICATION_DATA,
     AUTHENTICATION_METHOD,
     MAXIMUM_QOS,
     REQUEST_RESPONSE_INFORMATION,
@@ -25,12 +23,9 @@ from protocols.mqtt.properties import (
     WILL_DELAY_INTERVAL,
     Properties,
 )
+from tests.broker.sessions.mqtt.harness import USERS, authenticate
 from tests.support.mqtt_client import MqttClient, greeting, wish
 from tests.support.mqtt_world import FOR_EVER, Connecting, SimWorld
-
-USERS = {"alice": "right"}
-METHOD = "SCRAM-SHA-256"
-
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
@@ -175,26 +170,6 @@ def test_an_authentication_method_that_we_do_not_know(world: Connecting) -> None
     assert client.connack is not None
     assert client.connack.reason_code == 0x8C
     assert client.closed
-
-
-def authenticate(client: MqttClient, reason: int, password: str) -> None:
-    """The client's side of SCRAM: AUTH until the broker has said yes or no; `reason` 0x18 follows a CONNECT."""
-    scram = ScramClient([METHOD], "alice", password)
-    first = scram.get_client_first().encode()
-    if reason == 0x18:
-        client.connect(greeting("c", properties=[(AUTHENTICATION_METHOD, METHOD), (AUTHENTICATION_DATA, first)]))
-    else:
-        client.auth(reason, (AUTHENTICATION_METHOD, METHOD), (AUTHENTICATION_DATA, first))
-    (challenge,) = (packet for packet in client.others if isinstance(packet, Auth))
-    client.others.clear()
-    assert challenge.reason_code == 0x18
-    scram.set_server_first((challenge.properties.get(AUTHENTICATION_DATA) or b"").decode())
-    final = scram.get_client_final().encode()
-    client.auth(0x18, (AUTHENTICATION_METHOD, METHOD), (AUTHENTICATION_DATA, final))
-    told = client.connack if reason == 0x18 else next(iter(client.others), None)
-    if told is not None and not client.closed:
-        assert isinstance(told, Auth) or told is client.connack
-        scram.set_server_final((told.properties.get(AUTHENTICATION_DATA) or b"").decode())
 
 
 def test_scram() -> None:

@@ -23,8 +23,7 @@ from protocols.mqtt.properties import (
     SERVER_KEEP_ALIVE,
     Properties,
 )
-from tests.broker.sessions.mqtt.test_delivery import carrier
-from tests.broker.sessions.mqtt.test_sessions import with_mqtt
+from tests.broker.sessions.mqtt.harness import carrier, with_mqtt
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import Connecting, SimCarrier, SimWorld
 from tests.support.sim_broker import configured

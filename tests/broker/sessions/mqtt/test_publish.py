@@ -32,9 +32,7 @@ from protocols.mqtt.properties import (
     SESSION_EXPIRY_INTERVAL,
     USER_PROPERTY,
 )
-from tests.broker.sessions.mqtt.test_delivery import carrier
-from tests.broker.sessions.mqtt.test_normative import USERS, authenticate
-from tests.broker.sessions.mqtt.test_sessions import queues, with_mqtt
+from tests.broker.sessions.mqtt.harness import USERS, authenticate, carrier, queues, with_mqtt
 from tests.support.mqtt_client import greeting, wish
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_amqp import AmqpSim, message

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config
 from broker.engine.client_sessions.sessions import StoredSession
 from broker.engine.model.permissions import Permission
-from broker.engine.queues.queue import Queue
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
@@ -24,25 +22,13 @@ from protocols.mqtt.properties import (
 from store.decode import Definition
 from store.record import encode_json
 from tests.broker.security.verbs import permissions, restrict
+from tests.broker.sessions.mqtt.harness import queues, with_mqtt
 from tests.simulation.world import journal_records
 from tests.support.mqtt_client import greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import SimPeer, configured
 
 P = PacketType
-
-
-def with_mqtt(**settings: object) -> Config:
-    """The configuration with other settings of the acceptor."""
-    shipped = configured()
-    acceptor = shipped.acceptors["mqtt"].model_copy(update=settings)
-    return configured(acceptors={**shipped.acceptors, "mqtt": acceptor})
-
-
-def queues(sim: SimWorld) -> dict[str, Queue]:
-    """The queues of subscriptions, by name."""
-    known = ("DLQ", "ExpiryQueue", "$sys.mqtt.retained")
-    return {name: queue for name, queue in sim.broker.engine.queues.items() if name not in known}
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.sessions.stomp.harness import error, filled, started
 from tests.simulation.world import held, small
-from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_broker import SimBroker
 from tests.support.stomp_client import frame
-
-
-def started(*settings: dict[str, object], version: str = "1.2", **headers: str) -> tuple[SimBroker, SimClient]:
-    broker = SimBroker(small(*settings))
-    return broker, broker.connect(version, **headers)
-
-
-def filled(broker: SimBroker, count: int = 3, queue: str = "a") -> None:
-    client = broker.connect()
-    for n in range(count):
-        client.confirmed(f"/queue/{queue}", b"%d" % n)
-    client.drop()
-
-
-def error(client: SimClient) -> str:
-    """The message of the ERROR that ended the connection."""
-    (found,) = client.take("ERROR")
-    assert client.closed
-    return found.headers["message"]
-
 
 # -- MESSAGE -----------------------------------------------------------------------------------------------------------
 

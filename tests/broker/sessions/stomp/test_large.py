@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import errno
-from random import Random
 
 import pytest
 
-from broker.config import Config, load
+from broker.config import load
 from broker.engine.queues.bodies import PENDING_BYTES_MAX
 from store import repair
-from store.bodies import DIRECTORY, SUFFIX
+from store.bodies import SUFFIX
 from store.errors import Corrupt
 from store.inspect import verify
+from tests.broker.sessions.large import LARGE, body, config, files_of
 from tests.support.bodies import body_of
 from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker, SimClient, configured
 from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
-
-#: The smallest large body, in bytes.
-LARGE = 1000
-
-
-def config(*settings: dict[str, object], **limits: object) -> Config:
-    """The configuration as shipped, with a low limit for bodies in memory."""
-    shipped = load(None)
-    acceptors = dict(shipped.acceptors)
-    acceptors["stomp"] = acceptors["stomp"].model_copy(update={"stomp_min_large_message_size": LARGE})
-    return configured(
-        *settings,
-        acceptors=acceptors,
-        limits=shipped.limits.model_copy(update=limits),
-        journal=shipped.journal.model_copy(update={"segment_size": 1 << 20, "reserve": 1 << 16}),
-    )
-
-
-def body(nbytes: int = 3 * LARGE) -> bytes:
-    """Bytes that no other body has."""
-    return Random(nbytes).randbytes(nbytes).replace(b"\0", b"\1")
-
-
-def files_of(broker: SimBroker) -> list[str]:
-    """The files of bodies that are there."""
-    return [path for path in broker.files.paths() if f"/{DIRECTORY}/" in path]
 
 
 def received(client: SimClient, data: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.sessions.stomp.test_consume import error, filled, started
+from tests.broker.sessions.stomp.harness import error, filled, started
 from tests.simulation.world import counts, held, small
 from tests.support.sim_broker import SimBroker
 from tests.support.stomp_client import frame

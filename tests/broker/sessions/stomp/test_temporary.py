@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.permissions import Permission
 from broker.sessions.stomp.temporary import TEMPORARY_MAX
 from tests.broker.security.verbs import NAME, PASSWORD, permissions, restrict, stomp
-from tests.broker.sessions.stomp.test_consume import error, started
+from tests.broker.sessions.stomp.harness import error, started
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 
