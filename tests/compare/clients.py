@@ -20,7 +20,8 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Copy, LinkOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
-from tests.interop.client import Client, Lost
+from tests.support.links import Lost
+from tests.support.stomp_py import Client
 
 #: Seconds to wait for what has to come.
 PATIENCE_S: Final = 20.0

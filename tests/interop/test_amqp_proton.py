@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
-from proton import Link, Message, symbol
+from proton import Link, Message
 from proton.handlers import MessagingHandler
-from proton.reactor import Container, LinkOption
-from proton.utils import BlockingConnection, LinkDetached
+from proton.reactor import Container
+from proton.utils import LinkDetached
 
 from tests.support.daemon import DaemonProcess
-
-
-class SettlesSecond(LinkOption):
-    """The receiver settles after the sender."""
-
-    def apply(self, link: Any) -> None:
-        link.rcv_settle_mode = Link.RCV_SECOND
-
-
-class Temporary(LinkOption):
-    """A temporary queue, as JMS has them."""
-
-    def apply(self, link: Any) -> None:
-        link.source.capabilities.put_object(symbol("temporary-queue"))
+from tests.support.proton_client import TEMPORARY, SettlesSecond, connected
 
 
 class Sends(MessagingHandler):
@@ -63,8 +51,7 @@ def test_the_producer_settles_last(broker: DaemonProcess) -> None:
 
 
 def test_a_sender_hears_that_its_queue_was_deleted(broker: DaemonProcess) -> None:
-    connection = BlockingConnection(f"127.0.0.1:{broker.ports['amqp']}", timeout=30)
-    try:
+    with connected(broker.ports["amqp"]) as connection:
         sender = connection.create_sender("queue://proton.deleted")
         sender.send(Message("1", durable=True))
         token = (broker.data / "management.token").read_text().strip()
@@ -74,41 +61,31 @@ def test_a_sender_hears_that_its_queue_was_deleted(broker: DaemonProcess) -> Non
         with pytest.raises(LinkDetached, match=r"the queue of address proton\.deleted was deleted") as told:
             connection.wait(lambda: False, timeout=30)
         assert told.value.condition == "amqp:resource-deleted"
-    finally:
-        connection.close()
 
 
 def test_a_temporary_queue_is_for_its_own_connection(broker: DaemonProcess) -> None:
-    url = f"127.0.0.1:{broker.ports['amqp']}"
-    owner, other = BlockingConnection(url, timeout=30), BlockingConnection(url, timeout=30)
-    try:
-        mine = owner.create_receiver(None, dynamic=True, options=Temporary())
+    port = broker.ports["amqp"]
+    with connected(port) as owner, connected(port) as other:
+        mine = owner.create_receiver(None, dynamic=True, options=TEMPORARY)
         address = mine.link.remote_source.address
         other.create_sender(address).send(Message("for you"))
         assert mine.receive(timeout=30).body == "for you"
         with pytest.raises(LinkDetached) as refused:
             other.create_receiver(address)
         assert refused.value.condition == "amqp:resource-locked"
-    finally:
-        owner.close()
-        other.close()
 
 
 def test_links_of_one_name_share_a_queue(broker: DaemonProcess) -> None:
     """Proton names a link after its container and address: two processes of one container id have the same names."""
-    connections = []
-    for _ in range(2):
-        container = Container()
-        container.container_id = "proton.same"
-        url = f"127.0.0.1:{broker.ports['amqp']}"
-        connections.append(BlockingConnection(url, timeout=30, container=container))
-    try:
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(2):
+            container = Container()
+            container.container_id = "proton.same"
+            connections.append(stack.enter_context(connected(broker.ports["amqp"], container=container)))
         receivers = [each.create_receiver("queue://proton.same", credit=1) for each in connections]
         assert receivers[0].link.name == receivers[1].link.name
         sender = connections[0].create_sender("queue://proton.same")
         for body in ("1", "2"):
             sender.send(Message(body, durable=True))
         assert sorted(str(receiver.receive(timeout=30).body) for receiver in receivers) == ["1", "2"]
-    finally:
-        for each in connections:
-            each.close()

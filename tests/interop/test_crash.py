@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client import DURABLE, Client, Received, connected
 from tests.support.daemon import DaemonProcess, running
+from tests.support.stomp_py import DURABLE, Client, Received, connected
 
 SETTINGS = """
 [broker]

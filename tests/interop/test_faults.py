@@ -13,10 +13,11 @@ import pytest
 
 from broker.daemon.run import EXIT_FAULT, EXIT_JOURNAL
 from broker.sessions.tick import APOLOGY
-from tests.interop.client import DURABLE, Lost, connected
 from tests.interop.raw import peer
 from tests.support.daemon import ROOT, DaemonProcess, running
+from tests.support.links import Lost
 from tests.support.sim_gate import cheap_user
+from tests.support.stomp_py import DURABLE, connected
 
 
 def wrapped(fault: str) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client import Client, Lost, connected
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import Lost
+from tests.support.stomp_py import Client, connected
 
 #: Four segments and a little: the disk is full after some hundred messages.
 DISK_MIB = 20

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client import DURABLE, connected
 from tests.interop.raw import CONNECT, PATIENCE_S, peer
 from tests.support.daemon import DaemonProcess, running
 from tests.support.stomp_client import frame
+from tests.support.stomp_py import DURABLE, connected
 
 MIB = 1 << 20
 

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from tests.interop.client import connected
 from tests.support.certificates import Authority
 from tests.support.daemon import PATIENCE_S, running
+from tests.support.stomp_py import connected
 
 SETTINGS = """
 [acceptors.http]

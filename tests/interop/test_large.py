@@ -12,8 +12,8 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from tests.interop.client import DURABLE, connected
 from tests.support.daemon import DaemonProcess, running
+from tests.support.stomp_py import DURABLE, connected
 
 #: Many frames, and many reads; what is larger goes without these clients (tests/bench/test_large.py), which are slow.
 LARGE_BYTES: Final = 2 << 20

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.interop.client import DURABLE, Client, Received, connected
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.stomp_py import DURABLE, Client, Received, connected
 
 SETTINGS = """
 [[address-settings]]

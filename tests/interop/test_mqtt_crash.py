@@ -19,8 +19,9 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 
-from tests.interop.test_mqtt_paho import PATIENCE_S, VERSIONS, properties
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import PATIENCE_S
+from tests.support.paho_client import VERSIONS, properties
 
 #: How often the broker is killed.
 KILLS: Final = 3

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from proton import Message
-from proton.utils import BlockingConnection
 
-from tests.interop.client import DURABLE, connected
-from tests.interop.test_mqtt_paho import Paho, kept, properties
-from tests.interop.test_mqtt_paho import connected as mqtt
 from tests.support.daemon import DaemonProcess
-
-PATIENCE_S = 30
-
-
-@contextmanager
-def proton(broker: DaemonProcess) -> Iterator[Any]:
-    """A connection that is closed afterwards."""
-    connection = BlockingConnection(f"127.0.0.1:{broker.ports['amqp']}", timeout=PATIENCE_S)
-    try:
-        yield connection
-    finally:
-        connection.close()
+from tests.support.links import PATIENCE_S
+from tests.support.paho_client import Paho, kept, properties
+from tests.support.paho_client import connected as mqtt
+from tests.support.proton_client import connected as proton
+from tests.support.proton_client import text
+from tests.support.stomp_py import DURABLE, connected
 
 
 def test_a_topic_is_an_address(broker: DaemonProcess) -> None:
     """Whoever publishes, everybody who listens gets it: sensor/1/temp is sensor.1.temp."""
     with (
         connected(broker.port) as stomp,
-        proton(broker) as amqp,
+        proton(broker.ports["amqp"]) as amqp,
         mqtt(broker.ports["mqtt"], "crossing") as client,
     ):
         stomp.subscribe("/topic/sensor.*.temp")
@@ -52,8 +40,7 @@ def test_a_topic_is_an_address(broker: DaemonProcess) -> None:
         assert sorted(stomp.texts(3)) == ["21", "22", "23"]
         bodies = set()
         for _ in range(3):
-            message = receiver.receive(PATIENCE_S)
-            bodies.add(message.body if isinstance(message.body, str) else bytes(message.body).decode())
+            bodies.add(text(receiver.receive(PATIENCE_S)))
             receiver.accept()
         assert bodies == {"21", "22", "23"}
 
@@ -67,7 +54,11 @@ def test_properties_from_mqtt(broker: DaemonProcess) -> None:
         CorrelationData=b"c-1",
         UserProperty=[("colour", "blue"), ("shelf", "3")],
     )
-    with connected(broker.port) as stomp, proton(broker) as amqp, mqtt(broker.ports["mqtt"], "crossing-p") as client:
+    with (
+        connected(broker.port) as stomp,
+        proton(broker.ports["amqp"]) as amqp,
+        mqtt(broker.ports["mqtt"], "crossing-p") as client,
+    ):
         stomp.subscribe("/topic/props.a")
         receiver = amqp.create_receiver("topic://props.a", credit=10)
         client.publish("props/a", "grün", 1, properties=told)
@@ -88,7 +79,7 @@ def test_properties_from_mqtt(broker: DaemonProcess) -> None:
 def test_properties_to_mqtt(broker: DaemonProcess, version: str) -> None:
     with (
         connected(broker.port) as stomp,
-        proton(broker) as amqp,
+        proton(broker.ports["amqp"]) as amqp,
         mqtt(broker.ports["mqtt"], f"crossing-t{version}", version) as client,
     ):
         client.subscribe("back/#", 2)
@@ -144,7 +135,7 @@ def test_dead_letters_of_mqtt(broker: DaemonProcess) -> None:
 
 def test_requests_and_answers_between_queues(broker: DaemonProcess) -> None:
     """Each sends to the reply-to as it got it; nobody reads the queue yet, so that its name alone says what it is."""
-    with connected(broker.port) as stomp, proton(broker) as amqp:
+    with connected(broker.port) as stomp, proton(broker.ports["amqp"]) as amqp:
         stomp.put("/queue/rpc.amqp", "question", {**DURABLE, "reply-to": "/queue/rpc.to.stomp"})
         receiver = amqp.create_receiver("queue://rpc.amqp", credit=1)
         request = receiver.receive(PATIENCE_S)
@@ -158,7 +149,7 @@ def test_requests_and_answers_between_queues(broker: DaemonProcess) -> None:
         stomp.subscribe("/queue/rpc.stomp")
         stomp.put(stomp.take().headers["reply-to"], "from stomp.py", DURABLE)
         answers = amqp.create_receiver("queue://rpc.to.amqp", credit=1)
-        assert answers.receive(PATIENCE_S).body in ("from stomp.py", b"from stomp.py")
+        assert text(answers.receive(PATIENCE_S)) == "from stomp.py"
         answers.accept()
 
 
@@ -167,7 +158,7 @@ def test_answers_of_an_mqtt_client(broker: DaemonProcess, kind: str) -> None:
     """A response topic leads to the queue that is there, and to the topic."""
     with (
         connected(broker.port) as stomp,
-        proton(broker) as amqp,
+        proton(broker.ports["amqp"]) as amqp,
         mqtt(broker.ports["mqtt"], f"crossing-r-{kind}") as client,
     ):
         client.subscribe("ask/mqtt", 1)
@@ -179,5 +170,5 @@ def test_answers_of_an_mqtt_client(broker: DaemonProcess, kind: str) -> None:
             found: Any = request.properties
             client.publish(found.ResponseTopic, f"for {found.ResponseTopic}", 1)
         assert stomp.take().text == f"for {kind}/to/stomp"
-        assert receiver.receive(PATIENCE_S).body in (f"for {kind}/to/amqp", f"for {kind}/to/amqp".encode())
+        assert text(receiver.receive(PATIENCE_S)) == f"for {kind}/to/amqp"
         receiver.accept()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from protocols.mqtt.encode import encode
-from tests.interop.client import PATIENCE_S
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import PATIENCE_S
 from tests.support.mqtt_client import greeting
 from tests.support.mqtt_world import SocketWorld
 

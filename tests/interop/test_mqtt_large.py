@@ -13,9 +13,9 @@ from bench.large import peak_bytes
 from protocols.mqtt.codes import V311
 from protocols.mqtt.encode import PublishHead, encode
 from tests.interop.test_large import bodies
-from tests.interop.test_mqtt_paho import Paho
 from tests.support.daemon import running
 from tests.support.mqtt_client import greeting
+from tests.support.paho_client import Paho
 
 #: Within the packet limit as shipped; many reads and pieces.
 LARGE_BYTES: Final = 6 << 20

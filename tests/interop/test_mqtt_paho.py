@@ -3,126 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import aiomqtt
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.support.daemon import DaemonProcess
+from tests.support.links import PATIENCE_S
+from tests.support.paho_client import VERSIONS, Paho, connected, kept, properties
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import asyncio_mqtt
-
-#: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 30.0
-
-VERSIONS: Final = {"3.1": paho.MQTTv31, "3.1.1": paho.MQTTv311, "5": paho.MQTTv5}
-
-
-class Paho:
-    """A paho client on its own thread; messages and answers are waited for, in order."""
-
-    def __init__(self, port: int, name: str, version: str, **options: Any) -> None:
-        self.messages: queue.SimpleQueue[paho.MQTTMessage] = queue.SimpleQueue()
-        self.answers: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self.published: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-        self.version = version
-        will = options.pop("will", None)
-        connecting = options.pop("connecting", {})
-        user = options.pop("user", None)
-        if version != "5":
-            options.setdefault("clean_session", True)
-        self.client = client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], **options)
-        client.on_connect = lambda c, u, flags, code, p: self.answers.put((code.value, flags.session_present))
-        client.on_subscribe = lambda c, u, mid, codes, p: self.answers.put(tuple(code.value for code in codes))
-        client.on_unsubscribe = lambda c, u, mid, codes, p: self.answers.put(tuple(code.value for code in codes))
-        client.on_message = lambda c, u, message: self.messages.put(message)
-        client.on_publish = lambda c, u, mid, code, p: self.published.put((mid, code.value))
-        if will is not None:
-            client.will_set(*will)
-        if user is not None:
-            client.username_pw_set(*user)
-        client.connect("127.0.0.1", port, **connecting)
-        client.loop_start()
-        code, self.present = self.answers.get(timeout=PATIENCE_S)
-        assert code == 0
-
-    def subscribe(self, *wanted: Any, **more: Any) -> tuple[int, ...]:
-        """SUBSCRIBE: the codes of SUBACK."""
-        self.client.subscribe(*wanted, **more)
-        return self.answers.get(timeout=PATIENCE_S)
-
-    def unsubscribe(self, topics: str | list[str]) -> tuple[int, ...]:
-        """UNSUBSCRIBE: the codes of UNSUBACK."""
-        self.client.unsubscribe(topics)
-        return self.answers.get(timeout=PATIENCE_S)
-
-    def publish(self, topic: str, payload: bytes | str, qos: int = 0, **more: Any) -> int:
-        """PUBLISH, and wait until it is done: its reason code."""
-        sent = self.client.publish(topic, payload, qos, **more)
-        mid, code = self.published.get(timeout=PATIENCE_S)
-        assert mid == sent.mid
-        return code
-
-    def take(self, number: int = 1) -> list[paho.MQTTMessage]:
-        """The next so many messages."""
-        return [self.messages.get(timeout=PATIENCE_S) for _ in range(number)]
-
-    def payloads(self, number: int) -> list[bytes]:
-        """Their payloads."""
-        return [bytes(message.payload) for message in self.take(number)]
-
-    def leave(self) -> None:
-        """DISCONNECT."""
-        self.client.disconnect()
-        self.client.loop_stop()
-
-    def drop(self) -> None:
-        """End the connection without a word."""
-        self.client._sock_close()
-        self.client.loop_stop()
-
-
-@contextmanager
-def connected(port: int, name: str = "", version: str = "5", **options: Any) -> Iterator[Paho]:
-    """A client that is gone afterwards."""
-    client = Paho(port, name, version, **options)
-    try:
-        yield client
-    finally:
-        client.leave()
 
 
 @pytest.fixture
 def port(broker: DaemonProcess) -> int:
     """Where MQTT is spoken."""
     return broker.ports["mqtt"]
-
-
-def kept(version: str) -> dict[str, Any]:
-    """Options for a session that outlives its connection."""
-    if version != "5":
-        return {"clean_session": False}
-    told = properties(PacketTypes.CONNECT, SessionExpiryInterval=3600)
-    return {"connecting": {"clean_start": False, "properties": told}}
-
-
-def properties(packet: int, **values: Any) -> Any:
-    """Properties of MQTT 5."""
-    made = Properties(packet)  # type: ignore[no-untyped-call]
-    for name, value in values.items():
-        setattr(made, name, value)
-    return made
 
 
 @pytest.mark.parametrize("version", VERSIONS)

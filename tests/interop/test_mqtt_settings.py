@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.interop.test_mqtt_paho import PATIENCE_S, VERSIONS, Paho, connected
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import PATIENCE_S
+from tests.support.paho_client import VERSIONS, Paho, Refused, connected
 from tests.support.sim_gate import cheap_user
 
 with warnings.catch_warnings():
@@ -81,17 +81,10 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]
 
 def refused(port: int, version: str, name: str = "c", *, keepalive: int = 20, user: str = "") -> int:
     """The reason code with which a client is refused, as paho has it."""
-    codes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], reconnect_on_failure=False)
-    if user:
-        client.username_pw_set(user, "secret")
-    client.on_connect = lambda c, u, flags, code, p: codes.put(code)
-    client.connect("127.0.0.1", port, keepalive=keepalive)
-    client.loop_start()
-    try:
-        return int(codes.get(timeout=PATIENCE_S).value)
-    finally:
-        client.loop_stop()
+    login = (user, "secret") if user else None
+    with pytest.raises(Refused) as told:
+        Paho(port, name, version, user=login, connecting={"keepalive": keepalive}, reconnect_on_failure=False)
+    return told.value.code
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -170,7 +163,7 @@ def test_a_port_for_devices(limited: DaemonProcess, version: str) -> None:
     port, root = limited.ports["devices"], limited.ports["mqtt"]
     for user in ("", "clerk"):
         assert refused(port, version, user=user) in (0x86, 0x87)
-    options = {"connecting": {"keepalive": 20}}
+    options: dict[str, Any] = {"connecting": {"keepalive": 20}}
     with connected(root, f"outside {version}", version, **options) as outside:
         outside.subscribe(f"devices/{version}/#", 1)
         pump = Paho(port, f"pump {version}", version, user=("pump", "secret"), **options)

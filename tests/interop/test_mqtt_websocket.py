@@ -11,11 +11,11 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from bench.large import peak_bytes
-from tests.interop.test_mqtt_paho import VERSIONS
-from tests.interop.test_mqtt_paho import connected as paho
 from tests.support.daemon import DaemonProcess, running
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import PATIENCE_S
+from tests.support.paho_client import VERSIONS
+from tests.support.paho_client import connected as paho
 
 SETTINGS = """
 [acceptors.http]

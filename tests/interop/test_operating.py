@@ -14,9 +14,9 @@ import pytest
 
 from broker.security.users_file import write_users
 from tests.broker.cli.harness import invoke
-from tests.interop.client import connected
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
+from tests.support.stomp_py import connected
 
 #: How long a broker may take to give up, in seconds.
 PATIENCE_S: Final = 60

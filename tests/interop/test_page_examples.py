@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from tests.interop.client import connected
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.stomp_py import connected
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
 PORTS: Final = {"stomp": "61613", "amqp": "5672", "mqtt": "1883"}

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from proton import Message
-from proton.utils import BlockingConnection
 
-from tests.interop.client import connected
 from tests.support.daemon import running
+from tests.support.proton_client import connected as proton
+from tests.support.proton_client import text as text_of
+from tests.support.stomp_py import connected
 
 MESSAGES: Final = 3_000
 
@@ -32,11 +33,10 @@ def test_a_paged_queue_outlives_a_kill(tmp_path: Path) -> None:
                 else:
                     client.send("/queue/q", f"{n}", {"persistent": "true"})
             client.put("/queue/q", "stomp", {"persistent": "true"})
-        connection = BlockingConnection(f"amqp://127.0.0.1:{broker.ports['amqp']}", timeout=30)
-        sender = connection.create_sender("queue://q")
-        for n in range(1, 200, 2):
-            sender.send(Message(f"{n}", durable=True))
-        connection.close()
+        with proton(broker.ports["amqp"]) as connection:
+            sender = connection.create_sender("queue://q")
+            for n in range(1, 200, 2):
+                sender.send(Message(f"{n}", durable=True))
         total = MESSAGES // 2 + 1 + 100
         assert broker.queue("q")["paged"] >= total - MESSAGES // 12 - 1
         broker.restart()
@@ -48,15 +48,10 @@ def test_a_paged_queue_outlives_a_kill(tmp_path: Path) -> None:
                 assert message.text == f"{n}"
                 client.ack(message)
             client.leave()
-        connection = BlockingConnection(f"amqp://127.0.0.1:{broker.ports['amqp']}", timeout=30)
-        receiver = connection.create_receiver("queue://q", credit=50)
         expected = [*map(str, range(MESSAGES // 2, MESSAGES, 2)), "stomp", *map(str, range(1, 200, 2))]
-        for text in expected:
-            assert _text(receiver.receive().body) == text
-            receiver.accept()
-        connection.close()
+        with proton(broker.ports["amqp"]) as connection:
+            receiver = connection.create_receiver("queue://q", credit=50)
+            for text in expected:
+                assert text_of(receiver.receive()) == text
+                receiver.accept()
         assert broker.queue("q")["messages"] == 0
-
-
-def _text(body: object) -> str:
-    return bytes(body).decode() if isinstance(body, bytes | memoryview) else str(body)

@@ -9,11 +9,13 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
-from proton.utils import BlockingConnection, SendException
+from proton.utils import SendException
 
-from tests.interop.client import DURABLE, PATIENCE_S, VERSIONS, Client, Lost
-from tests.interop.test_mqtt_paho import Paho
 from tests.support.daemon import DaemonProcess
+from tests.support.links import PATIENCE_S, Lost
+from tests.support.paho_client import Paho
+from tests.support.proton_client import connected as proton
+from tests.support.stomp_py import DURABLE, VERSIONS, Client
 
 WHY = "no queue takes the message: queue disabled of address disabled is disabled"
 
@@ -125,18 +127,15 @@ def test_proton_has_a_schedule_that_repeats_rejected(url: str, name: str) -> Non
     assert handler.outcomes["once"][0] == Delivery.ACCEPTED
 
 
-def test_what_is_sent_settled_is_in_the_log(broker: DaemonProcess, url: str) -> None:
+def test_what_is_sent_settled_is_in_the_log(broker: DaemonProcess) -> None:
     before = broker.log.count("amqp.transfer_dropped")
-    connection = BlockingConnection(url, timeout=PATIENCE_S)
-    try:
+    with proton(broker.ports["amqp"]) as connection:
         sender = connection.create_sender("queue://disabled")
         delivery = sender.link.send(Message("settled", durable=True))
         assert isinstance(delivery, Delivery)
         delivery.settle()
         with pytest.raises(SendException):
             sender.send(Message("told", durable=True))
-    finally:
-        connection.close()
     broker.await_log("amqp.transfer_dropped", times=before + 1)
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Literal
 
-import paho.mqtt.client as paho
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
-from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.security.users_file import StoredUser
 from tests.interop.programs import BUILD_S, RUN_S, java, node_suite, run, tool
-from tests.interop.test_tokens import fresh
 from tests.support.certificates import Authority
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
-from tests.support.issuer import AUDIENCE, ISSUER, key_set, public_jwk
+from tests.support.daemon import DaemonProcess, running
+from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_jwk
+from tests.support.paho_client import connected
 from tests.support.sim_gate import cheap_user
 
 PLAIN = """
@@ -99,44 +95,16 @@ def test_clients_of_node(secured: Secured) -> None:
     assert node_suite("secure.test.mjs", PORTS=ports, NODE_EXTRA_CA_CERTS=authority) == 6
 
 
-def by_paho(
-    secured: Secured,
-    acceptor: str,
-    context: ssl.SSLContext,
-    transport: Literal["tcp", "websockets"],
-    login: tuple[str, str] | None,
-) -> bytes:
-    """What a subscriber gets that publishes to itself."""
-    messages: SimpleQueue[bytes] = SimpleQueue()
-    client = paho.Client(CallbackAPIVersion.VERSION2, transport=transport)
-    client.tls_set_context(context)
-    if login is not None:
-        client.username_pw_set(*login)
-
-    def subscribe(*_: object) -> None:
-        client.subscribe("paho/tls", 1)
-
-    def publish(*_: object) -> None:
-        client.publish("paho/tls", b"hello", 1)
-
-    client.on_connect = subscribe
-    client.on_subscribe = publish
-    client.on_message = lambda *arguments: messages.put(arguments[2].payload)
-    client.connect("localhost", secured.broker.ports[acceptor])
-    client.loop_start()
-    try:
-        return messages.get(timeout=PATIENCE_S)
-    finally:
-        client.disconnect()
-        client.loop_stop()
-
-
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
 @pytest.mark.parametrize("certified", [False, True])
 def test_paho(secured: Secured, transport: Literal["tcp", "websockets"], certified: bool) -> None:
     context = secured.authority.client(secured.alice if certified else None)
-    acceptor = "mqtt" if transport == "tcp" else "mqttweb"
-    assert by_paho(secured, acceptor, context, transport, None if certified else ("bob", "secret")) == b"hello"
+    port = secured.broker.ports["mqtt" if transport == "tcp" else "mqttweb"]
+    user = None if certified else ("bob", "secret")
+    with connected(port, "", "3.1.1", tls=context, user=user, transport=transport) as client:
+        assert client.subscribe("paho/tls", 1) == (1,)
+        client.publish("paho/tls", b"hello", 1)
+        assert client.payloads(1) == [b"hello"]
 
 
 def stores(secured: Secured) -> tuple[Path, Path]:
@@ -161,7 +129,7 @@ def _certified(own: Path) -> tuple[str, list[str]]:
 LOGINS: dict[str, Callable[[Path], tuple[str, list[str]]]] = {
     "by password": lambda _: ("", ["bob", "secret"]),
     "by certificate": _certified,
-    "by token": lambda _: ("&amqp.saslMechanisms=XOAUTH2", ["alice", fresh()]),
+    "by token": lambda _: ("&amqp.saslMechanisms=XOAUTH2", ["alice", fresh_token()]),
 }
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from protocols.amqp.performatives import Accepted
 from tests.interop.amqp_client import SocketWire, amqp
-from tests.interop.client import DURABLE, connected
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_amqp import message
+from tests.support.stomp_py import DURABLE, connected
 
 SETTINGS = """
 [acceptors.http]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client import DURABLE, connected
 from tests.interop.raw import Peer, peer
 from tests.support.daemon import DaemonProcess, NotReady, running
+from tests.support.stomp_py import DURABLE, connected
 
 SHIPPED = """
 [[address-settings]]

@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 
-from tests.interop.client import DURABLE, VERSIONS, Client, Received, connected
 from tests.support.daemon import DaemonProcess
+from tests.support.stomp_py import DURABLE, VERSIONS, Client, Received, connected
 
 _NAMES = count(1)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import stomp
 
-from tests.interop.client import PATIENCE_S
 from tests.interop.conftest import SETTINGS
 from tests.interop.programs import BUILD_S, RUN_S, node_suite
 from tests.support.daemon import DaemonProcess, running
+from tests.support.stomp_py import connected
 
 ACCEPTORS = """
 [acceptors.http]
@@ -39,24 +36,10 @@ def test_stompjs(web: DaemonProcess) -> None:
     assert "library.message" not in web.log, "clients that vanish leave nothing behind"
 
 
-class Listener(stomp.ConnectionListener):  # type: ignore[misc]
-    """Keeps what comes."""
-
-    def __init__(self) -> None:
-        self.bodies: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def on_message(self, frame: Any) -> None:
-        """See ConnectionListener."""
-        self.bodies.put(frame.body)
-
-
 def test_stomp_py_which_offers_no_subprotocol(web: DaemonProcess) -> None:
-    connection = stomp.WSStompConnection([("127.0.0.1", web.ports["stomp"])], heartbeats=(0, 0))
-    listener = Listener()
-    connection.set_listener("test", listener)
-    connection.connect(wait=True)
-    connection.subscribe("/queue/web", id=1)
-    for body in ("1", "grüße", "x" * 300_000):
-        connection.send("/queue/web", body)
-        assert listener.bodies.get(timeout=PATIENCE_S) == body
-    connection.disconnect()
+    with connected(web.ports["stomp"], web=True) as client:
+        client.subscribe("/queue/web")
+        for body in ("1", "grüße", "x" * 300_000):
+            client.send("/queue/web", body)
+            assert client.take().text == body
+        client.leave()

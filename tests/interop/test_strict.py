@@ -9,12 +9,11 @@ from typing import Final
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from tests.interop.amqp_client import amqp
-from tests.interop.client import DURABLE, connected
-from tests.interop.test_mqtt_paho import Paho
 from tests.support.daemon import DaemonProcess, running
+from tests.support.paho_client import Paho, properties
+from tests.support.stomp_py import DURABLE, connected
 
 SETTINGS: Final = '[[address-settings]]\nmatch = "strict.#"\ndelivery-count-persistence = "strict"\n'
 QUEUE: Final = "strict.q"
@@ -42,9 +41,8 @@ def amqp_holds(broker: DaemonProcess) -> Iterator[None]:
 
 def reader(broker: DaemonProcess, held: int) -> Paho:
     """An MQTT client that acknowledges by itself, and its subscription of QoS 1."""
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.ReceiveMaximum = held
-    client = Paho(broker.ports["mqtt"], "", "5", manual_ack=True, connecting={"properties": properties})
+    told = properties(PacketTypes.CONNECT, ReceiveMaximum=held)
+    client = Paho(broker.ports["mqtt"], manual_ack=True, connecting={"properties": told})
     assert client.subscribe(QUEUE.replace(".", "/"), 1) == (1,)
     return client
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stomp
 from cryptography.x509.oid import NameOID
 from proton import Message, SSLDomain
-from proton.utils import BlockingConnection
 
 from broker.security.users_file import StoredUser
 from tests.support.certificates import Authority
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.proton_client import connected as proton
 from tests.support.sim_gate import cheap_user
+from tests.support.stomp_py import connected as stomp
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n%b\n\0"
 SETTINGS = """
@@ -99,30 +99,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
-class Listener(stomp.ConnectionListener):  # type: ignore[misc]
-    """What stomp.py heard."""
-
-    def __init__(self) -> None:
-        self.user = ""
-
-    def on_connected(self, frame: stomp.utils.Frame) -> None:
-        """See stomp.py."""
-        self.user = frame.headers.get("user-name", "")
-
-
 @pytest.mark.parametrize("certified", [False, True])
 def test_stomp_py(secured: Secured, certified: bool) -> None:
-    where = [("127.0.0.1", secured.broker.port)]
-    client = stomp.Connection12(where)
     certificate, key = secured.alice if certified else (None, None)
-    client.set_ssl(where, ca_certs=str(secured.authority.path), cert_file=certificate, key_file=key)
-    heard = Listener()
-    client.set_listener("", heard)
-    login = {} if certified else {"username": "bob", "passcode": "secret"}
-    client.connect(wait=True, **login)
-    client.send("/queue/tls", "hello")
-    client.disconnect()
-    assert heard.user == ("alice" if certified else "bob")
+    tls = {"ca_certs": str(secured.authority.path), "cert_file": certificate, "key_file": key}
+    with stomp(secured.broker.port, tls=tls, login=None if certified else ("bob", "secret")) as client:
+        assert client.connected.headers["user-name"] == ("alice" if certified else "bob")
+        client.put("/queue/tls", "hello")
+        client.leave()
 
 
 def test_proton_comes_in_by_its_certificate(secured: Secured) -> None:
@@ -130,13 +114,11 @@ def test_proton_comes_in_by_its_certificate(secured: Secured) -> None:
     domain.set_trusted_ca_db(str(secured.authority.path))
     domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
     domain.set_credentials(str(secured.alice[0]), str(secured.alice[1]), None)
-    url = f"amqps://localhost:{secured.broker.ports['amqp']}"
-    connection = BlockingConnection(url, ssl_domain=domain, allowed_mechs="EXTERNAL", timeout=PATIENCE_S)
-    connection.create_sender("queue://certified").send(Message("x"))
-    receiver = connection.create_receiver("queue://certified")
-    assert receiver.receive().body == "x"
-    receiver.accept()
-    connection.close()
+    with proton(secured.broker.ports["amqp"], ssl_domain=domain, allowed_mechs="EXTERNAL") as connection:
+        connection.create_sender("queue://certified").send(Message("x"))
+        receiver = connection.create_receiver("queue://certified")
+        assert receiver.receive().body == "x"
+        receiver.accept()
 
 
 def test_goodbyes_are_no_lines_in_the_log(secured: Secured) -> None:

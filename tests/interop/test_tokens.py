@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Thread
+from typing import Any
 
 import httpx
-import paho.mqtt.client as paho
 import pytest
-import stomp
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from proton import Message
-from proton.utils import BlockingConnection
+from stomp.exception import ConnectFailedException
 
 from tests.interop.raw import peer
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
-from tests.support.issuer import AUDIENCE, ISSUER, key_set, public_jwk, token
+from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_jwk, token
+from tests.support.paho_client import Paho
+from tests.support.paho_client import connected as mqtt
+from tests.support.proton_client import connected as proton
+from tests.support.stomp_py import connected as stomp
 
 SETTINGS = f"""
 [security]
@@ -48,12 +49,6 @@ manage = ["chiefs"]
 """
 
 
-def fresh(*, seconds: int = 3600, algorithm: str = "ES256", id: str = "1", role: str = "amq") -> str:
-    """A token that counts from now on."""
-    now = int(time.time())
-    return token(algorithm, id=id, exp=now + seconds, iat=now, roles=[role]).decode()
-
-
 def settings(keys: str) -> str:
     """The configuration with where the keys are."""
     return SETTINGS.replace("leeway = 0", f"leeway = 0\n{keys}")
@@ -77,58 +72,35 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 def by_stomp(broker: DaemonProcess, text: str) -> None:
     """stomp.py comes in with a token, and sends."""
-    client = stomp.Connection12([("127.0.0.1", broker.port)])
-    client.connect("alice", text, wait=True)
-    client.send("/queue/t", "x")
-    client.disconnect()
+    with stomp(broker.port, login=("alice", text)) as client:
+        client.put("/queue/t", "x")
 
 
 def test_stomp_py(broker: DaemonProcess) -> None:
-    by_stomp(broker, fresh())
-    with pytest.raises(stomp.exception.ConnectFailedException):
-        stomp.Connection12([("127.0.0.1", broker.port)], reconnect_attempts_max=1).connect("alice", "x", wait=True)
+    by_stomp(broker, fresh_token())
+    with pytest.raises(ConnectFailedException):
+        by_stomp(broker, "x")
 
 
 def by_amqp(broker: DaemonProcess, text: str) -> None:
     """proton comes in with a token, sends and receives."""
-    connection = BlockingConnection(
-        f"amqp://127.0.0.1:{broker.ports['amqp']}",
-        user="alice",
-        password=text,
-        allowed_mechs="PLAIN",
-        timeout=PATIENCE_S,
-    )
-    connection.create_sender("queue://tokens").send(Message("x"))
-    assert connection.create_receiver("queue://tokens").receive(PATIENCE_S).body == "x"
-    connection.close()
+    with proton(broker.ports["amqp"], user="alice", password=text, allowed_mechs="PLAIN") as connection:
+        connection.create_sender("queue://tokens").send(Message("x"))
+        assert connection.create_receiver("queue://tokens").receive(PATIENCE_S).body == "x"
 
 
 def test_proton(broker: DaemonProcess) -> None:
-    by_amqp(broker, fresh())
+    by_amqp(broker, fresh_token())
 
 
-def by_mqtt(broker: DaemonProcess, text: str, version: MQTTProtocolVersion) -> None:
+def by_mqtt(broker: DaemonProcess, text: str, version: str) -> None:
     """paho comes in with a token."""
-    answered, codes = Event(), []
-    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=version)
-
-    def on_connect(*arguments: object) -> None:
-        codes.append(str(arguments[3]))
-        answered.set()
-
-    client.on_connect = on_connect
-    client.username_pw_set("alice", text)
-    client.connect("127.0.0.1", broker.ports["mqtt"])
-    client.loop_start()
-    assert answered.wait(PATIENCE_S)
-    client.disconnect()
-    client.loop_stop()
-    assert codes == ["Success"]
+    Paho(broker.ports["mqtt"], "", version, user=("alice", text)).leave()
 
 
-@pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
-def test_paho(broker: DaemonProcess, version: MQTTProtocolVersion) -> None:
-    by_mqtt(broker, fresh(), version)
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_paho(broker: DaemonProcess, version: str) -> None:
+    by_mqtt(broker, fresh_token(), version)
 
 
 def long_token() -> str:
@@ -147,7 +119,7 @@ def test_a_long_token_in_every_protocol(tmp_path: Path) -> None:
     with running(tmp_path, limits + settings(f'keys-file = "{tmp_path}/jwks.json"')) as roomy:
         by_stomp(roomy, long_token())
         by_amqp(roomy, long_token())
-        by_mqtt(roomy, long_token(), MQTTProtocolVersion.MQTTv5)
+        by_mqtt(roomy, long_token(), "5")
 
 
 def test_a_long_token_where_the_limit_is_as_shipped(broker: DaemonProcess) -> None:
@@ -160,9 +132,9 @@ def test_http(broker: DaemonProcess) -> None:
         url = f"http://127.0.0.1:{broker.ports['http']}/api/v1/status"
         return httpx.get(url, headers={"Authorization": f"Bearer {text}"}, timeout=PATIENCE_S).status_code
 
-    assert status(fresh(role="chiefs")) == 200
-    assert status(fresh()) == 403
-    assert status(fresh(seconds=-1)) == 401
+    assert status(fresh_token(role="chiefs")) == 200
+    assert status(fresh_token()) == 403
+    assert status(fresh_token(seconds=-1)) == 401
     assert status("eyJ.x.y") == 401
 
 
@@ -173,7 +145,7 @@ def test_nobody_else_comes_in(broker: DaemonProcess) -> None:
 
 def test_a_connection_ends_with_its_token(broker: DaemonProcess) -> None:
     with peer(broker.port) as client:
-        client.send("CONNECT", {"accept-version": "1.2", "host": "h", "passcode": fresh(seconds=2)})
+        client.send("CONNECT", {"accept-version": "1.2", "host": "h", "passcode": fresh_token(seconds=2)})
         assert [frame.command for frame in client.rest()] == ["CONNECTED"]
     broker.await_log("login.expired")
 
@@ -205,12 +177,12 @@ def issuer() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 def test_keys_from_a_url_and_new_ones_after_a_reload(tmp_path: Path) -> None:
     with issuer() as (url, content), running(tmp_path, settings(f'keys-url = "{url}"')) as broker:
-        assert greeted(broker, fresh()) == "CONNECTED"
+        assert greeted(broker, fresh_token()) == "CONNECTED"
         content["keys"] = key_set(public_jwk("ES384", "2"))
-        assert greeted(broker, fresh(algorithm="ES384", id="2")) == "ERROR", "the issuer was asked a moment ago"
+        assert greeted(broker, fresh_token(algorithm="ES384", id="2")) == "ERROR", "the issuer was asked a moment ago"
         content["keys"] = b"<html>"
         broker.reload(settings(f'keys-url = "{url}?2"'))
-        assert greeted(broker, fresh()) == "ERROR", "keys of another URL are not those of this one"
+        assert greeted(broker, fresh_token()) == "ERROR", "keys of another URL are not those of this one"
         broker.await_log("security.keys_failed")
 
 
@@ -218,37 +190,11 @@ def test_a_session_of_mqtt_outlives_a_restart_though_its_token_does_not(tmp_path
     """What comes while nobody knows its rights is there when its client is back with a token."""
     (tmp_path / "jwks.json").write_bytes(key_set(public_jwk("ES256", "1")))
     with running(tmp_path, settings(f'keys-file = "{tmp_path}/jwks.json"')) as broker:
-        first = Subscriber(broker)
-        first.client.subscribe("t", 1)
-        assert first.subscribed.wait(PATIENCE_S)
-        first.close()
+        session: dict[str, Any] = {"user": ("alice", fresh_token()), "clean_session": False}
+        with mqtt(broker.ports["mqtt"], "device", "3.1.1", **session) as client:
+            client.subscribe("t", 1)
         broker.restart()
-        sender = stomp.Connection12([("127.0.0.1", broker.port)])
-        sender.connect("", fresh(), wait=True)
-        sender.send("/topic/t", "while away")
-        sender.disconnect()
-        second = Subscriber(broker)
-        assert second.messages.get(timeout=PATIENCE_S) == b"while away"
-        second.close()
-
-
-class Subscriber:
-    """A client of MQTT with a session that stays."""
-
-    def __init__(self, broker: DaemonProcess) -> None:
-        self.messages: SimpleQueue[bytes] = SimpleQueue()
-        self.subscribed = Event()
-        connected = Event()
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, "device", clean_session=False)
-        self.client.on_connect = lambda *_: connected.set()
-        self.client.on_subscribe = lambda *_: self.subscribed.set()
-        self.client.on_message = lambda *arguments: self.messages.put(arguments[2].payload)
-        self.client.username_pw_set("alice", fresh())
-        self.client.connect("127.0.0.1", broker.ports["mqtt"])
-        self.client.loop_start()
-        assert connected.wait(PATIENCE_S)
-
-    def close(self) -> None:
-        """Go."""
-        self.client.disconnect()
-        self.client.loop_stop()
+        with stomp(broker.port, login=("", fresh_token())) as sender:
+            sender.put("/topic/t", "while away")
+        with mqtt(broker.ports["mqtt"], "device", "3.1.1", **session) as client:
+            assert client.payloads(1) == [b"while away"]

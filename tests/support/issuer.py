@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -57,3 +58,9 @@ def token(
     more = dict(headers or {}) | ({} if id is None else {"kid": id})
     signed = jwt.encode(every, private_key(algorithm) if key is None else key, algorithm=algorithm, headers=more)
     return signed.encode()
+
+
+def fresh_token(*, seconds: int = 3600, algorithm: str = "ES256", id: str = "1", role: str = "amq") -> str:
+    """A token that counts from now on."""
+    now = int(time.time())
+    return token(algorithm, id=id, exp=now + seconds, iat=now, roles=[role]).decode()

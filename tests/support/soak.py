@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.interop.client import Client, Lost, connected
 from tests.interop.raw import peer
 from tests.simulation.world import check_counters, small
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import Lost
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame
+from tests.support.stomp_py import Client, connected
 
 HOUR: Final = 3_600_000
 

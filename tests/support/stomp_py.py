@@ -1,4 +1,4 @@
-"""stomp.py as the tests use it: what arrives is waited for, in order, and every wait ends."""
+"""The library stomp.py as the tests use it: what arrives is waited for, in order, and every wait ends."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from typing import Any, Final
 
 import stomp
 
-#: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 30.0
+from tests.support.links import PATIENCE_S, Lost
 
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 
 _CONNECTIONS: Final = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
 
 DURABLE: Final = {"persistent": "true"}
-
-
-class Lost(Exception):
-    """The connection ended while something was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,10 @@ class Received:
 
 
 class Client(stomp.ConnectionListener):  # type: ignore[misc]
-    """One connection.  Messages, receipts, errors and the end are kept apart until somebody waits for them."""
+    """One connection.  Messages, receipts, errors and the end are kept apart until somebody waits for them.
+
+    `tls`: what `set_ssl` of stomp.py takes.  `web`: by WebSocket.
+    """
 
     def __init__(
         self,
@@ -56,6 +54,8 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         heart_beats: tuple[int, int] = (0, 0),
         headers: Mapping[str, str] | None = None,
         login: tuple[str, str] | None = None,
+        tls: Mapping[str, Any] | None = None,
+        web: bool = False,
     ) -> None:
         self.version = version
         self.messages: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
@@ -65,16 +65,21 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         self._receipts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._numbers = count(1)
         options: dict[str, Any] = {} if version == "1.0" else {"heartbeats": heart_beats}
-        self.connection = _CONNECTIONS[version](
-            [("127.0.0.1", port)], auto_decode=False, reconnect_attempts_max=1, timeout=PATIENCE_S, **options
-        )
+        if not web:
+            options["timeout"] = PATIENCE_S
+        where = [("127.0.0.1", port)]
+        connection = stomp.WSStompConnection if web else _CONNECTIONS[version]
+        self.connection = connection(where, auto_decode=False, reconnect_attempts_max=1, **options)
+        if tls is not None:
+            self.connection.set_ssl(where, **tls)
         self.connection.set_listener("test", self)
         greeting = dict(headers or {})
         if client_id:
             greeting["client-id"] = client_id
         user, passcode = login or (None, None)
         self.connection.connect(user, passcode, wait=True, headers=greeting)
-        self.connection.transport.socket.settimeout(None)
+        if not web and tls is None:  # a blocking read by TLS would keep Python from writing
+            self.connection.transport.socket.settimeout(None)
         self.connected = self._greetings.get(timeout=PATIENCE_S)
 
     # -- what stomp.py calls, on its own thread --------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""The library paho-mqtt as the tests use it: messages and answers are waited for, in order, and every wait ends."""
+
+from __future__ import annotations
+
+import queue
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.support.links import PATIENCE_S
+
+VERSIONS: Final = {"3.1": paho.MQTTv31, "3.1.1": paho.MQTTv311, "5": paho.MQTTv5}
+
+
+class Refused(Exception):
+    """CONNACK refused the client; `code` is the reason, as paho has it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code:#x}")
+        self.code = code
+
+
+class Paho:
+    """A client on its own thread.  Raises Refused.
+
+    `options`: what paho's client takes; `connecting`: what its `connect` takes; `user`: name and password.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        name: str = "",
+        version: str = "5",
+        *,
+        connecting: Mapping[str, Any] | None = None,
+        user: tuple[str, str] | None = None,
+        will: tuple[Any, ...] | None = None,
+        tls: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
+        self.messages: queue.SimpleQueue[paho.MQTTMessage] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.published: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self.version = version
+        if version != "5":
+            options.setdefault("clean_session", True)
+        self.client = client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], **options)
+        client.on_connect = lambda c, u, flags, code, p: self.answers.put((code.value, flags.session_present))
+        client.on_subscribe = lambda c, u, mid, codes, p: self.answers.put(tuple(code.value for code in codes))
+        client.on_unsubscribe = lambda c, u, mid, codes, p: self.answers.put(tuple(code.value for code in codes))
+        client.on_message = lambda c, u, message: self.messages.put(message)
+        client.on_publish = lambda c, u, mid, code, p: self.published.put((mid, code.value))
+        if will is not None:
+            client.will_set(*will)
+        if user is not None:
+            client.username_pw_set(*user)
+        if tls is not None:
+            client.tls_set_context(tls)
+        client.connect("127.0.0.1" if tls is None else "localhost", port, **(connecting or {}))
+        client.loop_start()
+        code, self.present = self.answers.get(timeout=PATIENCE_S)
+        if code:
+            client.loop_stop()
+            raise Refused(code)
+
+    def subscribe(self, *wanted: Any, **more: Any) -> tuple[int, ...]:
+        """SUBSCRIBE: the codes of SUBACK."""
+        self.client.subscribe(*wanted, **more)
+        return self.answers.get(timeout=PATIENCE_S)
+
+    def unsubscribe(self, topics: str | list[str]) -> tuple[int, ...]:
+        """UNSUBSCRIBE: the codes of UNSUBACK."""
+        self.client.unsubscribe(topics)
+        return self.answers.get(timeout=PATIENCE_S)
+
+    def publish(self, topic: str, payload: bytes | str, qos: int = 0, **more: Any) -> int:
+        """PUBLISH, and wait until it is done: its reason code."""
+        sent = self.client.publish(topic, payload, qos, **more)
+        mid, code = self.published.get(timeout=PATIENCE_S)
+        assert mid == sent.mid
+        return code
+
+    def take(self, number: int = 1) -> list[paho.MQTTMessage]:
+        """The next so many messages."""
+        return [self.messages.get(timeout=PATIENCE_S) for _ in range(number)]
+
+    def payloads(self, number: int) -> list[bytes]:
+        """Their payloads."""
+        return [bytes(message.payload) for message in self.take(number)]
+
+    def leave(self) -> None:
+        """DISCONNECT."""
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        self.client._sock_close()
+        self.client.loop_stop()
+
+
+@contextmanager
+def connected(port: int, name: str = "", version: str = "5", **options: Any) -> Iterator[Paho]:
+    """A client that is gone afterwards."""
+    client = Paho(port, name, version, **options)
+    try:
+        yield client
+    finally:
+        client.leave()
+
+
+def kept(version: str) -> dict[str, Any]:
+    """Options for a session that outlives its connection."""
+    if version != "5":
+        return {"clean_session": False}
+    told = properties(PacketTypes.CONNECT, SessionExpiryInterval=3600)
+    return {"connecting": {"clean_start": False, "properties": told}}
+
+
+def properties(packet: int, **values: Any) -> Any:
+    """Properties of MQTT 5."""
+    made = Properties(packet)  # type: ignore[no-untyped-call]
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
