@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 EXAMPLES = [
     (page.name, number, text)
-    for page in sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+    for page in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
     for number, text in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
 ]
 
