@@ -61,7 +61,9 @@ def test_refused_settings_are_those_of_the_configuration() -> None:
 
 
 def test_every_setting_and_attribute_has_a_test() -> None:
-    settings, _, attributes = section(EVIDENCE, "Settings and the tests that show them").partition("And every [attribute")
+    settings, _, attributes = section(EVIDENCE, "Settings and the tests that show them").partition(
+        "And every [attribute"
+    )
     assert sorted(named(settings)) == sorted(map(kebab, SETTINGS))
     assert sorted(named(attributes)) == sorted(map(kebab, FIELDS))
 
