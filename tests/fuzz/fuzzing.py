@@ -42,12 +42,13 @@ class Figures:
 
 
 class Watch:
-    """Runs inputs and keeps the figures; `settled`: after how many inputs the memory counts."""
+    """Runs inputs and keeps the figures; `settled`: after how many inputs the memory counts, and may grow so far."""
 
-    def __init__(self, target: Target, settled: int) -> None:
+    def __init__(self, target: Target, settled: int, growth_bytes_max: int = GROWTH_BYTES_MAX) -> None:
         self.figures = Figures()
         self._target = target
         self._settled = max(settled, 1)
+        self._growth_bytes_max = growth_bytes_max
 
     def feed(self, data: bytes) -> None:
         """One input.  Raises Failed."""
@@ -72,7 +73,7 @@ class Watch:
         figures = self.figures
         if figures.settled_bytes:
             figures.grown_bytes = resident_bytes() - figures.settled_bytes
-            if figures.grown_bytes > GROWTH_BYTES_MAX:
+            if figures.grown_bytes > self._growth_bytes_max:
                 raise Failed(f"the process grew by {figures.grown_bytes:,} bytes")
         return figures
 
@@ -84,9 +85,9 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def fuzz(target: Target, *, inputs: int, seed: int) -> Figures:
+def fuzz(target: Target, *, inputs: int, seed: int, growth_bytes_max: int = GROWTH_BYTES_MAX) -> Figures:
     """So many inputs by chance, or until it is interrupted (SIGINT).  Raises Failed."""
-    watch = Watch(target, min(inputs // 10, SETTLED_INPUTS_MAX))
+    watch = Watch(target, min(inputs // 10, SETTLED_INPUTS_MAX), growth_bytes_max)
     gc.collect()
     gc.freeze()  # what else is in this process is not for a target's collections to walk through
     with suppress(KeyboardInterrupt):

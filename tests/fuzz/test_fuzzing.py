@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import fuzzing
 from tests.fuzz.fuzzing import Failed, fuzz
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import Target, targets
@@ -39,11 +38,11 @@ def test_what_is_wrong_is_noticed(run: object, told: str) -> None:
         fuzz(target, inputs=1_000, seed=1)
 
 
-def test_growth_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzzing, "GROWTH_BYTES_MAX", 4 << 20)
+def test_growth_is_noticed() -> None:
     kept: list[bytes] = []
+    growing = Target(lambda data: kept.append(b"x" * (256 << 10)), [b"x"], [])
     with pytest.raises(Failed, match="grew"):
-        fuzz(Target(lambda data: kept.append(b"x" * (256 << 10)), [b"x"], []), inputs=500, seed=1)
+        fuzz(growing, inputs=500, seed=1, growth_bytes_max=4 << 20)
 
 
 def test_the_same_seed_makes_the_same_inputs() -> None:

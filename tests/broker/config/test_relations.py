@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: st
 
 
 def test_tokens_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.build.find_spec", lambda name: None if name == "jwt" else object())
+    monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, JWT + 'audience = "x"\nkeys-file = "k"\n')
     [problem] = caught.value.problems
