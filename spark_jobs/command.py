@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 import click
 
 from spark_jobs.audits.options import TOP, TOP_MAX, Options
+from spark_jobs.jvm import terminated_in_order
 from spark_jobs.moment import parse_moment
 from spark_jobs.report.delivery import FORMATS, TO_A_PATH, Delivery
 from spark_jobs.report.text import clean
@@ -357,18 +358,19 @@ def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
     """Run an audit of a journal, deliver what it finds, and end with its status."""
     from spark_jobs.journal.holding import Held
 
-    with Held() as held:
-        snapshot = _snapshot(request.journal, held)
-        for note in snapshot.notes:
-            click.echo(clean(note), err=True)
+    with terminated_in_order():
+        with Held() as held:
+            snapshot = _snapshot(request.journal, held)
+            for note in snapshot.notes:
+                click.echo(clean(note), err=True)
+            try:
+                result = audit(snapshot)
+            except OSError as error:
+                raise Stop(1, _complaint(error)) from None
         try:
-            result = audit(snapshot)
+            request.delivery.deliver(result)
         except OSError as error:
-            raise Stop(1, _complaint(error)) from None
-    try:
-        request.delivery.deliver(result)
-    except OSError as error:
-        raise Stop(1, f"the result cannot be written: {_complaint(error)}") from None
+            raise Stop(1, f"the result cannot be written: {_complaint(error)}") from None
     click.get_current_context().exit(int(result.status))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from spark_jobs.java import find_java, spark_home_of
@@ -153,6 +154,30 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM.  What ends by Ctrl-C ends by this as well: Py4J leaves a call to Java for nothing else."""
+
+
+@contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """SIGTERM ends what is done here as Ctrl-C does, so that nothing is left behind.  A second one ends it at once."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Terminated:
+        raise SystemExit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -166,19 +166,21 @@ def _stop(spark: SparkSession) -> None:
     notice, and neither may hide what ended the audit."""
     from py4j.protocol import Py4JError
 
-    with warnings.catch_warnings(), suppress(Py4JError):
+    with warnings.catch_warnings(), suppress(Py4JError, OSError):
         warnings.simplefilter("ignore", RuntimeWarning)
         spark.stop()
 
 
 @contextmanager
 def _interrupts_told() -> Iterator[None]:
-    """Ctrl-C ends Java as well.  What PySpark asks it on its way out fails then, and would be told instead."""
+    """Ctrl-C and SIGTERM may end Java as well.  What PySpark asks it on its way out fails then, and would be told
+    instead.
+    """
     from py4j.protocol import Py4JError
 
     try:
         yield
-    except Py4JError as error:
+    except (Py4JError, OSError) as error:
         before: BaseException | None = error
         while before is not None and not isinstance(before, KeyboardInterrupt):
             before = before.__context__

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -381,15 +384,16 @@ def test_the_ledger_agrees_with_the_running_broker_and_finds_what_does_not(tmp_p
     assert [(row["queue"], row["in the journal"], row["in the broker"]) for row in rows] == [("orders", 3, 4)]
 
 
-#: An audit during which somebody presses Ctrl-C, while Java is at work for it.
+#: An audit that gets a signal, while Java is at work for it: it alone, or all of its group, as from systemd.
 _INTERRUPTED: Final = """\
 import os, signal, sys
 from spark_jobs import command
 from spark_jobs.audits import dead_letters
+_, journal, number, whom = sys.argv
 driver = os.getpid()
 
 def interrupt(row):
-    os.kill(driver, signal.SIGINT)
+    (os.killpg if whom == "group" else os.kill)(driver, int(number))
     signal.pause()
 
 def audit(spark, snapshot, options):
@@ -397,21 +401,40 @@ def audit(spark, snapshot, options):
 
 dead_letters.dead_letters = audit
 signal.signal(signal.SIGINT, signal.default_int_handler)
-command.audit(["dlq", sys.argv[1]])
+command.audit(["dlq", journal])
 """
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose name leaves room for that of a socket."""
+    with TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ctrl_c_ends_an_audit_without_a_page_of_traces(lived: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "whom", "status", "said"),
+    [
+        (signal.SIGINT, "driver", 1, "Aborted!"),
+        (signal.SIGTERM, "driver", 128 + signal.SIGTERM, ""),
+        (signal.SIGTERM, "group", 128 + signal.SIGTERM, ""),
+    ],
+)
+def test_a_signal_ends_an_audit_without_a_page_of_traces_and_without_leftovers(
+    number: int, whom: str, status: int, said: str, lived: Path, short: Path
+) -> None:
+    """Neither Python's temporary files are left nor Java's, which holds standard output until it ends."""
     done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, str(lived)],
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        [sys.executable, "-c", _INTERRUPTED, str(lived), str(int(number)), whom],
+        env=os.environ | {"TMPDIR": str(short), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={short}"},
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=250,
         check=False,
+        start_new_session=True,
     )
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "Aborted!")
-    assert [*tmp_path.iterdir()] == []
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (status, "", said)
+    assert [*short.iterdir()] == []
