@@ -92,16 +92,18 @@ class Sent(Enum):
     RELEASED = "PUBCOMP is owed"
 
 
-#: The packets that carry things on, by state: (packet, whether it tells of a failure) -> state, None: done.
-SENT: Final[dict[Sent, dict[tuple[PacketType, bool], Sent | None]]] = {
-    Sent.AT_LEAST_ONCE: {(_P.PUBACK, False): None, (_P.PUBACK, True): None},
-    Sent.EXACTLY_ONCE: {(_P.PUBREC, False): Sent.RELEASED, (_P.PUBREC, True): None},
-    # PUBREC again: our PUBREL was lost with a connection, and the receiver answers the PUBLISH before it once more
-    Sent.RELEASED: {
-        (_P.PUBREC, False): Sent.RELEASED,
-        (_P.PUBCOMP, False): None,
-        (_P.PUBCOMP, True): None,
+#: What a packet carries on: (packet, whether it tells of a failure) -> state -> what is owed then, None: it is done.
+SENT: Final[dict[tuple[PacketType, bool], dict[Sent, Sent | None]]] = {
+    (_P.PUBACK, False): {Sent.AT_LEAST_ONCE: None},
+    (_P.PUBACK, True): {Sent.AT_LEAST_ONCE: None},
+    (_P.PUBREC, False): {
+        Sent.EXACTLY_ONCE: Sent.RELEASED,
+        # again: our PUBREL was lost with a connection, and the receiver answers the PUBLISH before it once more
+        Sent.RELEASED: Sent.RELEASED,
     },
+    (_P.PUBREC, True): {Sent.EXACTLY_ONCE: None},
+    (_P.PUBCOMP, False): {Sent.RELEASED: None},
+    (_P.PUBCOMP, True): {Sent.RELEASED: None},
 }
 
 _BY_QOS: Final = {1: Sent.AT_LEAST_ONCE, 2: Sent.EXACTLY_ONCE}
@@ -193,27 +195,31 @@ class Outgoing(Generic[T]):
         Raises MqttError for one that does not fit what was sent; then nothing has changed.
         """
         outcome: Acknowledged[T] = Acknowledged()
-        inflight = self._inflight
-        carried = packet, failed
+        inflight, following = self._inflight, SENT.get((packet, failed), {})
+        state: Sent | None = None  # nearly all of a run are in the same one
         for packet_id in packet_ids:
             found = inflight.get(packet_id)
-            if found is not None and carried not in SENT[found[0]]:
-                raise violation(f"{packet.name} for packet identifier {packet_id}: {found[0].value}")
+            if found is not None and found[0] is not state:
+                state = found[0]
+                if state not in following:
+                    raise violation(f"{packet.name} for packet identifier {packet_id}: {state.value}")
         done: list[int] = []
+        state = owed = None
         for packet_id in packet_ids:
             found = inflight.get(packet_id)
             if found is None:
                 outcome.unknown.append(packet_id)
                 continue
-            state, message = found
-            following = SENT[state][carried]
+            before, message = found
+            if before is not state:
+                state, owed = before, following[before]
             if message is not None:
                 outcome.settled.append(message)
-            if following is None:
+            if owed is None:
                 del inflight[packet_id]
                 done.append(packet_id)
             else:
-                inflight[packet_id] = following, None
+                inflight[packet_id] = owed, None
                 outcome.release.append(packet_id)
         self._ids.release(done)
         self._quota = min(self._quota + len(done), self._receive_maximum)

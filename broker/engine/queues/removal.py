@@ -62,8 +62,7 @@ def _forget(state: State, messages: list[Message]) -> None:
     """Drop one reference to each message; those without any are given back to the journal and to their address."""
     refer = state.journal.refer
     segment = released = 0
-    name = ""
-    size = count = 0
+    sizes: dict[str, list[int]] = {}  # bytes and messages, by address
     for message in messages:
         message.refs -= 1
         if message.segment != segment:
@@ -74,15 +73,15 @@ def _forget(state: State, messages: list[Message]) -> None:
             continue
         if segment:
             released += 1
-        if message.header.address != name:
-            if count:
-                discharge(state, name, size, count)
-            name, size, count = message.header.address, 0, 0
-        size += message.size
-        count += 1
+        gone = sizes.get(message.header.address)
+        if gone is None:
+            sizes[message.header.address] = [message.size, 1]
+        else:
+            gone[0] += message.size
+            gone[1] += 1
     if segment:
         refer(segment, released=released)
-    if count:
+    for name, (size, count) in sizes.items():
         discharge(state, name, size, count)
 
 

@@ -186,7 +186,6 @@ class Deliveries:
                 once = min(published_qos(message), subscription.qos) == 2
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))
-                self._bytes_in_flight += len(message.body)
 
     def _refresh(self, consumer: Consumer) -> None:
         """Whether a consumer gets messages now, and how many."""
@@ -224,7 +223,8 @@ class Deliveries:
 
     def _landed(self, messages: Iterable[Message]) -> None:
         """These are in flight no more."""
-        self._bytes_in_flight -= sum([len(message.body) for message in messages])
+        if self.bytes_in_flight_max >= 0:
+            self._bytes_in_flight -= sum([len(message.body) for message in messages])
 
     def refresh(self) -> None:
         """Look at all consumers again."""
@@ -239,6 +239,8 @@ class Deliveries:
         """A connection begins: first what was in flight is sent again, then everything else goes on."""
         self.port = port
         self.bytes_in_flight_max = bytes_in_flight_max
+        if bytes_in_flight_max >= 0:
+            self._bytes_in_flight = sum([len(flying[1].body) for _, _, flying in self.outgoing if flying is not None])
         self._blocked = False
         self.outgoing.connected(receive_maximum)
         self.proceed()
@@ -366,7 +368,8 @@ class Deliveries:
     ) -> tuple[int, list[int]]:
         """Messages of QoS 1 or 2, at most the quota, are on their way: what must be durable first, and packet ids."""
         ids = self.outgoing.send([(subscription, message) for message in messages], qos)
-        self._bytes_in_flight += sum([len(message.body) for message in messages])
+        if self.bytes_in_flight_max >= 0:
+            self._bytes_in_flight += sum([len(message.body) for message in messages])
         if self.stored is None:
             return 0, ids
         return self._engine.sessions.sending(self.stored, consumer.queue, messages, ids, port), ids

@@ -37,7 +37,7 @@ _MULTICAST_ONLY: Final = {RoutingType.MULTICAST}
 DROPPED_SILENTLY: Final = (ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID)
 
 #: Called with the packet identifiers of messages that were just published.
-Noted = Callable[[list[int]], None]
+Noted = Callable[[Sequence[int]], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,15 +61,17 @@ class _TopicSend(Send):
         super().__init__(address, queue, None, [])
         self.header = header
         self.noted = noted
-        self.places: Sequence[int] = []
-        self.packet_ids: list[int] = []
+        self.places: Sequence[int] = (0,)
+        self.packet_ids: Sequence[int] = ()
 
-    def add(self, message: Message, place: int, packet_id: int) -> None:
-        """One more message."""
-        self.messages.append(message)
-        self.packet_ids.append(packet_id)
-        assert isinstance(self.places, list), "it grows"
-        self.places.append(place)
+    def fill(self, head: bytes, run: Publish, places: Sequence[int]) -> None:
+        """Take the messages at these places of a run."""
+        header, payloads = self.header, run.payloads
+        self.messages = [Message(header, head, payloads[at]) for at in places]
+        self.places = places
+        if self.noted is not None:
+            ids = run.packet_ids
+            self.packet_ids = [ids[at] for at in places]
 
     def taken(self, messages: list[Message]) -> None:
         if self.noted is not None:
@@ -113,15 +115,10 @@ class Publisher:
                 if at not in left:
                     self._publish_one(run, at, payload, noted, outcomes)
             return outcomes
-        first = run.topics[0]
-        if not left and run.topics.count(first) == len(run.topics):
-            arrived: Sequence[Message] | None = None
-            sends = self._send_of_one_topic(run, noted, outcomes)
-        else:
-            arrived = []
-            sends = self._sends(run, left, noted, outcomes, arrived)
+        sends = self._sends(run, left, noted, outcomes)
         if not sends:
             return outcomes
+        arrived = sends[0].messages if len(sends) == 1 else _in_order(sends, len(run.topics))
         result = self._engine.publish(sends, arrived, producer=self._producer)
         self.blocked |= result.blocked
         for refused in result.refusals:
@@ -134,41 +131,19 @@ class Publisher:
                     outcomes.setdefault(at)
         return outcomes
 
-    def _send_of_one_topic(self, run: Publish, noted: Noted | None, outcomes: Outcomes) -> list[_TopicSend]:
-        try:
-            send = self._begin(run.topics[0], run.qos, run.properties, noted)
-        except EngineError as error:
-            outcomes.update(dict.fromkeys(range(len(run.topics)), Refused(refusal(error), str(error))))
-            return []
-        header, head = send.header, make_head(run.qos, False, run.properties)
-        send.messages = [Message(header, head, payload) for payload in run.payloads]
-        send.places, send.packet_ids = range(len(run.topics)), run.packet_ids
-        return [send]
-
-    def _sends(
-        self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes, arrived: list[Message]
-    ) -> list[_TopicSend]:
-        """A send for each topic of a run, without the places that are `left`; adds its messages to `arrived`."""
+    def _sends(self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes) -> list[_TopicSend]:
+        """A send for each topic of a run, in the order of their first messages, without the places that are `left`."""
         head = make_head(run.qos, False, run.properties)
-        sends: dict[str, _TopicSend | Refused] = {}
-        ids = run.packet_ids
-        for at, topic in enumerate(run.topics):
-            if at in left:
+        sends: list[_TopicSend] = []
+        for topic, places in _by_topic(run.topics, left).items():
+            try:
+                send = self._begin(topic, run.qos, run.properties, noted)
+            except EngineError as error:
+                outcomes.update(dict.fromkeys(places, Refused(refusal(error), str(error))))
                 continue
-            send = sends.get(topic)
-            if send is None:
-                try:
-                    send = self._begin(topic, run.qos, run.properties, noted)
-                except EngineError as error:
-                    send = Refused(refusal(error), str(error))
-                sends[topic] = send
-            if isinstance(send, Refused):
-                outcomes[at] = send
-                continue
-            message = Message(send.header, head, run.payloads[at])
-            arrived.append(message)
-            send.add(message, at, ids[at] if noted is not None else 0)
-        return [send for send in sends.values() if isinstance(send, _TopicSend)]
+            send.fill(head, run, places)
+            sends.append(send)
+        return sends
 
     def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
         """A send to a topic, without messages.  Raises EngineError."""
@@ -209,7 +184,7 @@ class Publisher:
         engine = self._engine
         send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)
-        send.add(Message.of(send.header, head, payload), 0, packet_id)
+        send.messages, send.packet_ids = [Message.of(send.header, head, payload)], [packet_id]
         if retain:
             if send.queue is not None:
                 raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
@@ -290,6 +265,30 @@ class Publisher:
                 self._addresses.clear()
             self._addresses[topic] = address
         return address, None
+
+
+def _by_topic(topics: Sequence[str], left: set[int]) -> dict[str, Sequence[int]]:
+    """The places of each topic in a run, but for those that are `left`."""
+    if not left and topics.count(topics[0]) == len(topics):
+        return {topics[0]: range(len(topics))}
+    found: dict[str, list[int]] = {}
+    for at, topic in enumerate(topics):
+        if at not in left:
+            places = found.get(topic)
+            if places is None:
+                found[topic] = [at]
+            else:
+                places.append(at)
+    return {**found}
+
+
+def _in_order(sends: Sequence[_TopicSend], places: int) -> list[Message]:
+    """The messages of these sends in the order in which they came, of a run of so many."""
+    found: list[Message | None] = [None] * places
+    for send in sends:
+        for at, message in zip(send.places, send.messages, strict=True):
+            found[at] = message
+    return [message for message in found if message is not None]
 
 
 def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:
