@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests that are there."""
+"""docs/dev/reliability-evidence.md names tests that are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 def test_every_test_that_is_named_exists() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    page = (ROOT / "docs" / "dev" / "reliability-evidence.md").read_text("utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
     assert len(named) > 40
     for path, test in named:

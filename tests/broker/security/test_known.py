@@ -1,4 +1,4 @@
-"""Vulnerabilities of other brokers, by their numbers, tried on this one; docs/reliability.md lists them all.
+"""Vulnerabilities of other brokers, by their numbers, tried on this one; docs/dev/reliability-evidence.md has them all.
 
 What has its test elsewhere (memory before the login, denials, fuzzing) is not here again.
 """
