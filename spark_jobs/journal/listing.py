@@ -47,6 +47,13 @@ class Copy:
     last_time: int = 0
     problem: str = ""
 
+    def differs(self, other: Copy) -> bool:
+        """Whether another copy of the same segment is another one, as far as is known."""
+        if self.problem or other.problem:
+            return self.problem != other.problem
+        mine = (self.first_position, self.created, self.size)
+        return mine != (other.first_position, other.created, other.size)
+
 
 @dataclass(slots=True)
 class Directory:

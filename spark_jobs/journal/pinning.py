@@ -1,51 +1,68 @@
-"""From what lies somewhere to what a snapshot says: one copy of each segment, its positions, and what is absent."""
+"""From what lies somewhere to what a snapshot says: one copy of each segment, its positions, and what is absent.
+
+Numbers follow each other without a gap, and so do positions.  Where numbers are absent between two segments, the
+positions between them are lost; whether the broker gave them up itself is judged by these rules, the first that fits:
+
+    absent segment                                                     judgement
+    ----------------------------------------------------------------   ---------
+    the newest segment says that it is needed                          missing
+    it was begun after the segment that says what is needed            missing
+    a manifest says that it is kept, and no line that it was let go    missing
+    a manifest says that it was let go                                 trimmed
+    an older one is kept: retention lets the oldest go first           missing
+    else: retention was off, or a limit has taken it long ago          trimmed
+
+Trimmed means that no message in it was alive: nothing is wrong, but what is missing there cannot be audited any more.
+A run of absent segments is split where a manifest knows a position between them; what cannot be split is missing as a
+whole if any of it is.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Final, NamedTuple
 
 from spark_jobs.journal import files
-from spark_jobs.journal.holes import Absent, Judge
 from spark_jobs.journal.listing import Copy, Listing
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at
 from spark_jobs.journal.walk import UNKNOWN, walk
 from store.decode import UNTOLD
 from store.errors import Corrupt
 from store.recovery import named_segments
-from store.retention import DIRECTORY
-from store.segment_directory import open_segment
+from store.retention import DIRECTORY, day_name
+from store.segment import segment_name
+from store.segment_directory import Segment, open_segment
+
+#: Why what is absent should be there; `it` is one segment or several.
+_NEEDED: Final = "a broker needs {it}"
+_KEPT: Final = "retention keeps {it}, by its manifest"
+_UNEXPLAINED: Final = "older ones are kept, and no manifest says that the broker let {it} go"
+_OVERLAP: Final = "what is behind {it} begins before what is in front ends"
+_UNREADABLE: Final = "a segment beside {it} cannot be read, so nobody knows whose the lost records are"
+
+
+class _Run(NamedTuple):
+    """The numbers `first` to `last` have no segment, between the positions `start` and `stop`."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
 
 
 @dataclass(slots=True)
-class Pinned:
-    """The fields of a snapshot; see there."""
-
-    segments: list[SegmentRef] = field(default_factory=list)
-    missing: list[Gap] = field(default_factory=list)
-    trimmed: list[Gap] = field(default_factory=list)
-    next_position: int = 0
-    open_below: int = 0
-    torn_bytes: int = 0
-    leftovers: list[int] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def pin(listing: Listing, pool: Executor) -> Pinned:
-    """Choose, read the newest segment, and judge what is absent.  Raises Vanished, OSError."""
-    return _Pinning(listing, pool).pin()
-
-
-@dataclass(slots=True)
-class _Tail:
-    """The newest segment as it is now: its bytes, and up to which of them it counts.
+class _Content:
+    """A segment that was read, and up to which byte it counts.
 
     `next_position` follows the last entry that could be read; `whole`: nothing is lost behind that.
     """
 
-    data: bytes
+    segment: Segment
     limit: int
     next_position: int
     whole: bool
@@ -78,136 +95,77 @@ class _Stretch:
             return self.end
         return self.low.first_position if self.low is not None else 0
 
-    def run(self) -> Iterator[Absent]:
-        """The absent segments, if there are any."""
-        if self.absent:
-            yield Absent(
-                self.absent[0],
-                self.absent[-1],
-                start=self.start,
-                stop=UNKNOWN if self.stop is None else self.stop,
-                since=0 if self.low is None else self.low.created,
-                until=0 if self.high is None else self.high.created,
-                unreadable=bool(self.bad) or self.end is None or self.stop is None,
-            )
 
-    def unreadable(self, newest: Copy | None) -> Iterator[SegmentRef]:
-        """The bad ones.  If nothing else is lost here, the first of them stands for all records of all of them."""
-        first = self.start
-        stop = None if self.absent else self.stop
-        for copy in self.bad:
-            yield _ref(copy, first, stop, newest=copy is newest)
-            first = first if stop is None else stop
+class Pinning:
+    """Chooses, reads the newest segment, and judges what is absent.
 
-
-def _ref(copy: Copy, first: int, end: int | None, *, newest: bool) -> SegmentRef:
-    return SegmentRef(
-        uri=copy.uri,
-        number=copy.number,
-        size=copy.size,
-        limit=copy.size,
-        first_position=first,
-        next_first=end,
-        created=copy.created,
-        kept=not copy.live,
-        newest=newest,
-        first_time=copy.first_time,
-        last_time=copy.last_time,
-    )
-
-
-class _Pinning:
-    """One attempt; what is found goes into `pinned`."""
+    What it finds are the fields of a snapshot; see there.  Raises Vanished, OSError.
+    """
 
     def __init__(self, listing: Listing, pool: Executor) -> None:
-        self.pinned = Pinned(notes=[*listing.notes])
-        self.listing = listing
-        self.pool = pool
-        self.journal = listing.journal
-        self.expected = sorted(listing.manifest.expected)
-        self.chosen = self._choose()
-        self.told: dict[int, int] = {}
-        self.newest = self.chosen[self.journal.newest] if self.journal is not None else None
-        self.tail = None if self.newest is None else _read_tail(self.newest)
+        self.segments: list[SegmentRef] = []
+        self.missing: list[Gap] = []
+        self.trimmed: list[Gap] = []
+        self.next_position = 0
+        self.torn_bytes = 0
+        self.leftovers: list[int] = []
+        self.notes = [*listing.notes]
+        self._manifest = listing.manifest
+        self._journal = listing.journal
+        self._expected = sorted(self._manifest.expected)
+        self._chosen = self._choose(listing)
+        self._oldest_kept = min((copy.number for copy in self._chosen.values() if not copy.live), default=0)
+        directory = listing.directories[0].uri
+        self._home = self._journal.uri if self._journal is not None else ""
+        self._retention = files.join(self._home, DIRECTORY) if self._home else files.parent_of(directory)
+        self._newest = self._chosen[self._journal.newest] if self._journal is not None else None
+        self._tail = None if self._newest is None else _read(self._newest, newest=True)
+        #: The segments that the newest live one with an entry says are needed, and where they ended; None: none does.
+        self._named: dict[int, int] = {}
+        self._named_by: int | None = None
+        self._read_named()
+        self._needed = sorted(self._named)
+        stretches = self._stretches()
+        for stretch, (end, whole) in zip(stretches, pool.map(self._end, stretches), strict=True):
+            stretch.end, stretch.whole = end, whole
+            self._add(stretch)
+        self.open_below = self._open_below()
 
-    def pin(self) -> Pinned:
-        """See `pin`."""
-        pinned = self.pinned
-        judge = self._judge()
-        for stretch in self._measured():
-            for run in stretch.run():
-                for missing, gap in judge.gaps(run):
-                    (pinned.missing if missing else pinned.trimmed).append(gap)
-            if stretch.low is not None:
-                pinned.segments.append(self._sound(stretch.low, stretch.end if stretch.whole else None))
-            pinned.segments += stretch.unreadable(self.newest)
-            pinned.next_position = max(pinned.next_position, stretch.start)
-        pinned.open_below = self._open_below()
-        return pinned
-
-    def _choose(self) -> dict[int, Copy]:
+    def _choose(self, listing: Listing) -> dict[int, Copy]:
         """One copy of each segment, by number in order.  Others that differ are noted."""
         chosen: dict[int, Copy] = {}
-        for copy in sorted(self.listing.copies(), key=lambda each: bool(each.problem)):
+        for copy in sorted(listing.copies(), key=lambda each: bool(each.problem)):
             best = chosen.setdefault(copy.number, copy)
-            if best is not copy and _differ(best, copy):
-                self.pinned.notes.append(
+            if best is not copy and best.differs(copy):
+                self.notes.append(
                     f"{copy.uri}: another copy of segment {copy.number}, which differs: {best.uri} is read"
                 )
         return dict(sorted(chosen.items()))
 
-    # -- which segments there must be ----------------------------------------------------------------------------------
-
-    def _judge(self) -> Judge:
-        named, begun_after = self._needs()
-        journal = self.journal.uri if self.journal is not None else ""
-        retention = files.join(journal, DIRECTORY) if journal else files.parent_of(self.listing.directories[0].uri)
-        return Judge(
-            manifest=self.listing.manifest,
-            expected=self.expected,
-            needed=sorted(named),
-            begun_after=begun_after,
-            oldest_kept=min((copy.number for copy in self.chosen.values() if not copy.live), default=0),
-            journal=journal,
-            retention=retention,
-        )
-
-    def _needs(self) -> tuple[set[int], int | None]:
-        """The segments that the newest live one with an entry speaks of as needed, and its number (None: none does)."""
-        copies = self.journal.copies if self.journal is not None else []
-        numbers = sorted((copy.number for copy in copies), reverse=True)
+    def _read_named(self) -> None:
+        """Find out which segments there must be, by the newest live one with an entry."""
+        numbers = sorted((copy.number for copy in self._journal.copies), reverse=True) if self._journal else []
         for number in numbers:
-            copy = self.chosen[number]
-            data = self.tail.data if self.tail is not None and copy is self.newest else _read(copy)
-            if data is None:
+            copy = self._chosen[number]
+            content = self._tail if copy is self._newest else _read(copy)
+            if content is None or not content.segment.found.entries:
                 continue
-            segment = open_segment(copy.uri, number, data)
-            if segment.found.entries:
-                try:
-                    named = named_segments(segment)
-                except Corrupt as corrupt:
-                    note = f"{copy.uri}: it cannot say which segments there must be: {corrupt.what}"
-                    self.pinned.notes.append(note)
-                    break
-                self.pinned.leftovers = sorted(n for n in numbers if n < number and n not in named)
-                self.told = named
-                return set(named), number
-        return set(), None
+            try:
+                self._named = named_segments(content.segment)
+            except Corrupt as corrupt:
+                self.notes.append(f"{copy.uri}: it cannot say which segments there must be: {corrupt.what}")
+            else:
+                self._named_by = number
+                self.leftovers = sorted(n for n in numbers if n < number and n not in self._named)
+            return
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    def _measured(self) -> list[_Stretch]:
-        """The stretches, with the positions at which they begin.  Raises Vanished, OSError."""
-        stretches = self._stretches()
-        for stretch, end in zip(stretches, self.pool.map(self._end, stretches), strict=True):
-            stretch.end, stretch.whole = end
-        return stretches
-
     def _stretches(self) -> list[_Stretch]:
-        chosen = self.chosen
+        chosen = self._chosen
         readable = [copy for copy in chosen.values() if not copy.problem]
         # Where no live journal follows, what the manifests keep is what there should be.
-        last = max([*chosen, *(self.expected if self.journal is None else ())])
+        last = max([*chosen, *(self._expected if self._journal is None else ())])
         stretches = []
         for low, high in zip([None, *readable], [*readable, None], strict=True):
             between = range(low.number + 1 if low is not None else 1, high.number if high is not None else last + 1)
@@ -217,101 +175,152 @@ class _Pinning:
             if high is not None:
                 stop = high.first_position
             elif last in absent:
-                stop = self.listing.manifest.kept[last].next_position
+                stop = self._manifest.kept[last].next_position
             stretches.append(_Stretch(low, high, bad, absent, stop))
         return stretches
 
     def _end(self, stretch: _Stretch) -> tuple[int | None, bool]:
         """`end` and `whole` of a stretch.  Raises Vanished, OSError."""
-        low, kept = stretch.low, self.listing.manifest.kept
+        low, kept = stretch.low, self._manifest.kept
         if low is None:
             return 0, True
-        if low is self.newest and self.tail is not None:
-            return self.tail.next_position, self.tail.whole
-        if not stretch.bad and not stretch.absent and stretch.stop is not None:
-            return stretch.stop, True
-        told = self.told.get(low.number, UNTOLD)
-        if told != UNTOLD:
-            return told, True
-        if low.next_position is not None:
-            return low.next_position, True
-        if low.number + 1 in kept:
-            return kept[low.number + 1].first_position, True
-        return _end_of(low)
+        if low is not self._newest or self._tail is None:
+            if not stretch.bad and not stretch.absent and stretch.stop is not None:
+                return stretch.stop, True
+            told = self._named.get(low.number, UNTOLD)
+            if told != UNTOLD:
+                return told, True
+            if low.next_position is not None:
+                return low.next_position, True
+            if low.number + 1 in kept:
+                return kept[low.number + 1].first_position, True
+        content = self._tail if low is self._newest else _read(low)
+        return (None, False) if content is None else (content.next_position, content.whole)
 
-    def _sound(self, copy: Copy, end: int | None) -> SegmentRef:
-        """A segment that can be read."""
-        tail = self.tail
-        if copy is not self.newest or tail is None:
-            return _ref(copy, copy.first_position, end, newest=False)
-        self.pinned.torn_bytes = tail.torn_bytes
-        return replace(
-            _ref(copy, copy.first_position, end, newest=True),
-            limit=tail.limit,
-            first_time=tail.first_time,
-            last_time=tail.last_time,
+    def _add(self, stretch: _Stretch) -> None:
+        """Take in what lies in a stretch, and what does not."""
+        if stretch.absent:
+            self._add_gaps(stretch)
+        if stretch.low is not None:
+            ref = self._ref(stretch.low, stretch.low.first_position, stretch.end if stretch.whole else None)
+            if ref.newest and self._tail is not None:
+                tail = self._tail
+                self.torn_bytes = tail.torn_bytes
+                ref = replace(ref, limit=tail.limit, first_time=tail.first_time, last_time=tail.last_time)
+            self.segments.append(ref)
+        # If nothing else is lost here, the first bad segment stands for all records of all of them.
+        first, stop = stretch.start, None if stretch.absent else stretch.stop
+        for copy in stretch.bad:
+            self.segments.append(self._ref(copy, first, stop))
+            first = first if stop is None else stop
+        self.next_position = max(self.next_position, stretch.start)
+
+    def _ref(self, copy: Copy, first: int, end: int | None) -> SegmentRef:
+        return SegmentRef(
+            uri=copy.uri,
+            number=copy.number,
+            size=copy.size,
+            limit=copy.size,
+            first_position=first,
+            next_first=end,
+            created=copy.created,
+            kept=not copy.live,
+            newest=copy is self._newest,
+            first_time=copy.first_time,
+            last_time=copy.last_time,
         )
 
     def _open_below(self) -> int:
         """The id limit of the first segment behind the last trimmed hole that tells one."""
-        if not self.pinned.trimmed:
+        if not self.trimmed:
             return 0
-        hole = self.pinned.trimmed[-1].last_segment
-        behind = (next_id_at(ref) for ref in self.pinned.segments if ref.number > hole)
+        hole = self.trimmed[-1].last_segment
+        behind = (next_id_at(ref) for ref in self.segments if ref.number > hole)
         return next((limit for limit in behind if limit), 0)
 
+    # -- what is absent ------------------------------------------------------------------------------------------------
 
-def _differ(best: Copy, copy: Copy) -> bool:
-    if copy.problem or best.problem:
-        return copy.problem != best.problem
-    header = (copy.first_position, copy.created) != (best.first_position, best.created)
-    return header or copy.size != best.size
+    def _add_gaps(self, stretch: _Stretch) -> None:
+        """Judge the absent segments of a stretch."""
+        stop = UNKNOWN if stretch.stop is None else stretch.stop
+        run = _Run(stretch.absent[0], stretch.absent[-1], stretch.start, stop)
+        if stop < run.start:
+            self.missing.append(self._gap(stretch, run, _OVERLAP))
+        elif stretch.bad or stretch.end is None:
+            self.missing.append(self._gap(stretch, run, _UNREADABLE))
+        else:
+            for why, same in groupby(self._pieces(run), key=self._why_missing):
+                pieces = [*same]
+                whole = _Run(pieces[0].first, pieces[-1].last, pieces[0].start, pieces[-1].stop)
+                if whole.stop > whole.start:  # a segment without records is no loss
+                    (self.missing if why else self.trimmed).append(self._gap(stretch, whole, why))
+
+    def _pieces(self, run: _Run) -> Iterator[_Run]:
+        """The run split where a manifest knows the position between two of its segments."""
+        kept = self._manifest.kept
+        known: dict[int, int] = {}
+        for number in sorted(kept.keys() & range(run.first, run.last + 1)):
+            known[number] = kept[number].first_position
+            known[number + 1] = kept[number].next_position
+        known |= {run.first: run.start, run.last + 1: run.stop}
+        firsts = sorted(known)
+        if any(known[a] > known[b] for a, b in pairwise(firsts)):  # the manifest is not about this journal
+            yield run
+            return
+        for first, behind in pairwise(firsts):
+            yield _Run(first, behind - 1, known[first], known[behind])
+
+    def _why_missing(self, piece: _Run) -> str:
+        """Why any segment of a piece must be there, "" if none must."""
+        numbers = range(piece.first, piece.last + 1)
+        begun_later = self._named_by is not None and piece.last > self._named_by
+        if begun_later or _any_within(self._needed, numbers):
+            return _NEEDED
+        if _any_within(self._expected, numbers):
+            return _KEPT
+        older = 0 < self._oldest_kept < piece.first
+        if older and not all(self._manifest.why_removed(number) for number in numbers):
+            return _UNEXPLAINED
+        return ""
+
+    def _gap(self, stretch: _Stretch, run: _Run, why: str) -> Gap:
+        records = UNKNOWN if run.stop < run.start else run.stop - run.start
+        one = run.first == run.last
+        it, which = ("it", f"segment {run.first} is") if one else ("them", f"segments {run.first} to {run.last} are")
+        if why:
+            what = f"{which} missing: {why.format(it=it)}"
+        elif not self._home and run.first == 1:
+            what = f"{which} before what is looked at"
+        else:
+            what = f"{which} no longer there: all messages in {it} had left"
+        since = 0 if stretch.low is None else stretch.low.created
+        until = 0 if stretch.high is None else stretch.high.created
+        return Gap(self._place(run, why), run.first, run.last, run.start, records, what, since, until)
+
+    def _place(self, run: _Run, why: str) -> str:
+        """Where somebody would look for the first segment of a run."""
+        kept = self._manifest.kept.get(run.first)
+        if kept is None or why == _NEEDED or not self._retention:
+            directory = self._home or self._retention
+        else:
+            directory = files.join(self._retention, day_name(kept.created))
+        return files.join(directory, segment_name(run.first))
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+def _any_within(ascending: Sequence[int], numbers: range) -> bool:
+    at = bisect_left(ascending, numbers.start)
+    return at < len(ascending) and ascending[at] in numbers
 
 
-def _read_tail(newest: Copy) -> _Tail | None:
-    """Read the newest segment and see where its valid entries end; None if it cannot be read.
+def _read(copy: Copy, *, newest: bool = False) -> _Content | None:
+    """Read a segment and see where its valid entries end; None if it cannot be read, which is noted.
 
     Raises Vanished, OSError.
     """
-    data = _read(newest)
-    if data is None:
-        return None
-    found = open_segment(newest.uri, newest.number, data).found
-    times = [entry.timestamp for entry in found.entries]
-    limit, position, whole, torn = found.end, found.position, True, 0
-    if found.damage:
-        walked = walk(data, number=newest.number, newest=True)
-        times += walked.times.tolist()
-        limit, position, torn = walked.end, walked.next_position, walked.torn_bytes
-        if walked.open_end:  # readers must see it too
-            limit, whole = len(data), False
-    return _Tail(data, limit, position, whole, torn, min(times, default=0), max(times, default=0))
-
-
-def _end_of(copy: Copy) -> tuple[int | None, bool]:
-    """The position behind the last record of a segment, None if it cannot be read, and whether it ends there.
-
-    Raises Vanished, OSError.
-    """
-    data = _read(copy)
-    if data is None:
-        return None, False
-    found = open_segment(copy.uri, copy.number, data).found
-    if not found.damage:
-        return found.position, True
-    walked = walk(data, number=copy.number, newest=False)
-    return walked.next_position, not walked.open_end
-
-
-def _read(copy: Copy) -> bytes | None:
-    """A segment's bytes, None if it cannot be read, which is noted.  Raises Vanished, OSError."""
     if copy.problem:
         return None
     try:
-        return files.read(copy.uri)
+        data = files.read(copy.uri)
     except FileNotFoundError as gone:
         raise Vanished(f"{copy.uri}: the segment is no longer there") from gone
     except OSError as error:
@@ -319,3 +328,14 @@ def _read(copy: Copy) -> bytes | None:
             raise
         copy.problem = f"the disk does not give it back: {error}"
         return None
+    segment = open_segment(copy.uri, copy.number, data)
+    found = segment.found
+    times = [entry.timestamp for entry in found.entries]
+    limit, position, whole, torn = found.end, found.position, True, 0
+    if found.damage:
+        walked = walk(data, number=copy.number, newest=newest)
+        times += walked.times.tolist()
+        limit, position, torn = walked.end, walked.next_position, walked.torn_bytes
+        if walked.open_end:  # readers must see it too
+            limit, whole = len(data), False
+    return _Content(segment, limit, position, whole, torn, min(times, default=0), max(times, default=0))

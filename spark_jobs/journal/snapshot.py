@@ -20,7 +20,7 @@ from spark_jobs.journal import files
 from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds, Span
 from spark_jobs.journal.holding import Held
 from spark_jobs.journal.listing import Listing, NothingThere, look
-from spark_jobs.journal.pinning import pin
+from spark_jobs.journal.pinning import Pinning
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at, read_segment
 from spark_jobs.journal.walk import UNKNOWN
 
@@ -96,22 +96,15 @@ class Snapshot:
         return sum(ref.limit for ref in self.segments)
 
     def to_json(self) -> str:
-        """For the option of a data source; `from_json` makes the same snapshot of it."""
+        """For the option of a data source; `from_json` makes the same snapshot of it.  A directory is named once."""
         parents: dict[str, int] = {}
-        rows = []
-        for ref in self.segments:
-            uri, *rest = astuple(ref)
-            parent = parents.setdefault(files.parent_of(uri), len(parents))
-            rows.append([parent, files.name_of(uri), *rest])
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain |= {
-            "version": _VERSION,
-            "parents": [*parents],
-            "segments": rows,
-            "missing": [astuple(gap) for gap in self.missing],
-            "trimmed": [astuple(gap) for gap in self.trimmed],
-            "bounds": astuple(self.bounds),
-        }
+        plain: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain |= {name: [astuple(row) for row in plain[name]] for name in ("segments", "missing", "trimmed")}
+        plain["segments"] = [
+            (parents.setdefault(files.parent_of(uri), len(parents)), files.name_of(uri), *rest)
+            for uri, *rest in plain["segments"]
+        ]
+        plain |= {"version": _VERSION, "parents": [*parents], "bounds": astuple(self.bounds)}
         return json.dumps(plain, separators=(",", ":"))
 
     @classmethod
@@ -123,11 +116,9 @@ class Snapshot:
             if version != _VERSION:
                 raise ValueError(f"a snapshot of version {version}, this software reads {_VERSION}")
             plain["segments"] = [SegmentRef(files.join(parents[row[0]], row[1]), *row[2:]) for row in plain["segments"]]
-            for name in ("missing", "trimmed"):
-                plain[name] = [Gap(*row) for row in plain[name]]
+            plain |= {name: [Gap(*row) for row in plain[name]] for name in ("missing", "trimmed")}
             plain["bounds"] = Bounds(*plain["bounds"])
-            for name in ("journals", "segments", "missing", "trimmed", "leftovers", "notes"):
-                plain[name] = tuple(plain[name])
+            plain |= {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
             return cls(**plain)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"this is no snapshot: {error!r}") from error
@@ -225,7 +216,7 @@ def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
     kept = listing.manifest.kept
     for number in [number for number, told in kept.items() if told.broker_id != broker_id]:
         del kept[number]
-    pinned = pin(listing, pool)
+    pinned = Pinning(listing, pool)
     return Snapshot(
         broker_id=broker_id,
         journals=tuple(places),
