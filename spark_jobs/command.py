@@ -25,7 +25,7 @@ from spark_jobs.results import ExitStatus, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.journal.holding import Held
+    from spark_jobs.journal.segments import OpenSegments
     from spark_jobs.journal.snapshot import Snapshot
 
 STATUSES: Final = """\b
@@ -356,11 +356,11 @@ def _run(name: str, request: Request, audit: Audit) -> NoReturn:
 
 def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
     """Run an audit of a journal, deliver what it finds, and end with its status."""
-    from spark_jobs.journal.holding import Held
+    from spark_jobs.journal.segments import OpenSegments
 
     with terminated_in_order():
-        with Held() as held:
-            snapshot = _snapshot(request.journal, held)
+        with OpenSegments() as opened:
+            snapshot = _snapshot(request.journal, opened)
             for note in snapshot.notes:
                 click.echo(clean(note), err=True)
             try:
@@ -374,12 +374,12 @@ def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
     click.get_current_context().exit(int(result.status))
 
 
-def _snapshot(journal: Sequence[str], held: Held) -> Snapshot:
+def _snapshot(journal: Sequence[str], opened: OpenSegments) -> Snapshot:
     from spark_jobs.journal.files import BadLocation, locations
     from spark_jobs.journal.snapshot import NoJournal, SnapshotError, take
 
     try:
-        return take([place for text in journal for place in locations(text)], held=held)
+        return take([place for text in journal for place in locations(text)], opened=opened)
     except NoJournal as error:
         raise Stop(ExitStatus.NO_JOURNAL, str(error)) from None
     except (SnapshotError, BadLocation) as error:

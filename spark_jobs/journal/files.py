@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -153,24 +153,18 @@ def read(place: str, nbytes: int | None = None) -> bytes:
         return content
 
 
-class Open(AbstractContextManager["Open"]):
-    """A local file that is kept open; `place` is where processes of the same user on this machine read it."""
+def keep_open(place: str, until: ExitStack) -> str:
+    """Open a local file until the stack is closed.  Returns where processes of the same user read it meanwhile.
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self.place = f"/proc/{os.getpid()}/fd/{handle}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
-
-def keep_open(place: str) -> Open:
-    """Open a local file.  Raises OSError."""
-    return Open(os.open(place, os.O_RDONLY))
+    Raises OSError.
+    """
+    handle = os.open(place, os.O_RDONLY)
+    until.callback(os.close, handle)
+    return f"/proc/{os.getpid()}/fd/{handle}"
 
 
 def read_open(place: str, nbytes: int | None = None) -> bytes | None:
-    """The bytes of a file that is, or was, kept open (see Open), None if this process cannot read it."""
+    """The bytes of a file that is, or was, kept open, None if this process cannot read it."""
     try:
         return read(place, nbytes) if os.path.isfile(place) else None
     except OSError:

@@ -1,19 +1,35 @@
-"""Which segment, and which are not there: what a snapshot is made of, and how its segments are read."""
+"""Which segment, and which are not there: what a snapshot is made of, and how its segments are read.
+
+A broker under load removes segments all the time, and an audit begins to read some seconds after it has seen which
+there are.  So it opens them when it sees them (`OpenSegments`): a file that is open is there until it is closed.
+Spark's workers on the same machine find it below /proc, among the open files of the process that has opened it.
+
+Without that (on another machine or system) a segment that goes is a segment that is missing; with retention it has
+only moved, and is found.  What is open takes its place on disk until it is closed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_jobs.journal import files
 from spark_jobs.journal.walk import UNKNOWN
-from store.decode import Opened, decode
-from store.record import RecordError
+from store.decode import decode_opened
+from store.errors import Corrupt
+from store.record import RecordError, RecordType
 from store.retention import DIRECTORY, day_name
-from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, BadHeader, decode_header, read_entry
+from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, BadHeader, decode_header
+from store.segment_directory import open_segment
 
-_FIRST_RECORD_AT: Final = SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES
+#: Open files that are left to everything else: Java's are another process's.
+OTHER_FILES: Final = 256
+
+#: Where the length of the first entry stands.
+_LENGTH: Final = slice(SEGMENT_HEADER_BYTES + 4, SEGMENT_HEADER_BYTES + 8)
 
 
 class Vanished(FileNotFoundError):
@@ -29,8 +45,8 @@ class SegmentRef:
     the header says, or what it must say if it cannot be read (UNKNOWN: nobody knows).  `next_first` is the position
     behind the last record, None if only reading the segment tells.  Times are in ms since the epoch, 0: not known;
     `first_time` and `last_time` are the lowest and highest of its entries.  `kept`: under retention.  `newest`: the
-    live segment that the broker writes or wrote last.  `held`: where it can be read when it is no longer at `uri` (see
-    `holding`), "": nowhere.
+    live segment that the broker writes or wrote last.  `opened_at`: where it can be read when it is no longer at
+    `uri`, "" if it is not kept open (OpenSegments).
     """
 
     uri: str
@@ -44,7 +60,7 @@ class SegmentRef:
     newest: bool = False
     first_time: int = 0
     last_time: int = 0
-    held: str = ""
+    opened_at: str = ""
 
     @property
     def records(self) -> int:
@@ -87,18 +103,15 @@ def next_id_at(ref: SegmentRef) -> int:
     Raises Vanished, OSError.
     """
     start = _read(ref, SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES)
-    length = int.from_bytes(start[SEGMENT_HEADER_BYTES + 4 : SEGMENT_HEADER_BYTES + 8], "little")
-    data = _read(ref, min(SEGMENT_HEADER_BYTES + length, ref.limit))
+    data = _read(ref, min(SEGMENT_HEADER_BYTES + int.from_bytes(start[_LENGTH], "little"), ref.limit))
     try:
-        header = decode_header(data)
-        entry = read_entry(memoryview(data), SEGMENT_HEADER_BYTES, header.crc)
-        first = None if entry is None else decode(data, _FIRST_RECORD_AT)
-    except (BadHeader, RecordError):
+        first = next(open_segment(ref.uri, ref.number, data).records(), None)
+        return decode_opened(data, first[5]).next_id if first and first[3] == RecordType.OPENED else 0
+    except (Corrupt, RecordError):
         return 0
-    return first.next_id if isinstance(first, Opened) else 0
 
 
-def places_of(ref: SegmentRef) -> Iterator[str]:
+def _places_of(ref: SegmentRef) -> Iterator[str]:
     """Where a segment lies or, if it moved to retention, must lie."""
     yield ref.uri
     if not ref.kept:
@@ -109,21 +122,53 @@ def places_of(ref: SegmentRef) -> Iterator[str]:
 
 
 def _read(ref: SegmentRef, nbytes: int) -> bytes:
-    for place in places_of(ref):
+    for place in _places_of(ref):
         try:
             return files.read(place, nbytes)
         except FileNotFoundError:
             continue
-    held = files.read_open(ref.held, nbytes) if ref.held else None
-    if held is not None and _is(ref, held):
-        return held
+    data = files.read_open(ref.opened_at, nbytes) if ref.opened_at else None
+    if data is not None and _is(ref, data):
+        return data
     raise Vanished(f"{ref.uri}: the segment is no longer there" + ("" if ref.kept else f", nor kept as {place}"))
 
 
 def _is(ref: SegmentRef, data: bytes) -> bool:
-    """Whether these are a segment's bytes: on another machine anything may be where it is held."""
+    """Whether these are a segment's bytes: on another machine anything may be where it is open."""
     try:
         header = decode_header(data)
     except BadHeader:
         return False
     return (header.number, header.created) == (ref.number, ref.created)
+
+
+class OpenSegments(ExitStack):
+    """Segments that can be read until it is closed, whatever the broker does with them; `others` files are left."""
+
+    def __init__(self, others: int = OTHER_FILES) -> None:
+        super().__init__()
+        self._others = others
+
+    def open(self, refs: Sequence[SegmentRef]) -> tuple[list[SegmentRef], int]:
+        """Open these, and close all others.  Returns them with where they are, and how many more files than may be
+        open they are.
+
+        Raises Vanished if one is there no more.
+        """
+        self.close()
+        local = [ref for ref in refs if files.is_local(ref.uri)]
+        room = files.room_for(len(local) + self._others) - self._others
+        held = {ref.number: self._open(ref) for ref in local[: max(room, 0)]}
+        return [replace(ref, opened_at=held.get(ref.number, "")) for ref in refs], len(local) - len(held)
+
+    def _open(self, ref: SegmentRef) -> str:
+        for place in _places_of(ref):
+            try:
+                return files.keep_open(place, self)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.EIO, errno.EACCES):  # reading it will tell
+                    raise
+                return ""
+        raise Vanished(f"{ref.uri}: the segment is no longer there")

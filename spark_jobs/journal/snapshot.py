@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from spark_jobs.journal import files
 from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds, Span
-from spark_jobs.journal.holding import Held
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import Pinning
-from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at, read_segment
+from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished, next_id_at, read_segment
 from spark_jobs.journal.walk import UNKNOWN
 
 __all__ = [
@@ -178,12 +177,12 @@ class Snapshot:
         return packed
 
 
-def take(paths: Sequence[str], *, threads: int = THREADS, held: Held | None = None) -> Snapshot:
+def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments | None = None) -> Snapshot:
     """Pin what is at these locations.
 
     Each is a data directory (with `journal` in it), a journal, a retention directory or one day of it; several of one
-    broker are one journal.  `threads` read headers side by side.  What is in `held` stays readable until that is
-    closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
+    broker are one journal.  `threads` read headers side by side.  What is in `opened` stays readable until that
+    is closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
     """
     places = [files.location(path) for path in paths]
     before: tuple[Gap, ...] = ()
@@ -193,8 +192,8 @@ def take(paths: Sequence[str], *, threads: int = THREADS, held: Held | None = No
             attempt += 1
             try:
                 found = _take(places, pool)
-                if held is not None:
-                    found = _held(found, held)
+                if opened is not None:
+                    found = _opened(found, opened)
             except Vanished:
                 if attempt == ATTEMPTS_MAX:
                     raise
@@ -231,8 +230,8 @@ def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
     )
 
 
-def _held(found: Snapshot, held: Held) -> Snapshot:
-    segments, left = held.hold(found.segments)
+def _opened(found: Snapshot, opened: OpenSegments) -> Snapshot:
+    segments, left = opened.open(found.segments)
     note = (
         f"{left} of {len(segments)} segments are more files than may be open (ulimit -n): if the broker removes one of "
         "them meanwhile, it is missing"

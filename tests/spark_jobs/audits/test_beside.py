@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from bench.generator import Load, Target, fill, run
 from bench.messages import FrameTemplate, Pool
 from spark_jobs.audits.ledger import LedgerOptions, ledger
-from spark_jobs.journal.holding import Held
+from spark_jobs.journal.segments import OpenSegments
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import Verdict
 from tests.support.daemon import running
@@ -128,8 +128,8 @@ def lose(customers: Customers, snapshot: Snapshot) -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("retention", ["", RETENTION])
 def test_what_the_broker_removes_meanwhile_is_read(tmp_path: Path, spark: SparkSession, retention: str) -> None:
-    with busy(tmp_path, SETTINGS + retention) as (data, customers), Held() as held:
-        snapshot = take([str(data)], held=held)
+    with busy(tmp_path, SETTINGS + retention) as (data, customers), OpenSegments() as opened:
+        snapshot = take([str(data)], opened=opened)
         lose(customers, snapshot)
         result = ledger(spark, snapshot, LedgerOptions())
     assert result.coverage.damage == ()
@@ -142,7 +142,7 @@ def test_what_the_broker_removes_meanwhile_is_read(tmp_path: Path, spark: SparkS
 
 
 @pytest.mark.timeout(300)
-def test_what_is_not_held_is_damage(tmp_path: Path, spark: SparkSession) -> None:
+def test_what_is_not_kept_open_is_damage(tmp_path: Path, spark: SparkSession) -> None:
     """As with executors on other machines: no fault of the broker's, and no failure of the audit."""
     with busy(tmp_path, SETTINGS) as (data, customers):
         snapshot = take([str(data)])
