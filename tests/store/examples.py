@@ -43,15 +43,7 @@ EXAMPLES = {
         user="u",
     ),
     RecordType.EXPIRED: record.expired(
-        queue_id=1,
-        old_id=2,
-        new_id=3,
-        enqueued=4,
-        expiration=5,
-        attempts=6,
-        source=1,
-        consumers=2,
-        address="addr",
+        queue_id=1, old_id=2, new_id=3, enqueued=4, expiration=5, attempts=6, source=1, consumers=2, address="addr"
     ),
     RecordType.DROPPED: record.dropped(RemovalReason.UNROUTABLE, 2, 3, "addr"),
     RecordType.ADDRESS: record.address(1, {"name": "addr"}),

@@ -32,12 +32,7 @@ class Bench:
 
     def another(self) -> FileLog:
         return FileLog(
-            self.files,
-            HOME,
-            self.settings,
-            now=lambda: self.now,
-            monotonic=self.tick,
-            on_slow_sync=self.slow.append,
+            self.files, HOME, self.settings, now=lambda: self.now, monotonic=self.tick, on_slow_sync=self.slow.append
         )
 
     def tick(self) -> float:

@@ -233,13 +233,7 @@ def one_entry(position: int, durable: int, *records: bytes, first: bool = True) 
     seed = segment.decode_header(header).crc
     parts = list(records)
     entry = Entry(
-        segment=1,
-        ticket=1,
-        first=position,
-        count=len(parts),
-        timestamp=EPOCH,
-        nbytes=sum(map(len, parts)),
-        parts=parts,
+        segment=1, ticket=1, first=position, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
     )
     return (header if first else b"") + pack_entries([entry], seed, durable)
 

@@ -315,13 +315,7 @@ def test_two_queues_of_one_name_and_ids_and_deletions_that_were_kept() -> None:
 
 def _entry(parts: list[bytes], first: int) -> segment.Entry:
     return segment.Entry(
-        segment=1,
-        ticket=0,
-        first=first,
-        count=len(parts),
-        timestamp=EPOCH,
-        nbytes=sum(map(len, parts)),
-        parts=parts,
+        segment=1, ticket=0, first=first, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
     )
 
 

@@ -138,10 +138,7 @@ def test_connections_and_consumers(tmp_path: Path) -> None:
         assert "10.0.0.7:4711" in (await says(operator, "connection", "list")).splitlines()[1]
         assert (await operator.json("connection", "list"))[0]["protocol"] == "AMQP"
         closed = await says(operator, "connection", "close", "1-a", "--reason", "it is late")
-        assert (closed, said) == (
-            "connection 1-a of 10.0.0.7:4711 is closed",
-            ["closed by an operator: it is late"],
-        )
+        assert (closed, said) == ("connection 1-a of 10.0.0.7:4711 is closed", ["closed by an operator: it is late"])
         assert (await operator.json("consumer", "list"))[0]["queue"] == "a"
         assert len((await says(operator, "consumer", "list")).splitlines()) == 2
         assert await says(operator, "consumer", "close", "1") == "consumer 1 of queue a is closed"

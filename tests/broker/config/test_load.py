@@ -55,14 +55,7 @@ def test_as_shipped() -> None:
         "ExpiryQueue": {"ExpiryQueue": anycast},
     }
     assert config.setting_matches() == [
-        (
-            "#",
-            {
-                "dead_letter_address": "DLQ",
-                "expiry_address": "ExpiryQueue",
-                "auto_delete_queues": False,
-            },
-        )
+        ("#", {"dead_letter_address": "DLQ", "expiry_address": "ExpiryQueue", "auto_delete_queues": False})
     ]
 
 

@@ -68,8 +68,7 @@ def test_what_is_written_reads_the_same(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (-1, "-1"), (60_000, "1min"), (90_000, "90s"), (86_400_000, "1d"), (1, "1ms")],
+    ("value", "text"), [(0, "0"), (-1, "-1"), (60_000, "1min"), (90_000, "90s"), (86_400_000, "1d"), (1, "1ms")]
 )
 def test_durations_are_written_with_the_largest_unit(value: int, text: str) -> None:
     assert units.written(value, units.DURATION_UNITS) == text

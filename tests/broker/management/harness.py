@@ -45,7 +45,7 @@ TOKEN = "a-token-for-tests"
 USERS = {"alice": ("s3cret", "team"), "carl": ("pass:word", "chiefs")}
 
 SETTINGS: list[tuple[str, dict[str, object]]] = [
-    ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5}),
+    ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5})
 ]
 
 
@@ -90,11 +90,7 @@ class TestBroker:
         self.tick = Tick(self.engine, self._wake)
         users = {name: cheap_user(password, role) for name, (password, role) in USERS.items()}
         self.gate = UserGate(
-            Policy(users),
-            runner=InlineRunner(),
-            throttle=Throttle(self.clock, 0),
-            report=self.report,
-            secret=b"x" * 32,
+            Policy(users), runner=InlineRunner(), throttle=Throttle(self.clock, 0), report=self.report, secret=b"x" * 32
         )
         self.engine.security.roles_of = self.gate.roles_of
 

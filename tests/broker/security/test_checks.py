@@ -166,10 +166,7 @@ def test_authorities_of_the_issuer_s_url(site: Site) -> None:
     assert any("security.jwt.ca-file" in problem for problem in found)
 
 
-@pytest.mark.parametrize(
-    ("days", "text"),
-    [(-5, "not valid before"), (0, "expires on"), (2, "has expired on")],
-)
+@pytest.mark.parametrize(("days", "text"), [(-5, "not valid before"), (0, "expires on"), (2, "has expired on")])
 def test_what_ends_soon_or_has_is_a_warning(site: Site, days: int, text: str) -> None:
     """Those of the tests last from yesterday until tomorrow."""
     found = [str(each) for each in checks.warnings(load(site.file), "x", datetime.now(UTC) + timedelta(days=days))]

@@ -7,12 +7,7 @@ import json
 import pytest
 
 from protocols.amqp.encode import encode
-from protocols.amqp.message import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    DATA,
-    encode_section,
-)
+from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_section
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Timestamp, ULong
 from tests.simulation.world import held, small

@@ -22,13 +22,7 @@ CERTIFIED = Peer("1.2.3.4:6", "1.2.3.4", True, (("CN", "bob"), ("O", "Example"))
 
 def gate(*, users: bool = True, anonymous: frozenset[str] | None = None) -> UserGate:
     policy = Policy(USERS if users else None, anonymous, RULES)
-    return UserGate(
-        policy,
-        runner=InlineRunner(),
-        throttle=Throttle(lambda: 0, 0),
-        report=unheard,
-        secret=b"x" * 32,
-    )
+    return UserGate(policy, runner=InlineRunner(), throttle=Throttle(lambda: 0, 0), report=unheard, secret=b"x" * 32)
 
 
 def unheard(code: str, /, **fields: str | int) -> None:

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp.composite import (
-    BY_DESCRIPTOR,
-    Composite,
-    composite_of,
-    decode_body,
-    decode_composite,
-)
+from protocols.amqp.composite import BY_DESCRIPTOR, Composite, composite_of, decode_body, decode_composite
 from protocols.amqp.decode import DEFAULT_LIMITS as DEFAULT
 from protocols.amqp.decode import decode
 from protocols.amqp.encode import encode

@@ -141,12 +141,7 @@ def test_sasl_comes_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        SaslInit("PLAIN"),
-        SaslInit("PLAIN", b""),
-        SaslInit("SCRAM-SHA-512", b"n,,n=a,r=b", "host"),
-    ],
+    "body", [SaslInit("PLAIN"), SaslInit("PLAIN", b""), SaslInit("SCRAM-SHA-512", b"n,,n=a,r=b", "host")]
 )
 def test_init(body: SaslInit) -> None:
     check_codec(asked, sasl(body), [body], show=template, trailing=b"\0\0\0\x10")

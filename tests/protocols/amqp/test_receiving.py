@@ -19,17 +19,7 @@ from protocols.amqp.errors import (
 from protocols.amqp.events import Aborted, Attached, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import (
-    RECEIVER,
-    SENDER,
-    Accepted,
-    Attach,
-    Detach,
-    Received,
-    Source,
-    Target,
-    Transfer,
-)
+from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Received, Source, Target, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer

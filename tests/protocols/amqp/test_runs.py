@@ -8,34 +8,15 @@ from random import Random
 import pytest
 
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import (
-    INVALID_FIELD,
-    MESSAGE_SIZE_EXCEEDED,
-    TRANSFER_LIMIT_EXCEEDED,
-)
+from protocols.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_LIMIT_EXCEEDED
 from protocols.amqp.events import Attached, Began, Event, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import (
-    SENDER,
-    Attach,
-    Begin,
-    Detach,
-    Disposition,
-    TransactionalState,
-    Transfer,
-)
+from protocols.amqp.performatives import SENDER, Attach, Begin, Detach, Disposition, TransactionalState, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
-from tests.protocols.amqp.peer import (
-    FIRST_ID,
-    frames,
-    of,
-    only,
-    receive,
-    receiving_server,
-)
+from tests.protocols.amqp.peer import FIRST_ID, frames, of, only, receive, receiving_server
 
 UINT: dict[str, Callable[[int], bytes]] = {
     "small": lambda n: b"\x52%c" % n if n else b"\x43",

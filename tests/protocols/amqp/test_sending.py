@@ -377,11 +377,7 @@ def test_dispositions_without_order() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"descriptor": b"\x80\0\0\0\0\0\0\0\x15"},
-        {"doff": b"\3", "extended": b"\0\x53\x15\xc0"},
-        {"role": b"\x56\1"},
-    ],
+    [{"descriptor": b"\x80\0\0\0\0\0\0\0\x15"}, {"doff": b"\3", "extended": b"\0\x53\x15\xc0"}, {"role": b"\x56\1"}],
 )
 def test_unusual_encodings_of_dispositions(change: dict[str, bytes]) -> None:
     codec, _ = server_that_sent(300)

@@ -23,11 +23,7 @@ TABLES: dict[PacketType, tuple[str, str, str]] = {
     P.SUBACK: ("", "", "00 01 02 80 83 87 8F 91 97 9E A1 A2"),
     P.UNSUBACK: ("", "", "00 11 80 83 87 8F 91"),
     # 8C: table 2-6; 9B from a client: 3.3.4
-    P.DISCONNECT: (
-        "00 80 81 82 83 90 93 94 95 96 97 98 99 9B",
-        "04",
-        "87 89 8B 8C 8D 8E 8F 9A 9C 9D 9E 9F A0 A1 A2",
-    ),
+    P.DISCONNECT: ("00 80 81 82 83 90 93 94 95 96 97 98 99 9B", "04", "87 89 8B 8C 8D 8E 8F 9A 9C 9D 9E 9F A0 A1 A2"),
     P.AUTH: ("18", "19", "00"),
 }
 

@@ -126,11 +126,7 @@ def test_sending_again() -> None:
     outgoing.acknowledge(P.PUBREC, [2])
     outgoing.connected(2)
     assert outgoing.quota == 0
-    assert outgoing.resend() == [
-        (1, Sent.EXACTLY_ONCE, "a"),
-        (2, Sent.RELEASED, None),
-        (3, Sent.AT_LEAST_ONCE, "c"),
-    ]
+    assert outgoing.resend() == [(1, Sent.EXACTLY_ONCE, "a"), (2, Sent.RELEASED, None), (3, Sent.AT_LEAST_ONCE, "c")]
     assert outgoing.resend() == []
     outgoing.acknowledge(P.PUBCOMP, [2])  # gives back what it has not taken
     assert outgoing.resend() == [(4, Sent.AT_LEAST_ONCE, "d")]

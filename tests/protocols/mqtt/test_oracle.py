@@ -88,11 +88,7 @@ def translate_connect(packet: Connect) -> mqtt5.Packet:
     translated = None
     if will is not None:
         translated = mqtt5.Will(
-            will.topic,
-            payload=will.payload,
-            qos=mqtt5.QoS(will.qos),
-            retain=will.retain,
-            **theirs_of(will.properties),
+            will.topic, payload=will.payload, qos=mqtt5.QoS(will.qos), retain=will.retain, **theirs_of(will.properties)
         )
     return mqtt5.ConnectPacket(
         packet.client_id,

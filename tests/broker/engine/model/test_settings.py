@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.settings import (
-    SETTINGS,
-    AddressSettings,
-    DeliveryCountPersistence,
-    ExpirySource,
-    from_mapping,
-)
+from broker.engine.model.settings import SETTINGS, AddressSettings, DeliveryCountPersistence, ExpirySource, from_mapping
 
 NOW = 1_000_000
 

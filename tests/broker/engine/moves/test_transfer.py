@@ -8,14 +8,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.filter import compile_filter
-from broker.engine.model.errors import (
-    AlreadyInUse,
-    EngineError,
-    InvalidName,
-    NotFound,
-    OntoItself,
-    RoutingTypeMismatch,
-)
+from broker.engine.model.errors import AlreadyInUse, EngineError, InvalidName, NotFound, OntoItself, RoutingTypeMismatch
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send

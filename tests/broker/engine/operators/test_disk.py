@@ -88,10 +88,8 @@ def test_fail_and_drop_refuse_everything_durable_or_not() -> None:
     files = SimFiles(capacity=CAPACITY)
     bench = Bench(
         running=watched(
-            files,
-            {"match": "f", "address-full-policy": "FAIL"},
-            {"match": "d", "address-full-policy": "DROP"},
-        ),
+            files, {"match": "f", "address-full-policy": "FAIL"}, {"match": "d", "address-full-policy": "DROP"}
+        )
     )
     bench.sent("f", b"1")
     bench.sent("d", b"1")

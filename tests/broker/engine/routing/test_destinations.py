@@ -16,12 +16,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 OFF = {"auto-create-queues": False, "auto-create-addresses": False}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "types", "queues"),
-    [
-        (ANYCAST, frozenset({ANYCAST}), ["a"]),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "types", "queues"), [(ANYCAST, frozenset({ANYCAST}), ["a"])])
 def test_a_send_makes_the_address_and_an_anycast_one_its_queue(
     wanted: RoutingType | None, types: frozenset[RoutingType], queues: list[str]
 ) -> None:

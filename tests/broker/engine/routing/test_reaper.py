@@ -45,12 +45,7 @@ def test_a_mark_is_wiped_off_by_use() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"match": "a"},
-        {**ON, "auto-delete-queues": False},
-        {**ON, "auto-delete-queues-delay": 10 * PERIOD},
-    ],
+    "settings", [{"match": "a"}, {**ON, "auto-delete-queues": False}, {**ON, "auto-delete-queues-delay": 10 * PERIOD}]
 )
 def test_kept(settings: dict[str, object]) -> None:
     bench = used(settings)

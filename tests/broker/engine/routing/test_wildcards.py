@@ -109,8 +109,7 @@ def test_routing_switched_off(key: str) -> None:
 
 def test_literal_match_markers() -> None:
     bench = Bench(
-        {"match": "(orders.#)", "max-delivery-attempts": 77},
-        wildcard_addresses=wildcards(literal_match_markers="()"),
+        {"match": "(orders.#)", "max-delivery-attempts": 77}, wildcard_addresses=wildcards(literal_match_markers="()")
     )
     settings = bench.engine._state.settings
     assert settings("orders.#").max_delivery_attempts == 77

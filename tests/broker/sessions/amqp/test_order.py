@@ -25,14 +25,7 @@ def in_turns(client: AmqpSim, links: Sequence[Sender], count: int, seed: object)
 
 
 @pytest.mark.parametrize(
-    "targets",
-    [
-        ("a", "a"),
-        ("a", "queue://a"),
-        ("queue://a", "a::a", "a"),
-        ("a", None),
-        (None, "queue://a", None),
-    ],
+    "targets", [("a", "a"), ("a", "queue://a"), ("queue://a", "a::a", "a"), ("a", None), (None, "queue://a", None)]
 )
 def test_links_to_one_address(targets: tuple[str | None, ...]) -> None:
     client = AmqpSim(SimBroker(small()))

@@ -6,13 +6,7 @@ import pytest
 
 from broker.sessions.amqp.session import AmqpSession
 from protocols.amqp.frames import frame
-from protocols.amqp.performatives import (
-    SENDER,
-    Accepted,
-    ReceiverSettleMode,
-    TransactionalState,
-    Transfer,
-)
+from protocols.amqp.performatives import SENDER, Accepted, ReceiverSettleMode, TransactionalState, Transfer
 from protocols.amqp.sender import Sender
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
@@ -28,8 +22,7 @@ def delete(broker: SimBroker, queue: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "capabilities"),
-    [("a", ("queue",)), ("queue://a", ()), ("a", ()), ("a::a", ("queue",))],
+    ("address", "capabilities"), [("a", ("queue",)), ("queue://a", ()), ("a", ()), ("a::a", ("queue",))]
 )
 def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: tuple[str, ...]) -> None:
     broker, client = started({"match": "a", "default-address-routing-type": "ANYCAST"})

@@ -7,10 +7,7 @@ from scramp import ScramClient
 from broker.config import Config
 from broker.engine.queues.queue import Queue
 from protocols.mqtt.packets import Auth
-from protocols.mqtt.properties import (
-    AUTHENTICATION_DATA,
-    AUTHENTICATION_METHOD,
-)
+from protocols.mqtt.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import SimCarrier, SimWorld
 from tests.support.sim_broker import configured

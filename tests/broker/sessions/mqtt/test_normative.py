@@ -250,9 +250,7 @@ def test_who_says_goodbye_in_the_same_breath(sim: SimWorld, version: int) -> Non
     for qos in range(3):
         PublishHead(version, "a", qos=qos).encode(out, [b"%d" % qos], [qos] if qos else [])
     subscribe = Subscribe(7, [wish("b", 1)])
-    client.raw(
-        b"".join([*out, *(encode(one, version) for one in (subscribe, Pingreq(), Disconnect()))]),
-    )
+    client.raw(b"".join([*out, *(encode(one, version) for one in (subscribe, Pingreq(), Disconnect()))]))
     assert client.closed
     assert watcher.payloads() == [b"0", b"1", b"2"]
     watcher.publish("b", b"kept", 1)

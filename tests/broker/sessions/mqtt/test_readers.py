@@ -23,8 +23,7 @@ def guarded(*secret: str, filtered: bool = True) -> Config:
     settings = [{"match": "#", **granted}]
     settings += [{"match": match, **granted, "consume": ["nobody"], "browse": ["nobody"]} for match in secret]
     config = configured(
-        journal=SMALL,
-        security_settings=tuple(SecuritySetting.model_validate(each) for each in settings),
+        journal=SMALL, security_settings=tuple(SecuritySetting.model_validate(each) for each in settings)
     )
     acceptors = dict(config.acceptors)
     acceptors["mqtt"] = acceptors["mqtt"].model_copy(update={"filter_subscriptions": filtered})

@@ -24,11 +24,7 @@ def pair(*settings: dict[str, object], to: str = "/queue/a", version: str = "1.2
 
 
 def through(
-    client: SimClient,
-    headers: dict[str, str] | None = None,
-    *,
-    to: str = "/queue/a",
-    content: bytes = b"x",
+    client: SimClient, headers: dict[str, str] | None = None, *, to: str = "/queue/a", content: bytes = b"x"
 ) -> ServerFrame:
     """A message from a client to itself."""
     client.send(to, content, **(headers or {}))
