@@ -74,8 +74,7 @@ def test_a_reference_comes_back() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_body_in_parts(durable: bool) -> None:
-    desk = Desk()
+def test_a_body_in_parts(desk: Desk, durable: bool) -> None:
     upload = desk.upload(b"one", b"", b"two", durable=durable)
     assert upload.reference == BodyReference(7, 6, crc32c(b"onetwo"))
     assert (upload.pending, upload.nbytes, upload.refusal) == (0, 6, "")
@@ -87,8 +86,7 @@ def test_a_body_in_parts(durable: bool) -> None:
     assert desk.there == ([7] if durable else [])
 
 
-def test_a_body_is_synced_before_it_is_told() -> None:
-    desk = Desk()
+def test_a_body_is_synced_before_it_is_told(desk: Desk) -> None:
     desk.upload(b"one")
     operations = [line.partition(" ")[0] for line in desk.files.history]
     assert operations[-2:] == ["sync", "sync_dir"]
@@ -96,8 +94,7 @@ def test_a_body_is_synced_before_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(("durable", "syncs"), [(True, 2), (False, 0)])
-def test_long_uploads_are_synced_on_the_way_if_they_are_to_last(durable: bool, syncs: int) -> None:
-    desk = Desk()
+def test_long_uploads_are_synced_on_the_way_if_they_are_to_last(desk: Desk, durable: bool, syncs: int) -> None:
     upload = desk.bodies.begin(desk.changed, durable=durable)
     for _ in range(5):
         desk.bodies.write(upload, bytes(SYNC_EVERY_BYTES // 2))
@@ -106,8 +103,7 @@ def test_long_uploads_are_synced_on_the_way_if_they_are_to_last(durable: bool, s
     assert upload.pending == 0
 
 
-def test_a_file_stays_as_long_as_anything_stands_for_it() -> None:
-    desk = Desk()
+def test_a_file_stays_as_long_as_anything_stands_for_it(desk: Desk) -> None:
     body: LargeBody | None = desk.body(b"one")
     assert body is not None
     other: LargeBody | None = desk.bodies.stored(body.reference)
@@ -125,8 +121,7 @@ def test_a_file_stays_as_long_as_anything_stands_for_it() -> None:
     assert (desk.there, desk.bodies.nbytes, desk.bodies.count) == ([], 0, 0)
 
 
-def test_an_aborted_upload_leaves_nothing() -> None:
-    desk = Desk()
+def test_an_aborted_upload_leaves_nothing(desk: Desk) -> None:
     upload = desk.bodies.begin(desk.changed, durable=True)
     desk.bodies.write(upload, b"one")
     desk.work()
@@ -136,8 +131,7 @@ def test_an_aborted_upload_leaves_nothing() -> None:
     assert (desk.there, desk.changes, desk.bodies.nbytes) == ([], 1, 0)
 
 
-def test_an_upload_that_is_aborted_when_it_is_as_good_as_whole() -> None:
-    desk = Desk()
+def test_an_upload_that_is_aborted_when_it_is_as_good_as_whole(desk: Desk) -> None:
     upload = desk.bodies.begin(desk.changed, durable=True)
     desk.bodies.write(upload, b"one", last=True)
     desk.bodies.abort(upload)
@@ -146,8 +140,7 @@ def test_an_upload_that_is_aborted_when_it_is_as_good_as_whole() -> None:
     assert (desk.there, desk.changes) == ([], 0)
 
 
-def test_an_upload_without_anything_written_can_be_aborted() -> None:
-    desk = Desk()
+def test_an_upload_without_anything_written_can_be_aborted(desk: Desk) -> None:
     desk.bodies.abort(desk.bodies.begin(desk.changed, durable=True))
     desk.work()
     assert desk.there == []
@@ -179,8 +172,7 @@ def test_a_part_of_the_disk_is_kept_free_half_way_too(parts: int, taken: bool) -
     assert (desk.there == [7]) is taken
 
 
-def test_a_disk_that_fails_ends_the_writer() -> None:
-    desk = Desk()
+def test_a_disk_that_fails_ends_the_writer(desk: Desk) -> None:
     desk.upload(b"one")
     desk.bodies.write(desk.bodies.begin(desk.changed, durable=True), b"two", last=True)
     desk.files.plan(3, Fault.EIO)
@@ -188,8 +180,7 @@ def test_a_disk_that_fails_ends_the_writer() -> None:
         desk.work()
 
 
-def test_reading_what_is_not_there() -> None:
-    desk = Desk()
+def test_reading_what_is_not_there(desk: Desk) -> None:
     body = desk.body(b"one")
     desk.files.put("journal/bodies/" + body_name(7), b"on")
     with pytest.raises(BodyUnreadable, match="ends at byte 2"):
@@ -199,8 +190,7 @@ def test_reading_what_is_not_there() -> None:
         body.whole()
 
 
-def test_a_start_removes_what_nothing_needs() -> None:
-    desk = Desk()
+def test_a_start_removes_what_nothing_needs(desk: Desk) -> None:
     kept, gone = desk.upload(b"one").reference, desk.upload(b"two").reference
     desk = Desk(desk.files)
     assert kept is not None
@@ -213,8 +203,7 @@ def test_a_start_removes_what_nothing_needs() -> None:
 
 
 @pytest.mark.parametrize(("found", "what"), [(None, "is missing"), (b"on", "has 2 bytes instead of 3")])
-def test_a_start_without_a_body_that_is_needed(found: bytes | None, what: str) -> None:
-    desk = Desk()
+def test_a_start_without_a_body_that_is_needed(desk: Desk, found: bytes | None, what: str) -> None:
     reference = desk.upload(b"one").reference
     assert reference is not None
     desk.files.remove("journal/bodies/" + body_name(7))
@@ -228,8 +217,7 @@ def test_a_start_without_a_body_that_is_needed(found: bytes | None, what: str) -
     del body
 
 
-def test_a_reader_writes_nothing() -> None:
-    desk = Desk()
+def test_a_reader_writes_nothing(desk: Desk) -> None:
     reference = desk.upload(b"one").reference
     assert reference is not None
     reader = to_read(BodyFiles(desk.files, "journal", keep_free=0))
@@ -318,8 +306,7 @@ def test_a_leftover_of_no_record_is_not_kept() -> None:
 # -- what else can be wrong --------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_body_is_told_and_never_passed_on() -> None:
-    desk = Desk()
+def test_a_damaged_body_is_told_and_never_passed_on(desk: Desk) -> None:
     body = desk.body(b"one")
     desk.files.flip(f"journal/bodies/{body_name(7)}", 1, 1)
     with pytest.raises(BodyUnreadable, match=r"body 7.*checksum is wrong"):
@@ -330,16 +317,14 @@ def test_a_damaged_body_is_told_and_never_passed_on() -> None:
         checksum.passed(body.read(2, 1))
 
 
-def test_a_disk_that_fails_at_the_start() -> None:
-    desk = Desk()
+def test_a_disk_that_fails_at_the_start(desk: Desk) -> None:
     desk.files.put(f"journal/bodies/{body_name(1)}", b"old")
     desk.files.plan(1, Fault.EIO)
     with pytest.raises(LogFailed, match="looking at journal/bodies"):
         desk.bodies.restored()
 
 
-def test_a_disk_that_fails_to_remove_what_was_broken_off() -> None:
-    desk = Desk()
+def test_a_disk_that_fails_to_remove_what_was_broken_off(desk: Desk) -> None:
     upload = desk.bodies.begin(desk.changed, durable=True)
     desk.bodies.write(upload, b"one")
     desk.work()
@@ -349,8 +334,7 @@ def test_a_disk_that_fails_to_remove_what_was_broken_off() -> None:
         desk.work()
 
 
-def test_a_file_that_somebody_else_removed_is_no_fault() -> None:
-    desk = Desk()
+def test_a_file_that_somebody_else_removed_is_no_fault(desk: Desk) -> None:
     desk.body(b"one")
     gc.collect()
     kept = desk.body(b"other")
@@ -360,8 +344,7 @@ def test_a_file_that_somebody_else_removed_is_no_fault() -> None:
     assert (desk.there, len(kept)) == ([8], 5)
 
 
-def test_what_is_not_whole_at_the_end_is_let_go() -> None:
-    desk = Desk()
+def test_what_is_not_whole_at_the_end_is_let_go(desk: Desk) -> None:
     upload = desk.bodies.begin(desk.changed, durable=True)
     desk.bodies.write(upload, b"one")
     desk.work()
@@ -374,8 +357,7 @@ def test_what_is_not_whole_at_the_end_is_let_go() -> None:
     assert again.there == []
 
 
-def test_a_body_that_comes_after_the_start_counts_like_one_before() -> None:
-    desk = Desk()
+def test_a_body_that_comes_after_the_start_counts_like_one_before(desk: Desk) -> None:
     before = desk.body(b"one")
     desk.bodies.restored()
     after = [desk.body(b"other"), desk.bodies.stored(before.reference)]

@@ -47,8 +47,7 @@ def written(desk: Desk, commits: int) -> int:
     return max((desk.journal.segment - begun) * 4096, after - before)
 
 
-def test_more_definitions_than_a_segment_holds_are_not_written_again_and_again() -> None:
-    desk = Desk()
+def test_more_definitions_than_a_segment_holds_are_not_written_again_and_again(desk: Desk) -> None:
     desk.start()
     for id in range(2, 202):
         desk.journal.reserve(200)

@@ -21,8 +21,7 @@ from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body, Station, reo
 from tests.support.sim_files import Fault, SimFiles
 
 
-def test_a_life() -> None:
-    desk = Desk()
+def test_a_life(desk: Desk) -> None:
     assert desk.start() == []
     assert (desk.journal.segment, desk.journal.ticket, desk.journal.durable) == (1, 2, 1)
     assert desk.journal.broker_id == BROKER_ID
@@ -52,8 +51,7 @@ def test_a_life() -> None:
     assert opened.about == {"version": "1.2", "ends": {}}
 
 
-def test_the_verdicts() -> None:
-    desk = Desk()
+def test_the_verdicts(desk: Desk) -> None:
     assert desk.journal.recover().verdict.state is State.EMPTY
     list(desk.journal.replay())
     desk.journal.start()
@@ -69,8 +67,7 @@ def test_the_verdicts() -> None:
     assert (verdict.state, verdict.closed, verdict.segment) == (State.CLEAN, False, 2)
 
 
-def test_a_start_always_begins_a_segment_and_cuts_the_old_one() -> None:
-    desk = Desk()
+def test_a_start_always_begins_a_segment_and_cuts_the_old_one(desk: Desk) -> None:
     desk.start()
     desk.send(10)
     desk.commit()
@@ -113,8 +110,7 @@ def test_an_entry_is_cut_between_operations_only() -> None:
     assert desk.journal.commit() == 2
 
 
-def test_a_segment_is_left_when_what_is_reserved_does_not_fit() -> None:
-    desk = Desk()
+def test_a_segment_is_left_when_what_is_reserved_does_not_fit(desk: Desk) -> None:
     desk.start()
     desk.journal.reserve(3000)
     desk.send(2800)
@@ -127,8 +123,7 @@ def test_a_segment_is_left_when_what_is_reserved_does_not_fit() -> None:
     assert [s for s, _ in messages] == [1, 2]
 
 
-def test_a_segment_is_left_before_an_entry_when_little_is_left() -> None:
-    desk = Desk()
+def test_a_segment_is_left_before_an_entry_when_little_is_left(desk: Desk) -> None:
     desk.start()
     desk.send(3400)
     desk.commit()
@@ -137,8 +132,7 @@ def test_a_segment_is_left_before_an_entry_when_little_is_left() -> None:
     assert desk.journal.segment == 2
 
 
-def test_what_is_added_without_asking_is_never_refused() -> None:
-    desk = Desk()
+def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
     desk.start()
     for _ in range(3):
         desk.send(9000)
@@ -149,8 +143,7 @@ def test_what_is_added_without_asking_is_never_refused() -> None:
     assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 6
 
 
-def test_segments_are_filled_faster_than_the_writer_works() -> None:
-    desk = Desk()
+def test_segments_are_filled_faster_than_the_writer_works(desk: Desk) -> None:
     desk.start()
     for _ in range(5):
         desk.journal.reserve(3000)
@@ -173,8 +166,7 @@ def names(found: list[tuple[int, int, int, decode.Record]], segment: int) -> lis
     ]
 
 
-def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it() -> None:
-    desk = Desk()
+def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it(desk: Desk) -> None:
     desk.start()
     journal = desk.journal
     journal.define(1, record.queue(1, {"name": "a"}))
@@ -195,8 +187,7 @@ def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it() -> Non
     assert names(found, 3) == [("b", True), ("B", False)]
 
 
-def test_definitions_only_in_a_segment_that_goes_are_repeated_first() -> None:
-    desk = Desk()
+def test_definitions_only_in_a_segment_that_goes_are_repeated_first(desk: Desk) -> None:
     desk.start()
     desk.journal.define(1, record.queue(1, {"name": "a"}))
     desk.journal.define(2, record.queue(2, {"name": "b"}))
@@ -210,8 +201,7 @@ def test_definitions_only_in_a_segment_that_goes_are_repeated_first() -> None:
     assert names(desk.again(), 2) == [("a", True), ("B", True)]
 
 
-def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise() -> None:
-    desk = Desk()
+def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise(desk: Desk) -> None:
     desk.start()
     desk.journal.define(1, record.queue(1, {"name": "a"}))
     desk.send(3300)
@@ -230,8 +220,7 @@ def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise() -> None:
         other.journal.ensure_defined(1)
 
 
-def test_deleting_what_is_not_defined_does_no_harm() -> None:
-    desk = Desk()
+def test_deleting_what_is_not_defined_does_no_harm(desk: Desk) -> None:
     desk.start()
     desk.journal.undefine(5, record.address_deleted(5, {}))
     desk.commit()
@@ -241,8 +230,7 @@ def test_deleting_what_is_not_defined_does_no_harm() -> None:
 # -- trimming ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_segment_that_was_trimmed_but_is_still_there_is_ignored_and_trimmed_again() -> None:
-    files = SimFiles()
+def test_a_segment_that_was_trimmed_but_is_still_there_is_ignored_and_trimmed_again(files: SimFiles) -> None:
     station = Station(files)
     queue = station.new_queue("q")
     sent = station.send([queue], [bytes(3000)])
@@ -262,8 +250,7 @@ def test_a_segment_that_was_trimmed_but_is_still_there_is_ignored_and_trimmed_ag
     assert old not in files.paths()
 
 
-def test_retention_takes_what_is_trimmed() -> None:
-    files = SimFiles()
+def test_retention_takes_what_is_trimmed(files: SimFiles) -> None:
     station = Station(files, retention=RetentionSettings(enabled=True))
     queue = station.new_queue("q")
     for _ in range(6):
@@ -360,8 +347,7 @@ def test_no_room_to_begin() -> None:
 
 
 @pytest.mark.parametrize(("at", "doing"), [(1, "looking at"), (2, "allocating")])
-def test_a_disk_that_fails_at_the_start(at: int, doing: str) -> None:
-    desk = Desk()
+def test_a_disk_that_fails_at_the_start(desk: Desk, at: int, doing: str) -> None:
     desk.journal.recover()
     list(desk.journal.replay())
     desk.files.plan(at, Fault.EIO)

@@ -154,8 +154,7 @@ def report(files: SimFiles) -> inspect.Report:
 # -- the journal -------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_finds_the_body() -> None:
-    desk = Desk()
+def test_a_start_finds_the_body(desk: Desk) -> None:
     desk.define()
     id = desk.send(b"large")
     again = Desk(desk.close())
@@ -171,8 +170,7 @@ def test_a_start_finds_the_body() -> None:
     assert (line.fields["head_bytes"], line.fields["queue_ids"]) == (4, QUEUES)
 
 
-def test_a_copy_takes_the_place_of_its_message() -> None:
-    desk = Desk()
+def test_a_copy_takes_the_place_of_its_message(desk: Desk) -> None:
     desk.define()
     id = desk.send(b"large")
     first = desk.journal.segment
@@ -189,9 +187,8 @@ def test_a_copy_takes_the_place_of_its_message() -> None:
 
 
 @pytest.mark.parametrize("large", [True, False])
-def test_a_copy_stays_as_long_as_the_message_that_it_was_copied_from(large: bool) -> None:
+def test_a_copy_stays_as_long_as_the_message_that_it_was_copied_from(desk: Desk, large: bool) -> None:
     """Else its removal could go, and after a crash the message would be back."""
-    desk = Desk()
     desk.define()
     id, other = (desk.send(b"large"), desk.send(b"other")) if large else (desk.send_small(), desk.send_small())
     first = desk.journal.segment
@@ -212,8 +209,7 @@ def test_a_copy_stays_as_long_as_the_message_that_it_was_copied_from(large: bool
     assert (id in again.queues, other in again.queues) == (False, True)
 
 
-def test_copies_of_one_entry() -> None:
-    desk = Desk()
+def test_copies_of_one_entry(desk: Desk) -> None:
     desk.define()
     ids = [desk.send_small() for _ in range(3)]
     desk.roll()
@@ -223,8 +219,7 @@ def test_copies_of_one_entry() -> None:
     assert len({line.timestamp for line in copied}) == 1
 
 
-def test_a_copy_counts_with_all_its_bytes() -> None:
-    desk = Desk()
+def test_a_copy_counts_with_all_its_bytes(desk: Desk) -> None:
     desk.define()
     id = desk.send(b"large")
     before = desk.journal.end
@@ -236,8 +231,7 @@ def test_a_copy_counts_with_all_its_bytes() -> None:
     assert [line.offset - before for line in written] == [0, begun - before - len(record.closed())]
 
 
-def test_messages_that_share_nothing_are_one_entry() -> None:
-    desk = Desk()
+def test_messages_that_share_nothing_are_one_entry(desk: Desk) -> None:
     desk.define()
     desk.commit()
     first = desk.journal.allocate_ids(3)
@@ -309,8 +303,7 @@ def test_a_limit_takes_bodies_too_and_no_manifest_speaks_of_them() -> None:
 # -- looking at them from outside --------------------------------------------------------------------------------------
 
 
-def test_sound_bodies() -> None:
-    desk = Desk()
+def test_sound_bodies(desk: Desk) -> None:
     desk.define()
     ids = [desk.send(bytes(n * 10)) for n in (1, 2, 3)]
     desk.remove(1, ids[0])  # it is on the other queue still
@@ -322,8 +315,7 @@ def test_sound_bodies() -> None:
 
 
 @pytest.mark.parametrize("by", ["removals", "deletions"])
-def test_a_body_that_nothing_needs_is_no_problem(by: str) -> None:
-    desk = Desk()
+def test_a_body_that_nothing_needs_is_no_problem(desk: Desk, by: str) -> None:
     desk.define()
     gone, stays = desk.send(b"gone"), desk.send(b"stays")
     for queue in QUEUES:
@@ -355,8 +347,7 @@ def _flip(desk: Desk, id: int) -> str:
 
 
 @pytest.mark.parametrize("hurt", [_remove, _shorten, _flip])
-def test_a_wound_is_told_and_repair_buries_the_message(hurt: Callable[[Desk, int], str]) -> None:
-    desk = Desk()
+def test_a_wound_is_told_and_repair_buries_the_message(desk: Desk, hurt: Callable[[Desk, int], str]) -> None:
     desk.define()
     other, id = desk.send(b"other"), desk.send(b"large")
     body, reference = desk.file(id), desk.bodies[id].reference.id
@@ -390,8 +381,7 @@ def _removals(lines: list[inspect.Line]) -> list[inspect.Line]:
     return [line for line in lines if line.type == "REMOVED"]
 
 
-def test_a_body_that_cannot_be_read_or_goes_meanwhile() -> None:
-    desk = Desk()
+def test_a_body_that_cannot_be_read_or_goes_meanwhile(desk: Desk) -> None:
     desk.define()
     id = desk.send(b"large")
     reference = desk.bodies[id].reference
@@ -422,8 +412,7 @@ def test_a_body_that_cannot_be_read_or_goes_meanwhile() -> None:
     assert check() == {reference.id: "is missing"}
 
 
-def test_a_file_that_goes_while_they_are_listed_is_left_out() -> None:
-    files = SimFiles()
+def test_a_file_that_goes_while_they_are_listed_is_left_out(files: SimFiles) -> None:
     assert sizes(files, DIRECTORY) == {}
     for id in (1, 2):
         files.put(f"{DIRECTORY}/{BODIES}/{body_name(id)}", bytes(id))
@@ -440,8 +429,7 @@ def test_a_file_that_goes_while_they_are_listed_is_left_out() -> None:
     assert sizes(files, DIRECTORY) == {2: 2}
 
 
-def test_a_body_of_many_pieces_is_checked_to_its_end() -> None:
-    desk = Desk()
+def test_a_body_of_many_pieces_is_checked_to_its_end(desk: Desk) -> None:
     desk.define()
     id = desk.send(bytes(PIECE_BYTES * 2 + 5))
     assert report(desk.files).ok

@@ -97,8 +97,7 @@ def test_a_fast_sync_is_not_reported() -> None:
     assert bench.slow == []
 
 
-def test_without_clocks_nothing_is_slow() -> None:
-    files = SimFiles()
+def test_without_clocks_nothing_is_slow(files: SimFiles) -> None:
     log = FileLog(files, HOME, now=lambda: EPOCH)
     log.open()
     assert log.segment_bytes == 64 << 20

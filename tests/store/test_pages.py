@@ -33,8 +33,7 @@ def scratch_files(files: SimFiles) -> list[str]:
     return [path for path in files.paths() if path.endswith(".scratch")]
 
 
-def test_neighbours_are_read_at_once() -> None:
-    files = SimFiles()
+def test_neighbours_are_read_at_once(files: SimFiles) -> None:
     files.put(f"j/{segment_name(1)}", bytes(range(100)) * 1000)
     files.put(f"j/{segment_name(2)}", b"other")
     found = texts(pages(files), [1, 1, 2, 1, 1], [0, 10, 1, 20, 30 + GAP_BYTES_MAX + 5], [3, 2, 4, 5, 1])
@@ -42,8 +41,7 @@ def test_neighbours_are_read_at_once() -> None:
     assert sum(step.startswith("read_range") for step in files.history) == 4
 
 
-def test_a_read_has_a_limit() -> None:
-    files = SimFiles()
+def test_a_read_has_a_limit(files: SimFiles) -> None:
     half = READ_BYTES_MAX // 2
     files.put(f"j/{segment_name(1)}", bytes(4 * half))
     found = pages(files).read([1] * 4, [0, half, 2 * half, 3 * half], [half] * 4)
@@ -54,16 +52,14 @@ def test_a_read_has_a_limit() -> None:
     assert sum(step.startswith("read_range") for step in files.history) == 2
 
 
-def test_what_is_not_there_is_none_and_its_neighbours_are_not() -> None:
-    files = SimFiles()
+def test_what_is_not_there_is_none_and_its_neighbours_are_not(files: SimFiles) -> None:
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
     assert texts(reader, [1, 1, 3], [0, 8, 0], [2, 4, 1]) == [b"01", None, None]
     assert texts(reader, [1, 1], [0, 9], [2, 2]) == [b"01", None], "the second try is one by one"
 
 
-def test_what_the_system_does_not_let_be_read_may_be_read_the_next_time() -> None:
-    files = SimFiles()
+def test_what_the_system_does_not_let_be_read_may_be_read_the_next_time(files: SimFiles) -> None:
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
     files.plan(1, Fault.EIO)
@@ -74,8 +70,7 @@ def test_what_the_system_does_not_let_be_read_may_be_read_the_next_time() -> Non
     reader.will_need(1, 0, 10)
 
 
-def test_scratch_records_come_back_until_they_are_released() -> None:
-    files = SimFiles()
+def test_scratch_records_come_back_until_they_are_released(files: SimFiles) -> None:
     scratch = pages(files, scratch_bytes=10)
     assert scratch.write([b"ab", b"cde"], 2) == (SCRATCH_FIRST, 0)
     assert scratch.write([b"fghijk"], 1) == (SCRATCH_FIRST, 5)
@@ -91,8 +86,7 @@ def test_scratch_records_come_back_until_they_are_released() -> None:
     assert scratch.write([b"no"], 1) == (SCRATCH_FIRST + 1, 0), "the file that is written begins anew"
 
 
-def test_a_file_that_was_empty_when_the_next_began_goes() -> None:
-    files = SimFiles()
+def test_a_file_that_was_empty_when_the_next_began_goes(files: SimFiles) -> None:
     scratch = pages(files, scratch_bytes=4)
     scratch.write([b"long enough"], 1)
     scratch.write([b"x"], 1)
@@ -103,8 +97,7 @@ def test_a_file_that_was_empty_when_the_next_began_goes() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EIO])
-def test_a_disk_without_room(fault: Fault) -> None:
-    files = SimFiles()
+def test_a_disk_without_room(files: SimFiles, fault: Fault) -> None:
     scratch = pages(files)
     assert scratch.write([b"ab"], 1) == (SCRATCH_FIRST, 0)
     files.plan(1, fault)
@@ -115,8 +108,7 @@ def test_a_disk_without_room(fault: Fault) -> None:
     assert texts(scratch, [SCRATCH_FIRST] * 2, [0, 2], [2, 2]) == [b"ab", b"ef"]
 
 
-def test_files_that_cannot_be_removed_stay_for_the_next_run() -> None:
-    files = SimFiles()
+def test_files_that_cannot_be_removed_stay_for_the_next_run(files: SimFiles) -> None:
     scratch = pages(files, scratch_bytes=1)
     scratch.write([b"ab"], 1)
     scratch.write([b"cd"], 1)

@@ -256,8 +256,7 @@ OPENED = record.opened(1, {}, {})
         (one_entry(0, 0, record.opened(1, {7: 1}, {})), "0000000007.journal: the segment is missing"),
     ],
 )
-def test_what_no_crash_explains(data: bytes, what: str) -> None:
-    files = SimFiles()
+def test_what_no_crash_explains(files: SimFiles, data: bytes, what: str) -> None:
     files.put(f"{DIRECTORY}/{segment_name(1)}", data)
     with pytest.raises(Corrupt, match=re.escape(what)):
         records(files)
@@ -350,9 +349,8 @@ def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int]) -> None
         records(damaged)
 
 
-def test_a_segment_begun_without_an_entry_is_of_no_account() -> None:
+def test_a_segment_begun_without_an_entry_is_of_no_account(files: SimFiles) -> None:
     """The power went between the header and the first entry, several times."""
-    files = SimFiles()
     for _ in range(3):
         log = open_log(files)
         writer = InlineWriter(log, lambda ticket: None, lambda error: None)

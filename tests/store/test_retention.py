@@ -58,8 +58,7 @@ def lines(files: SimFiles, day: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in files.read(f"{ROOT}/{day}/{MANIFEST}").splitlines()]
 
 
-def test_the_manifest_of_a_day_says_what_is_in_its_segments() -> None:
-    files = SimFiles()
+def test_the_manifest_of_a_day_says_what_is_in_its_segments(files: SimFiles) -> None:
     journal(files).trim([2, 1, 3])
     size = len(files.read(f"{ROOT}/{DAYS[0]}/0000000001.journal"))
     assert [line["segment"] for line in lines(files, DAYS[0])] == [2, 1]
@@ -84,8 +83,7 @@ def test_a_segment_of_an_earlier_run_is_read_for_its_line() -> None:
     assert lines(read, DAYS[0]) == lines(known, DAYS[0])
 
 
-def test_a_segment_that_this_run_wrote_is_not_read_again() -> None:
-    files = SimFiles()
+def test_a_segment_that_this_run_wrote_is_not_read_again(files: SimFiles) -> None:
     log = journal(files)
     before = len(files.history)
     log.trim([1])
@@ -93,8 +91,7 @@ def test_a_segment_that_this_run_wrote_is_not_read_again() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_times_are_the_lowest_and_highest_though_the_clock_was_set_back(restart: bool) -> None:
-    files = SimFiles()
+def test_times_are_the_lowest_and_highest_though_the_clock_was_set_back(files: SimFiles, restart: bool) -> None:
     clock = [EPOCH]
     log = open_log(files, ON, clock)
     write(log, 1, clock, times=(50, 90, -40, 0))
@@ -113,24 +110,21 @@ def test_times_are_the_lowest_and_highest_though_the_clock_was_set_back(restart:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_in_bytes_is_told() -> None:
-    files = SimFiles()
+def test_a_limit_in_bytes_is_told(files: SimFiles) -> None:
     journal(files, retention=RetentionSettings(enabled=True, bytes_max=3 * SIZE)).trim([1, 2, 3, 4])
     assert kept_numbers(files, HOME) == [2, 3, 4]
     assert lines(files, DAYS[1])[-1] == {"segment": 1, "removed": "bytes"}, "it stays as long as anything"
     assert read_manifests(files, HOME).expected == {2, 3, 4}
 
 
-def test_a_day_goes_with_its_last_segment() -> None:
-    files = SimFiles()
+def test_a_day_goes_with_its_last_segment(files: SimFiles) -> None:
     journal(files, retention=RetentionSettings(enabled=True, bytes_max=2 * SIZE)).trim([1, 2, 3, 4])
     assert files.list_dir(ROOT) == [DAYS[1]]
     files.crash(0.0)
     assert read_manifests(files, HOME).expected == {3, 4}
 
 
-def test_age_is_told_before_the_segments_of_a_day_go() -> None:
-    files = SimFiles()
+def test_age_is_told_before_the_segments_of_a_day_go(files: SimFiles) -> None:
     log = journal(files, retention=ON)
     log.trim([1, 2])
     log.close()
@@ -144,9 +138,8 @@ def test_age_is_told_before_the_segments_of_a_day_go() -> None:
 
 
 @pytest.mark.parametrize(("age_days", "stays"), [(-1, True), (5, True), (0, False)])
-def test_a_day_that_misses_a_segment_stays_until_it_is_too_old(age_days: int, stays: bool) -> None:
+def test_a_day_that_misses_a_segment_stays_until_it_is_too_old(files: SimFiles, age_days: int, stays: bool) -> None:
     """Somebody else removed the segment: the manifest is what tells."""
-    files = SimFiles()
     log = journal(files)
     log.trim([1])
     log.close()
@@ -157,9 +150,8 @@ def test_a_day_that_misses_a_segment_stays_until_it_is_too_old(age_days: int, st
     assert read_manifests(files, HOME).expected == ({1} if stays else set())
 
 
-def test_a_day_without_a_manifest_goes_too() -> None:
+def test_a_day_without_a_manifest_goes_too(files: SimFiles) -> None:
     """Kept by an earlier version."""
-    files = SimFiles()
     log = journal(files)
     log.trim([1])
     log.close()
@@ -169,9 +161,8 @@ def test_a_day_without_a_manifest_goes_too() -> None:
     assert files.list_dir(ROOT) == []
 
 
-def test_a_line_about_what_went_stays_as_long_as_anything_older() -> None:
+def test_a_line_about_what_went_stays_as_long_as_anything_older(files: SimFiles) -> None:
     """A day without segments, but with a line about another's, is between days with some."""
-    files = SimFiles()
     log = journal(files, 7)
     log.trim([1, 3, 5])
     log.close()
@@ -187,8 +178,7 @@ def test_a_line_about_what_went_stays_as_long_as_anything_older() -> None:
     assert files.list_dir(ROOT) == []
 
 
-def test_a_segment_older_than_all_kept_explains_what_went_between() -> None:
-    files = SimFiles()
+def test_a_segment_older_than_all_kept_explains_what_went_between(files: SimFiles) -> None:
     log = journal(files, 12, a_day=20, retention=RetentionSettings())
     log.trim([3, 4, 6, 8])
     log.close()
@@ -206,8 +196,7 @@ def test_a_segment_older_than_all_kept_explains_what_went_between() -> None:
     check(files)
 
 
-def test_what_is_missing_is_not_explained_away() -> None:
-    files = SimFiles()
+def test_what_is_missing_is_not_explained_away(files: SimFiles) -> None:
     log = journal(files)
     log.trim([3])
     files.remove(f"{ROOT}/{DAYS[1]}/0000000003.journal")
@@ -218,14 +207,12 @@ def test_what_is_missing_is_not_explained_away() -> None:
 # -- retention off -----------------------------------------------------------------------------------------------------
 
 
-def test_without_retention_nothing_is_written() -> None:
-    files = SimFiles()
+def test_without_retention_nothing_is_written(files: SimFiles) -> None:
     journal(files, retention=RetentionSettings()).trim([1, 2])
     assert [path for path in files.paths() if "retention" in path] == []
 
 
-def test_switched_off_the_newest_day_tells_what_was_not_kept() -> None:
-    files = SimFiles()
+def test_switched_off_the_newest_day_tells_what_was_not_kept(files: SimFiles) -> None:
     log = journal(files)
     log.trim([1, 3])
     log.close()
@@ -238,8 +225,7 @@ def test_switched_off_the_newest_day_tells_what_was_not_kept() -> None:
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_makes_the_room_to_tell_what_it_took() -> None:
-    files = SimFiles()
+def test_a_limit_makes_the_room_to_tell_what_it_took(files: SimFiles) -> None:
     log = journal(files, a_day=5)
     log.trim([1, 2, 3])
     log.close()
@@ -250,8 +236,7 @@ def test_a_limit_makes_the_room_to_tell_what_it_took() -> None:
     assert lines(files, DAYS[0])[-1] == {"segment": 1, "removed": "bytes"}
 
 
-def test_a_limit_goes_on_while_keeping_waits() -> None:
-    files = SimFiles()
+def test_a_limit_goes_on_while_keeping_waits(files: SimFiles) -> None:
     log = journal(files, a_day=5)
     log.trim([1, 2, 3])
     log.close()
@@ -264,8 +249,7 @@ def test_a_limit_goes_on_while_keeping_waits() -> None:
     assert (kept_numbers(files, HOME), log.segments()) == ([3, 4], [5])
 
 
-def test_what_retention_does_not_keep_makes_the_room_to_tell_it() -> None:
-    files = SimFiles()
+def test_what_retention_does_not_keep_makes_the_room_to_tell_it(files: SimFiles) -> None:
     log = journal(files, a_day=5)
     log.trim([1])
     log.close()
@@ -277,8 +261,7 @@ def test_what_retention_does_not_keep_makes_the_room_to_tell_it() -> None:
 
 
 @pytest.mark.parametrize("settings", [RetentionSettings(), RetentionSettings(enabled=True, age_days=0)])
-def test_removing_does_not_fail_for_want_of_room_to_tell_it(settings: RetentionSettings) -> None:
-    files = SimFiles()
+def test_removing_does_not_fail_for_want_of_room_to_tell_it(files: SimFiles, settings: RetentionSettings) -> None:
     log = journal(files, a_day=5)
     log.trim([1])
     log.close()

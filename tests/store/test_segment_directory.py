@@ -30,15 +30,13 @@ def put(files: SimFiles, name: str, data: bytes = b"") -> None:
     write_all(files.create(f"{HOME}/{name}"), data, 0)
 
 
-def test_the_listing_has_segments_alone_in_their_order() -> None:
-    files = SimFiles()
+def test_the_listing_has_segments_alone_in_their_order(files: SimFiles) -> None:
     for name in (segment_name(12), segment_name(3), "0000000013.spare", "0000000000.journal", "x.journal", "lock"):
         put(files, name)
     assert SegmentDirectory(files, HOME).segments() == [3, 12]
 
 
-def test_a_segment_is_opened() -> None:
-    files = SimFiles()
+def test_a_segment_is_opened(files: SimFiles) -> None:
     put(files, segment_name(3), made(3))
     segment = read_segment(SegmentDirectory(files, HOME), 3)
     assert (segment.path, segment.number, segment.header.number) == (f"{HOME}/{segment_name(3)}", 3, 3)
@@ -46,8 +44,7 @@ def test_a_segment_is_opened() -> None:
     segment.check_undamaged()
 
 
-def test_one_that_is_gone_is_told() -> None:
-    files = SimFiles()
+def test_one_that_is_gone_is_told(files: SimFiles) -> None:
     files.make_dir(HOME)
     with pytest.raises(FileNotFoundError):
         read_segment(SegmentDirectory(files, HOME), 3)

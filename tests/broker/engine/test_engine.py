@@ -18,8 +18,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 # -- ticks and confirmations -------------------------------------------------------------------------------------------
 
 
-def test_the_time_stands_still_within_a_tick() -> None:
-    bench = Bench()
+def test_the_time_stands_still_within_a_tick(bench: Bench) -> None:
     before = bench.enter().now
     bench.broker.now += 5
     assert bench.engine.now == before
@@ -27,8 +26,7 @@ def test_the_time_stands_still_within_a_tick() -> None:
     assert bench.enter().now == before + 5
 
 
-def test_when_it_must_run_next() -> None:
-    bench = Bench()
+def test_when_it_must_run_next(bench: Bench) -> None:
     now = bench.broker.now
     reap = bench.engine.ticks.next_due()
     assert reap is not None
@@ -125,15 +123,13 @@ def test_an_acknowledgement_is_confirmed_once_it_is_on_disk() -> None:
 # -- subscribing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_selector_that_cannot_be_parsed_makes_nothing() -> None:
-    bench = Bench()
+def test_a_selector_that_cannot_be_parsed_makes_nothing(bench: Bench) -> None:
     with pytest.raises(InvalidSelector, match="colour ="):
         bench.take("a", MULTICAST, selector="colour =")
     assert "a" not in bench.engine.addresses
 
 
-def test_durable_subscriptions_are_found_again_and_only_as_they_were() -> None:
-    bench = Bench()
+def test_durable_subscriptions_are_found_again_and_only_as_they_were(bench: Bench) -> None:
     arguments = {"durable_name": "c.d", "selector": "x = 'y'", "no_local": "c"}
     bench.close(bench.take("a", MULTICAST, **arguments), redelivery.CLOSED)
     queue = bench.queue("c.d")
@@ -145,8 +141,7 @@ def test_durable_subscriptions_are_found_again_and_only_as_they_were() -> None:
         bench.take("b", MULTICAST, **arguments)
 
 
-def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_its_messages() -> None:
-    bench = Bench()
+def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_its_messages(bench: Bench) -> None:
     taker = bench.take("a", MULTICAST)
     queue = taker.consumer.queue
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
@@ -160,8 +155,7 @@ def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_i
 
 
 @pytest.mark.parametrize("mode", [AckMode.INDIVIDUAL, AckMode.CUMULATIVE])
-def test_what_is_not_there_cannot_be_settled(mode: AckMode) -> None:
-    bench = Bench()
+def test_what_is_not_there_cannot_be_settled(bench: Bench, mode: AckMode) -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a", ack_mode=mode)
     engine = bench.enter()
@@ -183,8 +177,7 @@ def test_what_is_not_there_cannot_be_settled(mode: AckMode) -> None:
     check_accounts(bench.broker)
 
 
-def test_cumulative_acknowledgements_in_any_order() -> None:
-    bench = Bench()
+def test_cumulative_acknowledgements_in_any_order(bench: Bench) -> None:
     messages = bench.sent("a", *[b"%d" % n for n in range(6)])
     taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
     for at, left in ((0, 5), (3, 2), (4, 1), (5, 0)):
@@ -217,8 +210,7 @@ def test_a_run_of_acknowledgements_is_as_good_as_one_by_one(mode: AckMode, order
     assert outcomes[0][0] == (mode is AckMode.CUMULATIVE and order == (2, 1, 0))
 
 
-def test_everything_that_was_handed_over_at_once() -> None:
-    bench = Bench()
+def test_everything_that_was_handed_over_at_once(bench: Bench) -> None:
     bench.sent("a", b"1", b"2")
     taker = bench.take("a", ack_mode=AckMode.AUTO)
     bench.enter().consumers.acknowledge_all(taker.consumer)
@@ -232,8 +224,7 @@ def test_everything_that_was_handed_over_at_once() -> None:
 # -- declarations ------------------------------------------------------------------------------------------------------
 
 
-def test_declared_twice_is_the_same_and_otherwise_a_contradiction() -> None:
-    bench = Bench()
+def test_declared_twice_is_the_same_and_otherwise_a_contradiction(bench: Bench) -> None:
     engine = bench.enter()
     address = engine.operators.declare("a", {ANYCAST})
     assert engine.operators.declare("a", {MULTICAST}) is address
@@ -253,8 +244,7 @@ def test_declared_twice_is_the_same_and_otherwise_a_contradiction() -> None:
         )
 
 
-def test_queues_by_name() -> None:
-    bench = Bench()
+def test_queues_by_name(bench: Bench) -> None:
     bench.sent("a::q", b"1")
     assert bench.queue("q") is bench.queue("a::q")
     for name in ("x", "b::q", "a::x"):
@@ -265,8 +255,7 @@ def test_queues_by_name() -> None:
 # -- browsing ----------------------------------------------------------------------------------------------------------
 
 
-def test_browse_shows_every_place_and_changes_nothing() -> None:
-    bench = Bench()
+def test_browse_shows_every_place_and_changes_nothing(bench: Bench) -> None:
     bench.sent("a", b"held")
     bench.take("a", window=0)
     bench.sent("a", b"ready", priority=9, head=b"colour:red\n")

@@ -61,8 +61,7 @@ def test_a_refusal_is_slowed_as_a_wrong_password_is() -> None:
     assert (bench.told, len(bench.waiting)) == ([], 1)
 
 
-def test_who_loses_the_role_of_its_door_is_gone() -> None:
-    bench = Bench()
+def test_who_loses_the_role_of_its_door_is_gone(bench: Bench) -> None:
     peer, _ = came(bench, Door(roles=CLERK))
     assert not bench.gate.gone(peer)
     bench.gate.change(Policy({"bob": cheap_user("secret", "others")}))

@@ -21,8 +21,7 @@ from tests.broker.security.logins import BOB, Bench
 from tests.support.sim_gate import cheap_user
 
 
-def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered() -> None:
-    bench = Bench()
+def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered(bench: Bench) -> None:
     bench.login()
     assert bench.told == []
     bench.hash()
@@ -35,8 +34,7 @@ def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered() -> N
     assert bench.told[2] is None, "what was remembered does not outlive a change"
 
 
-def test_the_same_login_many_times_is_one_hash() -> None:
-    bench = Bench()
+def test_the_same_login_many_times_is_one_hash(bench: Bench) -> None:
     for _ in range(100):
         bench.login()
     assert len(bench.work) == 1
@@ -44,25 +42,22 @@ def test_the_same_login_many_times_is_one_hash() -> None:
     assert bench.told == [Identity("bob", frozenset({"clerks"}))] * 100
 
 
-def test_hashes_that_wait_are_bounded() -> None:
-    bench = Bench()
+def test_hashes_that_wait_are_bounded(bench: Bench) -> None:
     for number in range(HASHES_WAITING_MAX + 1):
         bench.login(password=b"%d" % number)
     assert len(bench.work) == HASHES_WAITING_MAX
     assert bench.told == [None]
 
 
-def test_a_user_who_changes_while_the_hash_is_made_is_refused() -> None:
-    bench = Bench()
+def test_a_user_who_changes_while_the_hash_is_made_is_refused(bench: Bench) -> None:
     bench.login()
     bench.gate.change(Policy({}))
     bench.hash()
     assert bench.told == [None]
 
 
-def test_an_old_password_does_not_join_a_hash_from_before_the_change() -> None:
+def test_an_old_password_does_not_join_a_hash_from_before_the_change(bench: Bench) -> None:
     """The first login began with the old hash; a verdict about that one says nothing about the new one."""
-    bench = Bench()
     bench.login()
     bench.gate.change(Policy({"bob": cheap_user("new", "clerks")}))
     bench.login()
@@ -76,9 +71,8 @@ def test_an_old_password_does_not_join_a_hash_from_before_the_change() -> None:
     assert bench.told[-1] is not None
 
 
-def test_a_login_behind_many_others_is_of_the_password_of_its_end() -> None:
+def test_a_login_behind_many_others_is_of_the_password_of_its_end(bench: Bench) -> None:
     """As above, through the queue of the threads and with the password that was right."""
-    bench = Bench()
     for number in range(60):
         bench.login("junk", b"%d" % number)
     bench.login()
@@ -103,9 +97,10 @@ def test_a_login_behind_many_others_is_of_the_password_of_its_end() -> None:
     ],
     ids=["nothing", "roles", "password", "no SCRAM any more", "removed"],
 )
-def test_a_scram_proof_is_for_the_keys_of_its_end(mechanism: str, users: dict[str, StoredUser], granted: bool) -> None:
+def test_a_scram_proof_is_for_the_keys_of_its_end(
+    bench: Bench, mechanism: str, users: dict[str, StoredUser], granted: bool
+) -> None:
     """The user changes between the server's first message and the client's last."""
-    bench = Bench()
     peer = Peer("1.1.1.1:1", "1.1.1.1")
     answers: list[Answer] = []
     exchange = begin(mechanism, bench.gate, peer)
@@ -146,8 +141,7 @@ def test_a_connection_that_logs_in_again_has_one_place() -> None:
     assert bench.told[-1] is None
 
 
-def test_unknown_users_are_hashed_too() -> None:
-    bench = Bench()
+def test_unknown_users_are_hashed_too(bench: Bench) -> None:
     bench.login(name="mallory")
     assert len(bench.work) == 1
     bench.hash()
@@ -155,9 +149,8 @@ def test_unknown_users_are_hashed_too() -> None:
 
 
 @pytest.mark.parametrize(("name", "password"), [("bob", b""), ("", b"secret"), ("", b"")])
-def test_half_a_login_is_refused_without_a_hash(name: str, password: bytes) -> None:
+def test_half_a_login_is_refused_without_a_hash(bench: Bench, name: str, password: bytes) -> None:
     """CVE-2016-9877: a user name alone."""
-    bench = Bench()
     bench.login(name, password)
     assert (bench.told, bench.work) == ([None], [])
 
@@ -235,8 +228,7 @@ def test_a_user_with_another_number_of_connections() -> None:
     assert [identity is not None for identity in bench.told] == [True, False, False]
 
 
-def test_who_is_gone() -> None:
-    bench = Bench()
+def test_who_is_gone(bench: Bench) -> None:
     peer = bench.login()
     bench.hash()
     assert not bench.gate.gone(peer)
@@ -246,8 +238,7 @@ def test_who_is_gone() -> None:
     assert bench.gate.gone(peer)
 
 
-def test_a_certificate_without_its_rule_is_gone() -> None:
-    bench = Bench()
+def test_a_certificate_without_its_rule_is_gone(bench: Bench) -> None:
     rules = [Rule("CN=bob", "bob")]
     bench.gate.change(Policy({"bob": BOB, "eve": BOB}, rules=rules))
     peer = Peer("1.1.1.1:1", "1.1.1.1", True, (("CN", "bob"),))
@@ -374,17 +365,14 @@ def test_a_hash_that_fails_refuses_all_who_wait_for_it(monkeypatch: pytest.Monke
     assert bench.told[3:] == [Identity("bob", frozenset({"clerks"}))], "the next one does not wait for it"
 
 
-def test_a_hash_that_cannot_be_read_is_no_wrong_password() -> None:
-    bench = Bench()
+def test_a_hash_that_cannot_be_read_is_no_wrong_password(bench: Bench) -> None:
     bench.gate.change(Policy({"bob": StoredUser(frozenset(), "$argon2id$v=19$m=8,t=1,p=1$!!!!$!!!!")}))
     bench.login()
     bench.hash()
     assert (bench.told, bench.reports) == ([None], ["login.failed", "login.refused"])
 
 
-def test_one_who_fails_when_told_does_not_keep_the_others_from_it() -> None:
-    bench = Bench()
-
+def test_one_who_fails_when_told_does_not_keep_the_others_from_it(bench: Bench) -> None:
     def fails(identity: Identity | None) -> NoReturn:
         raise RuntimeError("planted")
 

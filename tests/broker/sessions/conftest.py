@@ -9,7 +9,9 @@ from typing import Final
 
 import pytest
 
+from tests.simulation.world import small
 from tests.support.mqtt_world import Mosquitto, SimWorld, SocketWorld
+from tests.support.sim_broker import SimBroker
 
 #: Where Debian puts it, which is not on everybody's path.
 _MOSQUITTO: Final = shutil.which("mosquitto") or shutil.which("/usr/sbin/mosquitto")
@@ -21,6 +23,12 @@ MOSQUITTO_DIFFERS: Final = {
     "test_shared_subscriptions_get_no_retained_messages": "they do",
     "test_all_else_goes_on_when_the_quota_is_used_up": "it counts the client's own messages, too",
 }
+
+
+@pytest.fixture
+def broker() -> SimBroker:
+    """A broker with small segments."""
+    return SimBroker(small())
 
 
 @pytest.fixture

@@ -25,8 +25,7 @@ def diverting(address: str, forwarding: str, **more: Any) -> dict[str, DivertSec
 # -- duplicate detection ---------------------------------------------------------------------------------------------
 
 
-def test_duplicates_over_stomp_get_their_receipt() -> None:
-    broker = SimBroker(small())
+def test_duplicates_over_stomp_get_their_receipt(broker: SimBroker) -> None:
     client = broker.connect()
     for receipt in ("1", "2"):
         headers = {"destination": "/queue/a", "persistent": "true", "_AMQ_DUPL_ID": "x", "receipt": receipt}
@@ -39,8 +38,7 @@ def test_duplicates_over_stomp_get_their_receipt() -> None:
 
 
 @pytest.mark.parametrize("id", ["x", b"\0\1\2"])
-def test_duplicates_over_amqp_are_accepted_once(id: object) -> None:
-    broker = SimBroker(small())
+def test_duplicates_over_amqp_are_accepted_once(broker: SimBroker, id: object) -> None:
     client = AmqpSim(broker)
     link = client.sender("queue://a")
     for body in ("1", "2"):
@@ -49,8 +47,7 @@ def test_duplicates_over_amqp_are_accepted_once(id: object) -> None:
     assert len(held(broker, "a")) == 1
 
 
-def test_duplicates_by_an_amqp_annotation() -> None:
-    broker = SimBroker(small())
+def test_duplicates_by_an_amqp_annotation(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     annotations = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-DUPL-ID": "x"})
     for body in ("1", "2"):
@@ -71,8 +68,7 @@ def test_duplicates_of_all_protocols_are_one() -> None:
     assert stomp.bodies() == [b"stomp", b"other"]
 
 
-def test_a_stomp_transaction_with_a_duplicate_is_refused() -> None:
-    broker = SimBroker(small())
+def test_a_stomp_transaction_with_a_duplicate_is_refused(broker: SimBroker) -> None:
     broker.connect().do("SEND", {"destination": "/queue/a", "_AMQ_DUPL_ID": "x"}, b"1")
     client = broker.connect()
     client.do("BEGIN", {"transaction": "t"})
@@ -84,8 +80,7 @@ def test_a_stomp_transaction_with_a_duplicate_is_refused() -> None:
     assert held(broker, "a") == [b"1"]
 
 
-def test_an_amqp_transaction_with_a_duplicate_is_refused() -> None:
-    broker = SimBroker(small())
+def test_an_amqp_transaction_with_a_duplicate_is_refused(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     link, control = client.sender("queue://a"), client.coordinator()
     client.send(link, message("1", application={"_AMQ_DUPL_ID": "x"}))
@@ -188,8 +183,7 @@ def test_a_retroactive_address_over_all_protocols() -> None:
 # -- notifications ---------------------------------------------------------------------------------------------------
 
 
-def test_notifications_over_stomp() -> None:
-    broker = SimBroker(small())
+def test_notifications_over_stomp(broker: SimBroker) -> None:
     client = broker.connect()
     client.subscribe("/topic/activemq.notifications", selector="_AMQ_NotifType = 'CONSUMER_CREATED'")
     client.messages()
@@ -199,8 +193,7 @@ def test_notifications_over_stomp() -> None:
     assert told.headers["_AMQ_ConsumerCount"] == "1"
 
 
-def test_notifications_over_amqp_have_types() -> None:
-    broker = SimBroker(small())
+def test_notifications_over_amqp_have_types(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     client.receiver("topic://activemq.notifications")
     client.take()
@@ -275,8 +268,7 @@ def test_a_sender_beyond_the_threshold_is_refused_over_amqp() -> None:
 
 
 @pytest.mark.parametrize("name", ["$.artemis.internal.x", "a.*", "a::", "::q", "a::b::c", "x" * 1025])
-def test_names_that_cannot_be_sent_to_are_refused_with_a_reason(name: str) -> None:
-    broker = SimBroker(small())
+def test_names_that_cannot_be_sent_to_are_refused_with_a_reason(broker: SimBroker, name: str) -> None:
     client = broker.connect()
     client.send(name, b"1")
     (error,) = client.take("ERROR")

@@ -84,8 +84,7 @@ def mqtt_names(sim: SimWorld) -> Names:
 
 @pytest.mark.parametrize("send", [send_stomp, send_amqp, send_mqtt])
 @pytest.mark.parametrize("names", [stomp_names, amqp_names, mqtt_names])
-def test_they_do_not_pass(send: Callable[[SimWorld], None], names: Callable[[SimWorld], Names]) -> None:
-    sim = SimWorld()
+def test_they_do_not_pass(sim: SimWorld, send: Callable[[SimWorld], None], names: Callable[[SimWorld], Names]) -> None:
     found = names(sim)
     send(sim)
     (came,) = found()
@@ -109,8 +108,9 @@ def with_ingress() -> Config:
     return configured({"match": "a", "enable-ingress-timestamp": True})
 
 
-def test_a_dead_letter_that_a_tool_sends_back_is_taken_and_tells_the_truth_when_it_dies_again() -> None:
-    broker = SimBroker(small())
+def test_a_dead_letter_that_a_tool_sends_back_is_taken_and_tells_the_truth_when_it_dies_again(
+    broker: SimBroker,
+) -> None:
     client = broker.connect()
     client.confirmed("/queue/a", b"x", kind="order")
     client.subscribe("/queue/a")
@@ -127,8 +127,7 @@ def test_a_dead_letter_that_a_tool_sends_back_is_taken_and_tells_the_truth_when_
     assert (dead.headers["_AMQ_ORIG_QUEUE"], dead.headers["_AMQ_DL_COUNT"]) == ("b", "1")
 
 
-def test_a_consumer_s_notes_are_not_the_broker_s_words() -> None:
-    broker = SimBroker(small())
+def test_a_consumer_s_notes_are_not_the_broker_s_words(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     client.send(client.sender("a", "queue"), message("x"))
     client.receiver("a")
@@ -158,9 +157,8 @@ def test_selectors_ask_for_the_user_who_logged_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["destination-type", "ack", "browser", "ingress-timestamp", "JMSXUserID", "timestamp"])
-def test_other_protocols_do_not_write_what_message_says(name: str) -> None:
+def test_other_protocols_do_not_write_what_message_says(broker: SimBroker, name: str) -> None:
     """STOMP clients take the first header of a name, or the last."""
-    broker = SimBroker(small())
     taker = broker.connect()
     taker.subscribe("a", ack="auto", browser="false")
     client = AmqpSim(broker)

@@ -75,8 +75,7 @@ def test_what_an_amqp_consumer_notes_reaches_mqtt_as_far_as_it_has_room() -> Non
     assert not {"x-opt-nul", "x-opt-long", "destination"} & user.keys()
 
 
-def test_notes_keep_their_types_in_the_journal() -> None:
-    broker = SimBroker(small())
+def test_notes_keep_their_types_in_the_journal(broker: SimBroker) -> None:
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), message("body"))
     amqp.receiver("queue://a", credit=1)
@@ -113,8 +112,7 @@ def test_numbers_that_are_no_longs_are_sent_from_journals_that_have_no_types() -
     assert amqp_message._typed(2**64) == str(2**64)
 
 
-def test_what_a_consumer_may_note_is_bounded() -> None:
-    broker = SimBroker(small())
+def test_what_a_consumer_may_note_is_bounded(broker: SimBroker) -> None:
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), message("body"))
     for number in range(30):
@@ -127,9 +125,8 @@ def test_what_a_consumer_may_note_is_bounded() -> None:
     assert 60_000 < chars <= amqp_message.ANNOTATIONS_CHARS_MAX
 
 
-def test_annotations_with_names_that_are_no_symbols_go_on() -> None:
+def test_annotations_with_names_that_are_no_symbols_go_on(broker: SimBroker) -> None:
     """A sender's mistake (part 3, 3.2.10) is not its consumer's."""
-    broker = SimBroker(small())
     amqp = AmqpSim(broker)
     raw = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-ä": 1})
     amqp.send(amqp.sender("queue://a"), message("body", annotations=raw))
@@ -229,9 +226,8 @@ def test_an_error_of_ours_costs_one_message_over_mqtt(monkeypatch: pytest.Monkey
     check_dead(world.broker)
 
 
-def test_a_dead_letter_that_its_consumer_cannot_be_sent_stays_and_the_others_come() -> None:
+def test_a_dead_letter_that_its_consumer_cannot_be_sent_stays_and_the_others_come(broker: SimBroker) -> None:
     """On the dead-letter queue itself there is nowhere to go: it neither comes again and again nor is it lost."""
-    broker = SimBroker(small())
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://DLQ"), message(b"x" * 2_000), message("next"))
     limited = AmqpSim(broker)
@@ -243,8 +239,7 @@ def test_a_dead_letter_that_its_consumer_cannot_be_sent_stays_and_the_others_com
     assert other.bodies() == [b"x" * 2_000]
 
 
-def test_footers_and_sections_that_stomp_has_no_word_for_are_left_out() -> None:
-    broker = SimBroker(small())
+def test_footers_and_sections_that_stomp_has_no_word_for_are_left_out(broker: SimBroker) -> None:
     amqp, client = AmqpSim(broker), broker.connect()
     amqp.send(amqp.sender("queue://a"), message("body") + encode_section(FOOTER, {Symbol("x-f"): 1}))
     client.subscribe("a", ack="auto")
@@ -254,8 +249,7 @@ def test_footers_and_sections_that_stomp_has_no_word_for_are_left_out() -> None:
 @pytest.mark.parametrize(
     "body", [b"\0Sw\xa1\x05abc", b"\0Sw\xc1\x04\x02\xa1\x05a", b"\0Sw\xa1\x02\xff\xfe", b"\0SwA" + b"junk"]
 )
-def test_a_body_that_cannot_be_decoded_is_refused_at_the_door(body: bytes) -> None:
-    broker = SimBroker(small())
+def test_a_body_that_cannot_be_decoded_is_refused_at_the_door(broker: SimBroker, body: bytes) -> None:
     amqp = AmqpSim(broker)
     sender = amqp.sender("queue://a")
     bare = message(None)[: -len(b"\0Sw@")]
@@ -286,9 +280,8 @@ LONG_TEXT = "ä" * 100_000
         (encode_section(AMQP_VALUE, LONG_TEXT), "text", "ä" * 512),
     ],
 )
-def test_an_operator_sees_what_is_in_an_amqp_body(body: bytes, encoding: str, data: str) -> None:
+def test_an_operator_sees_what_is_in_an_amqp_body(broker: SimBroker, body: bytes, encoding: str, data: str) -> None:
     """Whether it is in memory or, the last one, in a file."""
-    broker = SimBroker(small())
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), message(None)[: -len(b"\0Sw@")] + body)
     queue = broker.engine.queue("a")

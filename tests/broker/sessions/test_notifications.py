@@ -122,9 +122,8 @@ def test_what_dies_over_mqtt() -> None:
     assert "delivered 1 times without success" in died["_AMQ_DL_TEXT"]
 
 
-def test_others_do_not_speak_for_the_broker() -> None:
+def test_others_do_not_speak_for_the_broker(broker: SimBroker) -> None:
     """Names that only the broker gives are dropped from what an AMQP client sends elsewhere."""
-    broker = SimBroker(small())
     client = AmqpSim(broker)
     client.send(client.sender("queue://a"), message("1", application={"_AMQ_DL_REASON": "made up", "x": "y"}))
     stomp = broker.connect()

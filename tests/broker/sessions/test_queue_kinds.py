@@ -56,8 +56,7 @@ def test_values_of_both_protocols_replace_each_other() -> None:
     assert amqp.bodies() == ["amqp"]
 
 
-def test_a_queue_is_made_as_the_destination_asks_over_stomp() -> None:
-    broker = SimBroker(small())
+def test_a_queue_is_made_as_the_destination_asks_over_stomp(broker: SimBroker) -> None:
     client = broker.connect()
     destination = "/queue/my.destination.name?last-value-key=stock_ticker&non-destructive=true"
     client.subscribe(destination)
@@ -73,8 +72,7 @@ def test_a_queue_is_made_as_the_destination_asks_over_stomp() -> None:
     assert (found.body, found.headers["destination"]) == (b"37.02", "/queue/my.destination.name")
 
 
-def test_a_queue_is_made_as_the_address_asks_over_amqp() -> None:
-    broker = SimBroker(small())
+def test_a_queue_is_made_as_the_address_asks_over_amqp(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     link = client.sender("queue://prices?last-value=true&ring-size=5")
     client.send(link, message("1", application={"_AMQ_LVQ_NAME": "k"}))
@@ -93,8 +91,7 @@ def test_a_queue_is_made_as_the_address_asks_over_amqp() -> None:
     assert len(held(broker, "ring")) == 1
 
 
-def test_a_subscription_is_made_as_the_topic_asks() -> None:
-    broker = SimBroker(small())
+def test_a_subscription_is_made_as_the_topic_asks(broker: SimBroker) -> None:
     stomp = broker.connect()
     stomp.subscribe("/topic/prices?ring-size=1&consumers-before-dispatch=2")
     for n in range(3):
@@ -118,8 +115,7 @@ def test_settings_make_last_value_queues() -> None:
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_stomp_is_told() -> None:
-    broker = SimBroker(small())
+def test_what_stomp_is_told(broker: SimBroker) -> None:
     broker.connect().subscribe("/queue/a?max-consumers=1&exclusive=true")
     for destination, wanted in (
         ("/queue/a", "max-consumers (1)"),
@@ -137,8 +133,7 @@ def test_what_stomp_is_told() -> None:
     assert "b" not in broker.engine.queues
 
 
-def test_what_amqp_is_told() -> None:
-    broker = SimBroker(small())
+def test_what_amqp_is_told(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     client.receiver("queue://a?max-consumers=1")
     error = client.refused(client.receiver("queue://a", name="second"))
@@ -158,8 +153,7 @@ def test_what_amqp_is_told() -> None:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def test_groups_over_stomp() -> None:
-    broker = SimBroker(small())
+def test_groups_over_stomp(broker: SimBroker) -> None:
     takers = [broker.connect() for _ in range(2)]
     for taker in takers:
         taker.subscribe("/queue/orders", ack="client-individual")
@@ -177,8 +171,7 @@ def test_groups_over_stomp() -> None:
     assert b"after" in takers[owner].bodies()
 
 
-def test_grouped_and_other_sends_of_one_read() -> None:
-    broker = SimBroker(small())
+def test_grouped_and_other_sends_of_one_read(broker: SimBroker) -> None:
     sender = broker.connect()
     plain = b"SEND\ndestination:/queue/orders\npersistent:true\n\n%d\0"
     grouped = b"SEND\ndestination:/queue/orders\npersistent:true\nJMSXGroupID:%b\n\n%d\0"
@@ -190,8 +183,7 @@ def test_grouped_and_other_sends_of_one_read() -> None:
     assert [(m.body, m.header.group) for m, _ in broker.engine.messages.browse(broker.engine.queue("orders"))] == found
 
 
-def test_groups_over_amqp_and_the_end_of_one() -> None:
-    broker = SimBroker(small())
+def test_groups_over_amqp_and_the_end_of_one(broker: SimBroker) -> None:
     takers = [AmqpSim(broker, container=f"t{n}") for n in range(2)]
     links = [taker.receiver("orders", "queue", credit=1) for taker in takers]
     sender = AmqpSim(broker)
@@ -206,8 +198,7 @@ def test_groups_over_amqp_and_the_end_of_one() -> None:
     assert (takers[0].bodies(), takers[1].bodies()) == (["2"], ["3"]), "which had its last message"
 
 
-def test_a_group_is_one_for_both_protocols() -> None:
-    broker = SimBroker(small())
+def test_a_group_is_one_for_both_protocols(broker: SimBroker) -> None:
     stomp, amqp = broker.connect(), AmqpSim(broker)
     stomp.subscribe("/queue/orders")
     amqp.receiver("orders", "queue")
@@ -248,8 +239,7 @@ def test_an_exclusive_queue_over_both() -> None:
     assert len(amqp.take()) == 2
 
 
-def test_consumer_priority_by_the_destination() -> None:
-    broker = SimBroker(small())
+def test_consumer_priority_by_the_destination(broker: SimBroker) -> None:
     low, high, amqp = broker.connect(), broker.connect(), AmqpSim(broker)
     low.subscribe("/queue/q?consumer-priority=-1")
     high.subscribe("/queue/q?consumer-priority=3")
@@ -259,8 +249,7 @@ def test_consumer_priority_by_the_destination() -> None:
     assert (low.bodies(), high.bodies(), len(amqp.take())) == ([], [b"1", b"2"], 1)
 
 
-def test_routing_type_by_the_destination() -> None:
-    broker = SimBroker(small())
+def test_routing_type_by_the_destination(broker: SimBroker) -> None:
     stomp, amqp = broker.connect(), AmqpSim(broker)
     stomp.send("a?routing-type=ANYCAST", b"1")
     amqp.send(amqp.sender("b?routing-type=ANYCAST"), message("1"))

@@ -65,8 +65,7 @@ def inflight(session: StoredSession) -> dict[int, bytes]:
     return {id: body_of(message) for id, (_, message) in session.inflight.items()}
 
 
-def test_a_definition_is_what_was_recorded_last() -> None:
-    bench = Bench()
+def test_a_definition_is_what_was_recorded_last(bench: Bench) -> None:
     session = opened(bench, expiry=60, subscriptions={"a/#": 1})
     opened(bench, "c2")
     with pytest.raises(AlreadyInUse, match="c1"):
@@ -81,8 +80,7 @@ def test_a_definition_is_what_was_recorded_last() -> None:
         assert bench.broker.restored.sessions == 2
 
 
-def test_parts_of_a_session_are_recorded_one_by_one() -> None:
-    bench = Bench()
+def test_parts_of_a_session_are_recorded_one_by_one(bench: Bench) -> None:
     session = opened(bench)
     sessions = bench.enter().sessions
     for key, qos in (("a", 1), ("b", 2), ("a", 0)):
@@ -126,8 +124,7 @@ def test_parts_outlive_the_segments_that_they_were_in() -> None:
     assert {key: part for key, (_, part) in found(bench).parts.items()} == {"a": {"qos": 1}, "b": {"qos": 5}}
 
 
-def test_a_dropped_session_is_gone_and_a_new_one_is_another() -> None:
-    bench = Bench()
+def test_a_dropped_session_is_gone_and_a_new_one_is_another(bench: Bench) -> None:
     session = opened(bench)
     bench.enter().sessions.received(session, [7])
     bench.engine.sessions.drop(session)
@@ -147,8 +144,7 @@ def test_nothing_counts_before_it_is_durable() -> None:
     assert bench.engine.sessions.all() == []
 
 
-def test_what_was_in_flight_is_under_its_packet_ids_again() -> None:
-    bench = Bench()
+def test_what_was_in_flight_is_under_its_packet_ids_again(bench: Bench) -> None:
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", b"3", routing_type=MULTICAST)
@@ -176,8 +172,7 @@ def test_what_was_in_flight_is_under_its_packet_ids_again() -> None:
     check_accounts(bench.broker)
 
 
-def test_take_leaves_what_is_not_ready() -> None:
-    bench = Bench()
+def test_take_leaves_what_is_not_ready(bench: Bench) -> None:
     session = opened(bench)
     other = subscribed(bench, session)
     sent = bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
@@ -200,8 +195,7 @@ def test_sending_waits_for_the_disk() -> None:
     assert taker.waiting.told == taker.numbers
 
 
-def test_what_the_journal_does_not_have_waits_for_nothing() -> None:
-    bench = Bench()
+def test_what_the_journal_does_not_have_waits_for_nothing(bench: Bench) -> None:
     session = opened(bench)
     taker = bench.attach(Sending(bench, session), "t.a", MULTICAST)
     bench.sent("t.a", b"1", routing_type=MULTICAST)
@@ -212,8 +206,7 @@ def test_what_the_journal_does_not_have_waits_for_nothing() -> None:
     assert not [r for r in journal_records(bench.broker) if isinstance(r, decode.Inflight)]
 
 
-def test_of_a_mixed_run_only_what_is_stored_is_recorded() -> None:
-    bench = Bench()
+def test_of_a_mixed_run_only_what_is_stored_is_recorded(bench: Bench) -> None:
     session = opened(bench)
     stored = bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
@@ -225,8 +218,7 @@ def test_of_a_mixed_run_only_what_is_stored_is_recorded() -> None:
     assert (record.ids, record.packet_ids) == ((stored[0].id,), (9,))
 
 
-def test_what_went_back_to_its_queue_is_not_in_flight() -> None:
-    bench = Bench()
+def test_what_went_back_to_its_queue_is_not_in_flight(bench: Bench) -> None:
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
@@ -241,8 +233,7 @@ def test_what_went_back_to_its_queue_is_not_in_flight() -> None:
     assert bench.queue("q").delivery_count(first.id) == 1
 
 
-def test_the_last_record_about_a_packet_id_or_a_message_holds() -> None:
-    bench = Bench()
+def test_the_last_record_about_a_packet_id_or_a_message_holds(bench: Bench) -> None:
     one, two = opened(bench), opened(bench, "c2")
     a, b, c = bench.sent("t.a::q", b"a", b"b", b"c")
     sessions, queue = bench.enter().sessions, bench.queue("q")
@@ -256,8 +247,7 @@ def test_the_last_record_about_a_packet_id_or_a_message_holds() -> None:
     assert inflight(found(bench, "c2")) == {7: b"a"}
 
 
-def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_removal() -> None:
-    bench = Bench()
+def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_removal(bench: Bench) -> None:
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
@@ -277,8 +267,7 @@ def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_remova
     assert taker.taken
 
 
-def test_packet_ids_owed_in_both_directions() -> None:
-    bench = Bench()
+def test_packet_ids_owed_in_both_directions(bench: Bench) -> None:
     session = opened(bench)
     sessions = bench.enter().sessions
     sessions.received(session, [5, 65_535])
@@ -345,8 +334,7 @@ def test_trimming_keeps_what_is_owed_and_nothing_more(segments: int) -> None:
         assert session.definition == {"about": "x" * 50}
 
 
-def test_in_a_repaired_journal_a_session_may_be_lost() -> None:
-    bench = Bench()
+def test_in_a_repaired_journal_a_session_may_be_lost(bench: Bench) -> None:
     (message,) = bench.sent("t.a::q", b"stays")
     journal = bench.enter().journal
     for data in (
@@ -481,8 +469,7 @@ def test_what_is_in_flight_is_looked_through_once_a_slice_of_copies() -> None:
     assert inflight(found(bench)) == {number + 1: b"%d" % number for number in range(20)}
 
 
-def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session() -> None:
-    bench = Bench()
+def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench) -> None:
     bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
     (message,) = [message for message, _ in bench.engine.messages.browse(queue)]

@@ -30,8 +30,7 @@ def queues(bench: Bench) -> dict[str, Queue]:
 
 
 @pytest.mark.parametrize(("qos", "share", "names"), [(1, None, ["c.a"]), (0, None, []), (0, "g", ["$share.g.a"])])
-def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names: list[str]) -> None:
-    bench = Bench()
+def test_what_stays_while_the_client_is_away(bench: Bench, qos: int, share: str | None, names: list[str]) -> None:
     subscription = subscribe(bench, client("c"), qos=qos, share=share)
     [queue] = queues(bench).values()
     assert not queue.durable_only
@@ -42,8 +41,7 @@ def test_what_stays_while_the_client_is_away(qos: int, share: str | None, names:
     assert (subscription.attached is not None) is subscription.stays
 
 
-def test_a_client_that_comes_back_is_at_another_place() -> None:
-    bench = Bench()
+def test_a_client_that_comes_back_is_at_another_place(bench: Bench) -> None:
     subscription = subscribe(bench, client("c"), qos=1)
     subscription.client.disconnected = 1
     bench.enter().subscriptions.disconnected(subscription)
@@ -53,9 +51,8 @@ def test_a_client_that_comes_back_is_at_another_place() -> None:
     assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
 
 
-def test_a_share_takes_all_while_a_client_is_here_whoever_leaves() -> None:
+def test_a_share_takes_all_while_a_client_is_here_whoever_leaves(bench: Bench) -> None:
     """One that comes back has no consumer that takes anything yet, and is here all the same."""
-    bench = Bench()
     first, second = (subscribe(bench, client(id), qos=1, share="g") for id in "ab")
     [queue] = queues(bench).values()
     for subscription, only in ((first, False), (second, True)):
@@ -70,8 +67,7 @@ def test_a_share_takes_all_while_a_client_is_here_whoever_leaves() -> None:
     assert queue.durable_only
 
 
-def test_the_queue_of_a_share_goes_with_the_last_client() -> None:
-    bench = Bench()
+def test_the_queue_of_a_share_goes_with_the_last_client(bench: Bench) -> None:
     first, second = (subscribe(bench, client(id), qos=1, share="g") for id in "ab")
     bench.enter().subscriptions.end(second)
     assert list(queues(bench)) == ["$share.g.a"]
@@ -80,8 +76,7 @@ def test_the_queue_of_a_share_goes_with_the_last_client() -> None:
     assert (queues(bench), bench.engine.subscriptions.shares) == ({}, {})
 
 
-def test_shares_in_which_nobody_takes_part_are_deleted_and_no_others() -> None:
-    bench = Bench()
+def test_shares_in_which_nobody_takes_part_are_deleted_and_no_others(bench: Bench) -> None:
     for name in ("$share.g.b", "b"):
         bench.take(name)
     subscribe(bench, client("c"), qos=1, share="g")
@@ -89,8 +84,7 @@ def test_shares_in_which_nobody_takes_part_are_deleted_and_no_others() -> None:
     assert set(queues(bench)) == {"$share.g.a", "b"}
 
 
-def test_a_queue_that_others_consume_too_stays() -> None:
-    bench = Bench()
+def test_a_queue_that_others_consume_too_stays(bench: Bench) -> None:
     bench.take("a")
     subscription = ClientSubscription(client("c"), "a", False, None)
     bench.enter().subscriptions.attach(subscription, Taker())

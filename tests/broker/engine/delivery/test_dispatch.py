@@ -9,8 +9,7 @@ from broker.engine.queues.consumer import AckMode
 from tests.broker.engine.engine_harness import Bench
 
 
-def test_several_take_turns_message_by_message() -> None:
-    bench = Bench()
+def test_several_take_turns_message_by_message(bench: Bench) -> None:
     takers = [bench.take("a") for _ in range(3)]
     bench.sent("a", *[b"%d" % n for n in range(7)])
     assert [taker.take() for taker in takers] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
@@ -18,15 +17,13 @@ def test_several_take_turns_message_by_message() -> None:
     assert [taker.take() for taker in takers] == [[], [b"7"], []], "the turn goes on where it was"
 
 
-def test_a_consumer_without_credit_is_passed_over() -> None:
-    bench = Bench()
+def test_a_consumer_without_credit_is_passed_over(bench: Bench) -> None:
     narrow, wide = bench.take("a", window=0), bench.take("a")
     bench.sent("a", *[b"%d" % n for n in range(5)])
     assert (narrow.take(), wide.take()) == ([b"0"], [b"1", b"2", b"3", b"4"])
 
 
-def test_credit_is_in_bytes_and_one_message_always_fits() -> None:
-    bench = Bench()
+def test_credit_is_in_bytes_and_one_message_always_fits(bench: Bench) -> None:
     taker = bench.take("a", window=1000)
     bench.sent("a", *[b"%d" % n * 2000 for n in range(3)])
     assert len(taker.taken) == 1
@@ -34,8 +31,7 @@ def test_credit_is_in_bytes_and_one_message_always_fits() -> None:
     assert len(taker.taken) == 2
 
 
-def test_a_paused_consumer_gets_nothing_until_it_is_resumed() -> None:
-    bench = Bench()
+def test_a_paused_consumer_gets_nothing_until_it_is_resumed(bench: Bench) -> None:
     taker = bench.take("a")
     taker.consumer.paused = True
     bench.sent("a", b"1")
@@ -64,8 +60,7 @@ def test_large_messages_go_in_smaller_runs() -> None:
     assert len(taker.taken) == 7
 
 
-def test_selectors() -> None:
-    bench = Bench()
+def test_selectors(bench: Bench) -> None:
     red = bench.take("a", selector="colour = 'red'")
     for n, colour in enumerate(("red", "blue", "red", "blue")):
         bench.sent("a", b"%d" % n, head=b"colour:%b\n" % colour.encode())
@@ -76,8 +71,7 @@ def test_selectors() -> None:
     assert len(red.take()) + len(rest.take()) == 2
 
 
-def test_no_local_on_a_shared_queue() -> None:
-    bench = Bench()
+def test_no_local_on_a_shared_queue(bench: Bench) -> None:
     taker = bench.take("a", no_local="me", selector="AMQPriority >= 0")
     plain = bench.take("b", no_local="me")
     for queue in "ab":
@@ -96,8 +90,7 @@ def test_what_expired_is_not_delivered() -> None:
     assert bench.bodies("ExpiryQueue") == [b"1"]
 
 
-def test_counters() -> None:
-    bench = Bench()
+def test_counters(bench: Bench) -> None:
     bench.sent("a", b"1", b"2")
     taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
     bench.nack(taker, taker.taken[0])
@@ -105,8 +98,7 @@ def test_counters() -> None:
     assert (counters.delivered, counters.redelivered) == (3, 1)
 
 
-def test_counted_credit_is_in_messages_and_does_not_come_back() -> None:
-    bench = Bench()
+def test_counted_credit_is_in_messages_and_does_not_come_back(bench: Bench) -> None:
     taker = bench.take("a", counted=True)
     bench.sent("a", *[b"%d" % n * 2000 for n in range(5)])
     assert taker.take() == [], "nothing before it is given"
@@ -123,8 +115,7 @@ def test_counted_credit_is_in_messages_and_does_not_come_back() -> None:
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
-def test_counted_and_other_credit_take_turns(selector: str) -> None:
-    bench = Bench()
+def test_counted_and_other_credit_take_turns(bench: Bench, selector: str) -> None:
     counted = bench.take("a", counted=True, selector=selector)
     bench.enter().consumers.grant(counted.consumer, 1)
     narrow, wide = bench.take("a", window=0), bench.take("a")
@@ -133,8 +124,7 @@ def test_counted_and_other_credit_take_turns(selector: str) -> None:
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
-def test_higher_priority_goes_first_and_others_get_the_rest(selector: str) -> None:
-    bench = Bench()
+def test_higher_priority_goes_first_and_others_get_the_rest(bench: Bench, selector: str) -> None:
     low = bench.take("a", priority=-1)
     high = bench.take("a", priority=5, counted=True, selector=selector)
     middle = bench.take("a", counted=True)
@@ -145,8 +135,7 @@ def test_higher_priority_goes_first_and_others_get_the_rest(selector: str) -> No
     assert (high.take(), middle.take(), low.take()) == ([b"0", b"1"], [b"2"], [b"3", b"4"])
 
 
-def test_higher_priority_does_not_keep_what_it_does_not_want() -> None:
-    bench = Bench()
+def test_higher_priority_does_not_keep_what_it_does_not_want(bench: Bench) -> None:
     low, high = bench.take("a"), bench.take("a", priority=1, selector="AMQPriority > 4")
     bench.sent("a", b"1", priority=4)
     bench.sent("a", b"2", priority=5)

@@ -99,8 +99,7 @@ def test_one_poison_message_does_not_kill_those_sent_ahead_with_it() -> None:
     assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
 
 
-def test_what_never_left_is_withdrawn() -> None:
-    bench = Bench()
+def test_what_never_left_is_withdrawn(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
     bench.enter().consumers.withdraw(taker.consumer, messages[1:])
@@ -121,8 +120,7 @@ def test_others_flow_while_one_waits_and_it_comes_back_at_the_head() -> None:
     assert taker.take() == [b"1", b"2", b"3", b"1"]
 
 
-def test_without_delay_they_come_back_in_their_old_order() -> None:
-    bench = Bench()
+def test_without_delay_they_come_back_in_their_old_order(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", b"3", b"4")
     taker = bench.take("a")
     bench.nack(taker, taker.taken[2], taker.taken[0], taker.taken[1])
@@ -184,8 +182,7 @@ def test_dead_goes_before_expired() -> None:
     assert bench.bodies("ExpiryQueue") == []
 
 
-def test_expired_when_it_comes_back_with_attempts_left() -> None:
-    bench = Bench()
+def test_expired_when_it_comes_back_with_attempts_left(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     taker = bench.take("a")
     bench.broker.advance(2000)
@@ -195,8 +192,7 @@ def test_expired_when_it_comes_back_with_attempts_left() -> None:
     assert taker.take() == [b"1"]
 
 
-def test_acknowledged_after_its_deadline() -> None:
-    bench = Bench()
+def test_acknowledged_after_its_deadline(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     taker = bench.take("a")
     bench.broker.advance(2000)
@@ -204,8 +200,7 @@ def test_acknowledged_after_its_deadline() -> None:
     assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.CONSUMED: 1}
 
 
-def test_cumulative_refusal_refuses_all_before() -> None:
-    bench = Bench()
+def test_cumulative_refusal_refuses_all_before(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a", ack_mode=AckMode.CUMULATIVE)
     bench.nack(taker, taker.taken[1], requeue=False)
@@ -279,8 +274,7 @@ def test_released_ones_wait_and_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
-def test_an_excluded_message_goes_to_others_only(selector: str) -> None:
-    bench = Bench()
+def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) -> None:
     first, second = bench.sent("a", b"1", b"2")
     taker = bench.take("a", selector=selector)
     engine = bench.enter()

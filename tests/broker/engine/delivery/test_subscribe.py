@@ -24,8 +24,7 @@ def subscribed(bench: Bench, **request: Any) -> Taker:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stays_when_the_subscriber_goes(kind: str) -> None:
-    bench = Bench()
+def test_what_stays_when_the_subscriber_goes(bench: Bench, kind: str) -> None:
     taker = subscribed(bench, **KINDS[kind])
     queue = taker.consumer.queue
     stays = kind.endswith("durable")
@@ -37,8 +36,7 @@ def test_what_stays_when_the_subscriber_goes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared and durable", "shared and volatile"])
-def test_a_shared_one_is_shared_and_goes_with_the_last(kind: str) -> None:
-    bench = Bench()
+def test_a_shared_one_is_shared_and_goes_with_the_last(bench: Bench, kind: str) -> None:
     takers = [subscribed(bench, **KINDS[kind]) for _ in range(2)]
     bench.sent("news", b"1", b"2", routing_type=RoutingType.MULTICAST)
     assert [taker.take() for taker in takers] == [[b"1"], [b"2"]]
@@ -47,8 +45,7 @@ def test_a_shared_one_is_shared_and_goes_with_the_last(kind: str) -> None:
     assert not takers[1].consumer.queue.deleted
 
 
-def test_an_exclusive_one_takes_one_consumer() -> None:
-    bench = Bench()
+def test_an_exclusive_one_takes_one_consumer(bench: Bench) -> None:
     first = subscribed(bench, name="s", durable=True, exclusive=True)
     with pytest.raises(AlreadyInUse, match="takes one only"):
         subscribed(bench, name="s", durable=True, exclusive=True)
@@ -57,8 +54,9 @@ def test_an_exclusive_one_takes_one_consumer() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"selector": "a = 1"}, {"no_local": "me"}])
-def test_a_changed_one_is_made_anew_only_if_that_is_wished_and_nobody_consumes(changed: dict[str, str]) -> None:
-    bench = Bench()
+def test_a_changed_one_is_made_anew_only_if_that_is_wished_and_nobody_consumes(
+    bench: Bench, changed: dict[str, str]
+) -> None:
     old = subscribed(bench, name="s", durable=True)
     bench.sent("news", b"1", routing_type=RoutingType.MULTICAST)
     with pytest.raises(AlreadyInUse, match="another selector"):
@@ -72,8 +70,7 @@ def test_a_changed_one_is_made_anew_only_if_that_is_wished_and_nobody_consumes(c
     assert new.take() == []
 
 
-def test_one_on_another_address_is_another_one() -> None:
-    bench = Bench()
+def test_one_on_another_address_is_another_one(bench: Bench) -> None:
     old = subscribed(bench, name="s", durable=True)
     bench.close(old, CLOSED)
     with pytest.raises(AlreadyInUse, match="is on news"):
@@ -82,8 +79,7 @@ def test_one_on_another_address_is_another_one() -> None:
     assert new.consumer.queue.address.name == "weather"
 
 
-def test_a_bad_selector_makes_nothing() -> None:
-    bench = Bench()
+def test_a_bad_selector_makes_nothing(bench: Bench) -> None:
     with pytest.raises(InvalidSelector):
         subscribed(bench, selector="a =")
     assert "news" not in bench.engine.addresses

@@ -39,8 +39,7 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     check_accounts(again.broker)
 
 
-def test_acknowledgements_take_no_room_of_their_own() -> None:
-    bench = Bench()
+def test_acknowledgements_take_no_room_of_their_own(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     taker = bench.take("a")
     tx = bench.enter().transactions.begin()
@@ -52,8 +51,7 @@ def test_acknowledgements_take_no_room_of_their_own() -> None:
     assert list(taker.consumer.unacked) == [messages[3].id, *[message.id for message in messages[:3]]]
 
 
-def test_nothing_is_visible_before() -> None:
-    bench = Bench()
+def test_nothing_is_visible_before(bench: Bench) -> None:
     taker = bench.take("b")
     tx = bench.enter().transactions.begin()
     bench.sent("b", b"1", tx=tx)
@@ -61,8 +59,7 @@ def test_nothing_is_visible_before() -> None:
     assert bench.restart().bodies("b") == []
 
 
-def test_rollback_counts_and_gives_back_in_order() -> None:
-    bench = Bench()
+def test_rollback_counts_and_gives_back_in_order(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
     tx = bench.enter().transactions.begin()
@@ -179,8 +176,7 @@ def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     assert bench.bodies("b") == []
 
 
-def test_one_that_takes_too_long_is_rolled_back() -> None:
-    bench = Bench()
+def test_one_that_takes_too_long_is_rolled_back(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     tx = bench.enter().transactions.begin()
@@ -192,8 +188,7 @@ def test_one_that_takes_too_long_is_rolled_back() -> None:
     assert tx.closed
 
 
-def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone() -> None:
-    bench = Bench()
+def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2")
     taker = bench.take("a", counted=True)
     engine = bench.enter()

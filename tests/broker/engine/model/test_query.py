@@ -65,8 +65,7 @@ def test_the_most_parameters() -> None:
     assert split_query("q?" + "&".join(["exclusive=true"] * PARAMETERS_MAX))[1].asked == {"exclusive": True}
 
 
-def test_a_queue_that_exists_must_be_as_asked_for() -> None:
-    bench = Bench()
+def test_a_queue_that_exists_must_be_as_asked_for(bench: Bench) -> None:
     destinations.destination(bench.enter()._state, "q", RoutingType.ANYCAST, asked={"ring_size": 3})
     for asked in ({}, {"ring_size": 3}):
         destinations.destination(bench.enter()._state, "q", RoutingType.ANYCAST, asked=asked)
@@ -89,8 +88,7 @@ def test_queues_that_are_made_on_the_way() -> None:
     assert (state.queues["r"].attributes.ring_size, state.queues["r"].attributes.exclusive) == (9, True)
 
 
-def test_a_durable_subscription_with_other_attributes_is_another_one() -> None:
-    bench = Bench()
+def test_a_durable_subscription_with_other_attributes_is_another_one(bench: Bench) -> None:
     more = {"name": "s", "durable": True}
     taker = bench.take("t", RoutingType.MULTICAST, asked={"ring_size": 3}, **more)
     with pytest.raises(AlreadyInUse, match="ring-size is 3 and not 4"):

@@ -88,8 +88,7 @@ def test_what_the_journal_knows_of_a_death() -> None:
     assert (death.client, death.remote) == ("clerk", "10.0.0.1:5")
 
 
-def test_what_the_journal_knows_of_an_expiry() -> None:
-    bench = Bench()
+def test_what_the_journal_knows_of_an_expiry(bench: Bench) -> None:
     expiration = bench.broker.now + 1000
     (message,) = bench.sent("a", b"1", expiration=expiration, expiry_source=1)
     bench.broker.advance(1000)
@@ -99,8 +98,7 @@ def test_what_the_journal_knows_of_an_expiry() -> None:
     assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
 
 
-def test_an_expired_message_says_when_it_was_noticed_and_not_who_had_it() -> None:
-    bench = Bench()
+def test_an_expired_message_says_when_it_was_noticed_and_not_who_had_it(bench: Bench) -> None:
     bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     bench.broker.advance(1000)
     found = letter_annotations(bench, "ExpiryQueue")
@@ -203,8 +201,7 @@ def test_at_most_so_many_expire_in_one_tick_and_the_rest_in_the_next() -> None:
     assert bench.queue("a").counters.expired == 5000
 
 
-def test_expired_in_the_middle_of_the_line() -> None:
-    bench = Bench()
+def test_expired_in_the_middle_of_the_line(bench: Bench) -> None:
     bench.sent("a", b"1")
     bench.sent("a", b"2", expiration=bench.broker.now + 10)
     bench.sent("a", b"3")

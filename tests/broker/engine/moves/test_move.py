@@ -145,9 +145,8 @@ def test_without_room_on_the_disk_a_dead_letter_stays() -> None:
     assert (len(again.bodies("DLQ")), len(again.bodies("a"))) == (moved, 12 - moved)
 
 
-def test_a_move_over_two_entries_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_over_two_entries_is_a_defect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is called within a move and asks for room could end the entry; then nothing of it may stay."""
-    bench = Bench()
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     publish = arrival.publish

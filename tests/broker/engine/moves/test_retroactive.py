@@ -130,8 +130,7 @@ def change(bench: Bench, count: int) -> None:
     bench.run()
 
 
-def test_an_address_that_exists_becomes_retroactive() -> None:
-    bench = Bench()
+def test_an_address_that_exists_becomes_retroactive(bench: Bench) -> None:
     publish(bench, b"1")
     change(bench, 10)
     publish(bench, b"2")

@@ -83,8 +83,7 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     assert reasons(check_accounts(bench.broker)["DLQ"]) == {RemovalReason.MOVED: 1}
 
 
-def test_what_goes_back_carries_its_last_origin_and_its_whole_history() -> None:
-    bench = Bench()
+def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Bench) -> None:
     (dead,) = die(bench, "a", b"1")
     died = notes(dead)
     retry(bench)
@@ -123,8 +122,7 @@ def test_an_expired_message_goes_back_without_its_expiration() -> None:
     assert (bench.bodies("fresh"), bench.bodies("ExpiryQueue")) == ([], [b"1"])
 
 
-def test_only_the_subscription_where_it_died_gets_it_again() -> None:
-    bench = Bench()
+def test_only_the_subscription_where_it_died_gets_it_again(bench: Bench) -> None:
     for name in ("s1", "s2"):
         bench.close(bench.take("t", MULTICAST, durable_name=name), redelivery.CLOSED)
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
@@ -135,8 +133,7 @@ def test_only_the_subscription_where_it_died_gets_it_again() -> None:
     assert only(bench, "s1").header.routing_type is MULTICAST
 
 
-def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there() -> None:
-    bench = Bench()
+def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there(bench: Bench) -> None:
     bench.close(bench.take("news.#", MULTICAST, durable_name="s"), redelivery.CLOSED)
     (message,) = bench.sent("news.eu", b"1", routing_type=MULTICAST)
     taker = bench.take("news.#", MULTICAST, durable_name="s")
@@ -163,8 +160,7 @@ def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     assert bench.queue("a").durable
 
 
-def test_a_subscription_that_is_gone_is_not_made_again() -> None:
-    bench = Bench()
+def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
     taker = bench.take("t", MULTICAST, durable_name="s")
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
     bench.nack(taker, message, requeue=False)
@@ -175,9 +171,8 @@ def test_a_subscription_that_is_gone_is_not_made_again() -> None:
     assert (bench.bodies("DLQ"), "s" in bench.engine.queues) == ([b"1"], False)
 
 
-def test_without_a_routing_type_the_name_tells() -> None:
+def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
     """Its sender did not say; a queue that bears its address's name is no subscription."""
-    bench = Bench()
     bench.sent("a", b"0")
     die(bench, "a", b"1", routing_type=None)
     assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(only(bench, "DLQ"))
@@ -187,8 +182,7 @@ def test_without_a_routing_type_the_name_tells() -> None:
     assert only(bench, "a").header.routing_type is None
 
 
-def test_another_queue_that_took_the_name_does_not_get_it() -> None:
-    bench = Bench()
+def test_another_queue_that_took_the_name_does_not_get_it(bench: Bench) -> None:
     die(bench, "a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
     bench.engine.operators.declare_queue(
@@ -199,8 +193,7 @@ def test_another_queue_that_took_the_name_does_not_get_it() -> None:
     assert bench.bodies("a") == []
 
 
-def test_a_queue_that_would_forget_it_does_not_get_it() -> None:
-    bench = Bench()
+def test_a_queue_that_would_forget_it_does_not_get_it(bench: Bench) -> None:
     taker = bench.take("t", MULTICAST)
     (lasting,) = bench.sent("t", b"1", routing_type=MULTICAST)
     (passing,) = bench.sent("t", b"2", routing_type=MULTICAST, durable=False)
@@ -224,8 +217,7 @@ def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> N
     check_accounts(bench.broker)
 
 
-def test_a_message_that_came_from_the_same_queue_stays() -> None:
-    bench = Bench()
+def test_a_message_that_came_from_the_same_queue_stays(bench: Bench) -> None:
     die(bench, "a", b"1")
     bench.enter()
     address = bench.engine.addresses["DLQ"]
@@ -240,8 +232,7 @@ def test_a_message_that_came_from_the_same_queue_stays() -> None:
 # -- to another address ------------------------------------------------------------------------------------------------
 
 
-def test_move_to_an_address_that_is_made() -> None:
-    bench = Bench()
+def test_move_to_an_address_that_is_made(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", expiration=bench.broker.now + 1000)
     step = moved(bench, "a", "b")
     assert (step.moved, step.refused, step.complete) == (2, {}, True)
@@ -260,8 +251,7 @@ def test_move_to_an_address_that_is_made() -> None:
 
 
 @pytest.mark.parametrize("target", ["t", "t::s1", "s1"])
-def test_move_to_a_topic_or_one_of_its_queues(target: str) -> None:
-    bench = Bench()
+def test_move_to_a_topic_or_one_of_its_queues(bench: Bench, target: str) -> None:
     for name in ("s1", "s2"):
         bench.close(bench.take("t", MULTICAST, durable_name=name), redelivery.CLOSED)
     bench.sent("a", b"1")
@@ -304,8 +294,7 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
     assert (set(bench.engine.queues), set(bench.engine.addresses)) == before
 
 
-def test_a_message_that_no_queue_takes_stays() -> None:
-    bench = Bench()
+def test_a_message_that_no_queue_takes_stays(bench: Bench) -> None:
     engine = bench.enter()
     engine.operators.declare_queue(
         engine.operators.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'"
@@ -335,8 +324,7 @@ def test_a_producers_schedule_stays_and_a_redelivery_delay_does_not() -> None:
     assert bench.places("a") == {}
 
 
-def test_messages_that_are_not_durable_move_too() -> None:
-    bench = Bench()
+def test_messages_that_are_not_durable_move_too(bench: Bench) -> None:
     bench.sent("a", b"1", durable=False)
     assert moved(bench, "a", "b").moved == 1
     check_counters(bench.broker)
@@ -347,16 +335,14 @@ def test_messages_that_are_not_durable_move_too() -> None:
 # -- which ones --------------------------------------------------------------------------------------------------------
 
 
-def test_a_filter_chooses_by_what_the_broker_noted() -> None:
-    bench = Bench()
+def test_a_filter_chooses_by_what_the_broker_noted(bench: Bench) -> None:
     die(bench, "a", b"1")
     die(bench, "b", b"2")
     step = retry(bench, selection=MessageRange(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
     assert (step.moved, step.complete, bench.bodies("DLQ")) == (1, True, [b"1"])
 
 
-def test_one_id() -> None:
-    bench = Bench()
+def test_one_id(bench: Bench) -> None:
     die(bench, "a", b"1", b"2")
     dead = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     assert retry(bench, selection=MessageRange(id=dead[1].id)).moved == 1
@@ -368,8 +354,7 @@ def test_one_id() -> None:
         retry(bench, selection=MessageRange(id=dead[0].id))
 
 
-def test_what_consumers_hold_is_left_to_them() -> None:
-    bench = Bench()
+def test_what_consumers_hold_is_left_to_them(bench: Bench) -> None:
     die(bench, "a", b"1", b"2")
     taker = bench.take("DLQ", window=1)
     assert retry(bench).moved == 1
@@ -411,8 +396,7 @@ def test_a_step_at_its_limit(count: int, complete: bool) -> None:
     assert (step.moved, step.complete) == (min(count, 4), complete)
 
 
-def test_what_dies_again_meanwhile_does_not_go_round() -> None:
-    bench = Bench()
+def test_what_dies_again_meanwhile_does_not_go_round(bench: Bench) -> None:
     die(bench, "a", b"1")
     first = retry(bench)
     taker = bench.take("a")
@@ -453,8 +437,7 @@ def test_a_full_address_takes_what_comes_back() -> None:
 # -- away --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_removed_leaves_by_name_and_stays_away() -> None:
-    bench = Bench()
+def test_what_is_removed_leaves_by_name_and_stays_away(bench: Bench) -> None:
     first, *_ = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a", window=1)
     bench.sent("a", b"4", scheduled=bench.broker.now + 60_000)

@@ -22,15 +22,13 @@ def told(taker: Taker, type: str) -> list[dict[str, Value]]:
     return [view for view in views if view["_AMQ_NotifType"] == type]
 
 
-def test_nobody_listens_nothing_is_made() -> None:
-    bench = Bench()
+def test_nobody_listens_nothing_is_made(bench: Bench) -> None:
     bench.take("a")
     assert NOTIFICATIONS not in bench.engine.addresses
     assert (bench.engine.notes.pending, bench.engine.watchers.notifications.sent) == ([], 0)
 
 
-def test_consumers_come_and_go() -> None:
-    bench = Bench()
+def test_consumers_come_and_go(bench: Bench) -> None:
     taker = listener(bench, "_AMQ_NotifType LIKE 'CONSUMER%' AND _AMQ_Address = 'a'")
     other = bench.take("a", client_id="c", user="u", remote="r", selector="x = 1")
     (created,) = told(taker, "CONSUMER_CREATED")
@@ -44,8 +42,7 @@ def test_consumers_come_and_go() -> None:
     assert closed["_AMQ_ConsumerCount"] == 0
 
 
-def test_a_deleted_queue_closes_its_consumers() -> None:
-    bench = Bench()
+def test_a_deleted_queue_closes_its_consumers(bench: Bench) -> None:
     taker = listener(bench)
     bench.take("a")
     bench.enter().delete_queue(bench.queue("a"))
@@ -55,8 +52,7 @@ def test_a_deleted_queue_closes_its_consumers() -> None:
     assert types == ["ADDRESS_ADDED", "BINDING_ADDED", "CONSUMER_CREATED", "CONSUMER_CLOSED", "BINDING_REMOVED"]
 
 
-def test_addresses_and_queues() -> None:
-    bench = Bench()
+def test_addresses_and_queues(bench: Bench) -> None:
     taker = listener(bench)
     told(taker, "")
     bench.sent("a", b"1")
@@ -99,8 +95,7 @@ def test_nothing_is_told_of_notifications_that_die() -> None:
     assert told(taker, "MESSAGE_DEAD_LETTERED") == []
 
 
-def test_a_durable_subscription_hears_after_a_restart() -> None:
-    bench = Bench()
+def test_a_durable_subscription_hears_after_a_restart(bench: Bench) -> None:
     bench.take(NOTIFICATIONS, MULTICAST, durable_name="watch")
     bench = bench.restart()
     bench.sent("a", b"1")
@@ -116,8 +111,7 @@ def test_a_full_address_drops_them() -> None:
     assert bench.engine.addresses[NOTIFICATIONS].dropped > 0
 
 
-def test_a_tick_has_a_limit() -> None:
-    bench = Bench()
+def test_a_tick_has_a_limit(bench: Bench) -> None:
     taker = listener(bench)
     notes = bench.enter().notes
     for number in range(NOTES_MAX + 1):
@@ -127,8 +121,7 @@ def test_a_tick_has_a_limit() -> None:
     assert notes.left_out == 1
 
 
-def test_refused_logins_and_denied_verbs() -> None:
-    bench = Bench()
+def test_refused_logins_and_denied_verbs(bench: Bench) -> None:
     taker = listener(bench)
     reported: list[str] = []
 

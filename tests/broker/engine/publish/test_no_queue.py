@@ -64,8 +64,7 @@ def test_what_is_not_durable_may_be_lost() -> None:
     assert bench.engine.addresses["a"].unrouted == 1
 
 
-def test_a_multicast_message_without_subscribers_is_unroutable() -> None:
-    bench = Bench()
+def test_a_multicast_message_without_subscribers_is_unroutable(bench: Bench) -> None:
     bench.take("t", MULTICAST, selector="k = 'v'")
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert bench.engine.addresses["t"].unrouted == 1
@@ -77,8 +76,7 @@ def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
     assert bench.engine.addresses["a"].unrouted == 1
 
 
-def test_a_filter_that_fits_nothing_refuses_those_alone() -> None:
-    bench = Bench()
+def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
@@ -92,8 +90,7 @@ def test_a_filter_that_fits_nothing_refuses_those_alone() -> None:
     assert bench.bodies("a") == [b"x" * 2_000, b"y" * 2_000, b"z" * 2_000]
 
 
-def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there() -> None:
-    bench = Bench()
+def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -> None:
     filtered(bench, "a", "AMQSize > 1000")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
@@ -119,8 +116,7 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     assert [body[:1] for body in bench.bodies("a")] == [b"0", b"2", b"3"]
 
 
-def test_duplicates_do_not_shift_the_places() -> None:
-    bench = Bench()
+def test_duplicates_do_not_shift_the_places(bench: Bench) -> None:
     filtered(bench, "a", "AMQSize > 1000")
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
     engine = bench.enter()
@@ -195,8 +191,7 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"0"], [b"b1", b"b2"], [b"c1", b"c2"])
 
 
-def test_a_deleted_queue_refuses() -> None:
-    bench = Bench()
+def test_a_deleted_queue_refuses(bench: Bench) -> None:
     bench.sent("a", b"0")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a::a", ANYCAST)

@@ -67,8 +67,7 @@ OF_T = [b"0", b"1", b"3", b"4", b"5", b"8"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_each_queue_has_what_it_wants_in_order(durable: bool) -> None:
-    bench = Bench()
+def test_each_queue_has_what_it_wants_in_order(bench: Bench, durable: bool) -> None:
     for name, pattern in (("all", "t.#"), ("one", "t.b"), ("other", "u")):
         subscription(bench, name, pattern)
     assert publish(bench, TOPICS, durable=durable) == [3, 3, 2, 0]
@@ -81,8 +80,7 @@ def test_each_queue_has_what_it_wants_in_order(durable: bool) -> None:
     check_accounts(bench.broker)
 
 
-def test_identities_rise_with_arrival_and_records_with_identities() -> None:
-    bench = Bench()
+def test_identities_rise_with_arrival_and_records_with_identities(bench: Bench) -> None:
     subscription(bench, "all", "#")
     publish(bench, TOPICS)
     ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))]
@@ -93,17 +91,15 @@ def test_identities_rise_with_arrival_and_records_with_identities() -> None:
     assert [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))] == ids
 
 
-def test_what_finds_no_queue_is_gone_by_name() -> None:
-    bench = Bench()
+def test_what_finds_no_queue_is_gone_by_name(bench: Bench) -> None:
     subscription(bench, "all", "t.#")
     publish(bench, TOPICS)
     assert bench.engine._state.unrouted == 3
     assert not {"nobody", "u"} & set(bench.engine.addresses)
 
 
-def test_one_entry() -> None:
+def test_one_entry(bench: Bench) -> None:
     """A crash leaves all or nothing: an entry cannot be torn within."""
-    bench = Bench()
     subscription(bench, "all", "t.#")
     ticket = bench.engine.journal.ticket
     messages, runs = made(bench, TOPICS)
@@ -149,8 +145,7 @@ def test_expirations_of_some_addresses_only() -> None:
 
 
 @interpreted
-def test_no_room_refuses_before_anything_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+def test_no_room_refuses_before_anything_changed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     subscription(bench, "all", "#")
     messages, runs = made(bench, TOPICS)
 

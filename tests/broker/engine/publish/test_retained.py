@@ -53,8 +53,7 @@ def check(bench: Bench) -> None:
         assert address is queue.address or (address.size_bytes, address.size_messages) == (0, 0), address.name
 
 
-def test_the_last_one_of_each_address() -> None:
-    bench = Bench()
+def test_the_last_one_of_each_address(bench: Bench) -> None:
     retain(bench, "a.b", b"1")
     retain(bench, "a.c", b"2")
     retain(bench, "a.b", b"3")
@@ -81,8 +80,7 @@ def test_replaced_before_the_disk_has_it() -> None:
     assert matched(bench.restart(), "a") == []
 
 
-def test_cleared() -> None:
-    bench = Bench()
+def test_cleared(bench: Bench) -> None:
     retain(bench, "a.b.c", b"1")
     retain(bench, "a.b", b"2")
     bench.enter()
@@ -116,8 +114,7 @@ def test_an_expired_one_goes_nowhere() -> None:
     assert matched(bench, "a") == [b"3"]
 
 
-def test_at_most_so_many_messages() -> None:
-    bench = Bench()
+def test_at_most_so_many_messages(bench: Bench) -> None:
     bench.engine.retained.messages_max = 2
     retain(bench, "a", b"1")
     retain(bench, "b", b"2")
@@ -135,8 +132,7 @@ def test_at_most_so_many_messages() -> None:
     check(bench)
 
 
-def test_at_most_so_many_bytes() -> None:
-    bench = Bench()
+def test_at_most_so_many_bytes(bench: Bench) -> None:
     size = retain(bench, "a", b"x" * 100).size
     bench.engine.retained.bytes_max = 2 * size
     retain(bench, "b", b"y" * 100)
@@ -155,8 +151,7 @@ def test_a_full_address_refuses_for_both() -> None:
     assert bench.engine.retained.messages == 0
 
 
-def test_the_address_may_go_and_come_again() -> None:
-    bench = Bench()
+def test_the_address_may_go_and_come_again(bench: Bench) -> None:
     registry.create_address(bench.enter()._state, "a", {MULTICAST})
     retain(bench, "a", b"1")
     state = bench.enter()._state
@@ -170,8 +165,7 @@ def test_the_address_may_go_and_come_again() -> None:
     assert matched(bench, "a") == [b"2"]
 
 
-def test_the_queue_is_the_brokers_own() -> None:
-    bench = Bench()
+def test_the_queue_is_the_brokers_own(bench: Bench) -> None:
     with pytest.raises(InvalidName, match="own"):
         bench.send(RETAINED, b"x")
     retain(bench, "a", b"1")
@@ -201,8 +195,7 @@ def test_the_queue_is_the_brokers_own() -> None:
     check_accounts(bench.broker)
 
 
-def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost() -> None:
-    bench = Bench()
+def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost(bench: Bench) -> None:
     retain(bench, "a", b"1")
     queue = bench.engine.retained.queue
     assert queue is not None
@@ -215,8 +208,7 @@ def test_in_a_repaired_journal_the_removal_of_an_older_one_may_be_lost() -> None
     check(bench)
 
 
-def test_nothing_is_made_before_it_is_needed() -> None:
-    bench = Bench()
+def test_nothing_is_made_before_it_is_needed(bench: Bench) -> None:
     assert not bench.enter().retained.clear("a")
     assert matched(bench, "#") == []
     bench.run()
@@ -238,9 +230,8 @@ def test_it_does_not_keep_the_journal() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["#.$a", "#.#.$a", "*.$a", "#", "#.$a.#", "*"])
-def test_a_wildcard_in_front_finds_nothing_of_the_broker(pattern: str) -> None:
+def test_a_wildcard_in_front_finds_nothing_of_the_broker(bench: Bench, pattern: str) -> None:
     """Also where it stands for no word (MQTT-4.7.2-1)."""
-    bench = Bench()
     retain(bench, "$a", b"the broker's")
     assert matched(bench, pattern) == []
     retain(bench, "b.$a", b"anybody's")

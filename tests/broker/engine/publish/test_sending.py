@@ -12,8 +12,7 @@ from tests.broker.engine.engine_harness import Bench
 MULTICAST = RoutingType.MULTICAST
 
 
-def test_a_plain_address_is_not_handled() -> None:
-    bench = Bench()
+def test_a_plain_address_is_not_handled(bench: Bench) -> None:
     bench.sent("a", b"1")
     assert bench.engine.addresses["a"].extras is None
 

@@ -75,8 +75,7 @@ def test_a_call_may_cancel_and_set_what_is_due_in_the_same_run() -> None:
     assert alarms.next_due() == 50
 
 
-def test_the_engine_wakes_for_them() -> None:
-    bench = Bench()
+def test_the_engine_wakes_for_them(bench: Bench) -> None:
     called: list[int] = []
     now = bench.broker.now
     bench.enter().alarms.at("k", now + 1234, lambda: called.append(bench.broker.now))

@@ -29,17 +29,15 @@ def declare(bench: Bench, address: str, **queues: tuple[RoutingType, str]) -> No
     bench.run()
 
 
-def test_anycast_goes_to_one_queue_in_turn() -> None:
-    bench = Bench()
+def test_anycast_goes_to_one_queue_in_turn(bench: Bench) -> None:
     declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), q3=(ANYCAST, ""))
     bench.sent("a", b"1", b"2", b"3", b"4")
     bench.sent("a", b"5", b"6")
     assert [bench.bodies(q) for q in ("q1", "q2", "q3")] == [[b"1", b"4"], [b"2", b"5"], [b"3", b"6"]]
 
 
-def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches() -> None:
+def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches(bench: Bench) -> None:
     """ActiveMQ Artemis: anycast queues q1, q2 on A, consumer only on q2: all to q2 while it matches."""
-    bench = Bench()
     declare(bench, "A", q1=(ANYCAST, ""), q2=(ANYCAST, "colour = 'red'"))
     taker = bench.take("A::q2")
     bench.sent("A", b"1", b"2", head=b"colour:red\n")
@@ -48,8 +46,7 @@ def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches() -> None:
     assert bench.bodies("q1") == [b"3"]
 
 
-def test_anycast_queues_with_consumers_take_turns() -> None:
-    bench = Bench()
+def test_anycast_queues_with_consumers_take_turns(bench: Bench) -> None:
     declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), q3=(ANYCAST, ""))
     one, three = bench.take("a::q1"), bench.take("a::q3")
     for n in range(4):
@@ -57,8 +54,7 @@ def test_anycast_queues_with_consumers_take_turns() -> None:
     assert (one.take(), three.take(), bench.bodies("q2")) == ([b"0", b"2"], [b"1", b"3"], [])
 
 
-def test_multicast_goes_to_every_queue_whose_filter_accepts_and_is_stored_once() -> None:
-    bench = Bench()
+def test_multicast_goes_to_every_queue_whose_filter_accepts_and_is_stored_once(bench: Bench) -> None:
     declare(bench, "a", q1=(MULTICAST, ""), q2=(MULTICAST, "colour = 'red'"), q3=(MULTICAST, ""))
     (message,) = bench.sent("a", b"1", routing_type=None, head=b"colour:blue\n")
     assert message.refs == 2
@@ -71,8 +67,7 @@ def test_multicast_goes_to_every_queue_whose_filter_accepts_and_is_stored_once()
     check_accounts(bench.broker)
 
 
-def test_without_a_preference_both_kinds_get_it_each_by_its_own_rule() -> None:
-    bench = Bench()
+def test_without_a_preference_both_kinds_get_it_each_by_its_own_rule(bench: Bench) -> None:
     declare(bench, "a", q1=(ANYCAST, ""), q2=(ANYCAST, ""), s1=(MULTICAST, ""), s2=(MULTICAST, ""))
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=ANYCAST)
@@ -81,8 +76,7 @@ def test_without_a_preference_both_kinds_get_it_each_by_its_own_rule() -> None:
     assert bench.bodies("s1") == bench.bodies("s2") == [b"1", b"3"]
 
 
-def test_wildcard_addresses_get_copies_that_keep_their_address() -> None:
-    bench = Bench()
+def test_wildcard_addresses_get_copies_that_keep_their_address(bench: Bench) -> None:
     declare(bench, "news.#", all=(MULTICAST, ""))
     declare(bench, "news.*.sport", sport=(MULTICAST, ""))
     declare(bench, "news.eu", eu=(MULTICAST, ""))
@@ -96,8 +90,7 @@ def test_wildcard_addresses_get_copies_that_keep_their_address() -> None:
     ]
 
 
-def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> None:
-    bench = Bench()
+def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds(bench: Bench) -> None:
     declare(bench, "a", q1=(ANYCAST, ""), s1=(MULTICAST, "colour = 'red'"), s2=(MULTICAST, ""))
     bench.sent("a::s1", b"1", routing_type=None, head=b"colour:red\n")
     with pytest.raises(NoQueue):
@@ -107,8 +100,7 @@ def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds() -> No
     assert bench.engine.addresses["a"].unrouted == 1
 
 
-def test_what_no_queue_takes_is_counted_and_recorded() -> None:
-    bench = Bench()
+def test_what_no_queue_takes_is_counted_and_recorded(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
     bench.sent("a", b"3", routing_type=MULTICAST, durable=False)
     assert "a" not in bench.engine.addresses
@@ -118,8 +110,7 @@ def test_what_no_queue_takes_is_counted_and_recorded() -> None:
     assert bench.engine.usage.messages == 0
 
 
-def test_a_queue_that_is_gone_before_the_send_takes_nothing() -> None:
-    bench = Bench()
+def test_a_queue_that_is_gone_before_the_send_takes_nothing(bench: Bench) -> None:
     declare(bench, "a", s1=(MULTICAST, ""))
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a::s1", None)
@@ -149,8 +140,7 @@ def test_durable_messages_are_ready_once_they_are_on_disk_others_at_once() -> No
     assert first.take() + taker.take() == [b"durable"]  # type: ignore[attr-defined]
 
 
-def test_only_durable_messages_on_durable_queues_are_in_the_journal() -> None:
-    bench = Bench()
+def test_only_durable_messages_on_durable_queues_are_in_the_journal(bench: Bench) -> None:
     declare(bench, "a", kept=(MULTICAST, ""))
     engine = bench.enter()
     engine.operators.declare_queue(engine.addresses["a"], "passing", MULTICAST, durable=False, selector="")
@@ -295,8 +285,7 @@ def test_a_full_disk_refuses_durable_messages_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_scheduled_messages_wait_also_over_a_restart(crash: bool) -> None:
-    bench = Bench()
+def test_scheduled_messages_wait_also_over_a_restart(bench: Bench, crash: bool) -> None:
     due = bench.broker.now + 5000
     bench.sent("a", b"later", scheduled=due)
     bench.sent("a", b"now")

@@ -39,8 +39,7 @@ def test_the_open_entry_counts_and_what_is_not_durable_does_not() -> None:
     assert bench.engine.journal.durable < bench.engine.journal.ticket, "nothing of it is on disk yet"
 
 
-def test_each_queue_counts_its_own_and_those_that_forget_count_none() -> None:
-    bench = Bench()
+def test_each_queue_counts_its_own_and_those_that_forget_count_none(bench: Bench) -> None:
     bench.take("t", RoutingType.MULTICAST, durable_name="s")
     bench.take("t", RoutingType.MULTICAST)
     taker = bench.take("t", RoutingType.MULTICAST, durable_name="s2")

@@ -86,8 +86,7 @@ def test_delete_before_what_was_sent_is_on_disk() -> None:
     assert bench.restart().bodies("a") == [b"2"], "the same name, another queue"
 
 
-def test_a_subscription_in_use_is_not_deleted() -> None:
-    bench = Bench()
+def test_a_subscription_in_use_is_not_deleted(bench: Bench) -> None:
     taker = bench.take("a")
     with pytest.raises(AlreadyInUse):
         bench.enter().delete_subscription("a")

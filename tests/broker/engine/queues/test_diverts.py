@@ -166,8 +166,7 @@ def test_message_and_copies_are_one_entry() -> None:
     assert bench.engine.journal.ticket == ticket + 1
 
 
-def test_diverts_survive_a_restart() -> None:
-    bench = Bench()
+def test_diverts_survive_a_restart(bench: Bench) -> None:
     for name in ("a", "b"):
         destinations.destination(bench.enter()._state, name, RoutingType.ANYCAST)
     add_divert(bench.engine._state, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))

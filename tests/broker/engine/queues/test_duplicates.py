@@ -23,8 +23,7 @@ def ids(bench: Bench, name: str) -> int:
     return bench.engine._state.duplicates.count(bench.engine.addresses[name])
 
 
-def test_a_second_message_with_the_same_id_is_refused() -> None:
-    bench = Bench()
+def test_a_second_message_with_the_same_id_is_refused(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     bench.sent("a", b"2", head=head("x"))
     bench.sent("a", b"3", head=head("y"))
@@ -34,15 +33,13 @@ def test_a_second_message_with_the_same_id_is_refused() -> None:
     assert bench.broker.reported("message.duplicate") == [{"address": "a", "messages": 1}]
 
 
-def test_two_in_one_run() -> None:
-    bench = Bench()
+def test_two_in_one_run(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", b"3", head=head("x"))
     assert bench.bodies("a") == [b"1"]
     assert bench.engine._state.duplicates.refused == 2
 
 
-def test_each_address_remembers_for_itself() -> None:
-    bench = Bench()
+def test_each_address_remembers_for_itself(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     bench.sent("b", b"1", head=head("x"))
     assert bench.bodies("b") == [b"1"]
@@ -71,8 +68,7 @@ def test_zero_remembers_none() -> None:
     assert bench.bodies("a") == [b"1", b"2"]
 
 
-def test_an_id_of_a_durable_message_survives_a_crash_that_of_another_does_not() -> None:
-    bench = Bench()
+def test_an_id_of_a_durable_message_survives_a_crash_that_of_another_does_not(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     bench.sent("a", b"2", head=head("y"), durable=False)
     bench = bench.restart()
@@ -81,8 +77,7 @@ def test_an_id_of_a_durable_message_survives_a_crash_that_of_another_does_not() 
     assert bench.bodies("a") == [b"1", b"4"]
 
 
-def test_an_id_outlives_its_message() -> None:
-    bench = Bench()
+def test_an_id_outlives_its_message(bench: Bench) -> None:
     taker = bench.take("a")
     bench.sent("a", b"1", head=head("x"))
     bench.ack(taker, *taker.taken)
@@ -97,8 +92,7 @@ def test_what_was_not_accepted_is_not_remembered() -> None:
     assert ids(bench, "a") == 0
 
 
-def test_a_transaction_with_a_duplicate_fails_as_a_whole() -> None:
-    bench = Bench()
+def test_a_transaction_with_a_duplicate_fails_as_a_whole(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
     tx = engine.transactions.begin()
@@ -113,8 +107,7 @@ def test_a_transaction_with_a_duplicate_fails_as_a_whole() -> None:
     assert bench.bodies("a") == [b"1", b"4"]
 
 
-def test_a_transaction_with_the_same_id_twice_fails() -> None:
-    bench = Bench()
+def test_a_transaction_with_the_same_id_twice_fails(bench: Bench) -> None:
     engine = bench.enter()
     tx = engine.transactions.begin()
     bench.send("a", b"1", head=head("x"), tx=tx)
@@ -123,8 +116,7 @@ def test_a_transaction_with_the_same_id_twice_fails() -> None:
         engine.transactions.commit(tx)
 
 
-def test_a_committed_transaction_is_remembered() -> None:
-    bench = Bench()
+def test_a_committed_transaction_is_remembered(bench: Bench) -> None:
     engine = bench.enter()
     tx = engine.transactions.begin()
     bench.send("a", b"1", head=head("x"), tx=tx)
@@ -144,8 +136,7 @@ def test_dead_letters_are_not_asked_for_their_id() -> None:
     assert bench.bodies("DLQ") == [b"0", b"1"]
 
 
-def test_the_ids_go_with_the_address() -> None:
-    bench = Bench()
+def test_the_ids_go_with_the_address(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
     engine.delete_temporary(engine.addresses["a"])
@@ -156,8 +147,7 @@ def test_the_ids_go_with_the_address() -> None:
 
 
 @pytest.mark.parametrize("size", [duplicates.ID_BYTES_MAX, duplicates.ID_BYTES_MAX + 1, 10_000])
-def test_long_ids_are_remembered_by_their_digest(size: int) -> None:
-    bench = Bench()
+def test_long_ids_are_remembered_by_their_digest(bench: Bench, size: int) -> None:
     bench.sent("a", b"1", head=head("x" * size))
     bench.sent("a", b"2", head=head("x" * size))
     bench.sent("a", b"3", head=head("x" * (size - 1) + "y"))
@@ -216,8 +206,7 @@ def _records(broker: SimBroker, type: RecordType) -> list[object]:
     return [found for kind, found in typed_records(broker.files, directory) if kind == type]
 
 
-def test_the_search_for_ids_spans_a_run() -> None:
-    bench = Bench()
+def test_the_search_for_ids_spans_a_run(bench: Bench) -> None:
     header = bench.header("a", routing_type=RoutingType.ANYCAST)
     assert not duplicates.may_have_ids([Message(header, b"a:b\n", b"")])
     assert duplicates.may_have_ids([Message(header, b"a:b\n", b""), Message(header, head("x"), b"")])

@@ -13,8 +13,7 @@ from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, reasons
 
 
-def test_everything_is_given_back_with_the_last_queue() -> None:
-    bench = Bench()
+def test_everything_is_given_back_with_the_last_queue(bench: Bench) -> None:
     engine = bench.enter()
     address = engine.operators.declare("a", {RoutingType.MULTICAST})
     queues = [
@@ -46,8 +45,7 @@ def test_delivery_counts_go_with_the_message() -> None:
     assert (queue.states, queue.journalled) == ({}, set())
 
 
-def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
-    bench = Bench()
+def test_messages_of_a_deleted_address_on_a_wildcard_queue(bench: Bench) -> None:
     engine = bench.enter()
     engine.operators.declare_queue(
         engine.operators.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
@@ -60,8 +58,7 @@ def test_messages_of_a_deleted_address_on_a_wildcard_queue() -> None:
     assert bench.restart().bodies("all") == []
 
 
-def test_segments_go_when_all_in_them_is_gone() -> None:
-    bench = Bench()
+def test_segments_go_when_all_in_them_is_gone(bench: Bench) -> None:
     space = bench.engine.journal.space
     for n in range(40):
         bench.sent("a", b"%d" % n * 2000)

@@ -54,8 +54,7 @@ def test_a_clock_that_was_set_back_while_the_broker_was_down_holds_up_no_redeliv
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_what_a_sender_dated_keeps_its_date(jump: int) -> None:
-    bench = Bench()
+def test_what_a_sender_dated_keeps_its_date(bench: Bench, jump: int) -> None:
     now = bench.broker.now
     bench.sent("a", b"later", scheduled=now + 7_200_000)
     bench.sent("a", b"brief", expiration=now + 7_200_000)

@@ -32,8 +32,7 @@ def known(header: MessageHeader) -> dict[str, object]:
     return {name: getattr(header, name) for name in FACTS}
 
 
-def test_messages_are_what_they_were() -> None:
-    bench = Bench()
+def test_messages_are_what_they_were(bench: Bench) -> None:
     now = bench.broker.now
     bench.sent("a", b"plain")
     bench.sent("a", b"any", routing_type=RoutingType.ANYCAST)
@@ -63,8 +62,7 @@ def test_messages_are_what_they_were() -> None:
     check_counters(bench.broker)
 
 
-def test_order_priorities_and_new_messages_behind_old_ones() -> None:
-    bench = Bench()
+def test_order_priorities_and_new_messages_behind_old_ones(bench: Bench) -> None:
     for n, priority in enumerate((4, 9, 4, 0, 9)):
         bench.sent("a", b"%d" % n, priority=priority)
     bench = bench.restart()
@@ -73,8 +71,7 @@ def test_order_priorities_and_new_messages_behind_old_ones() -> None:
     assert bench.take("a").take() == [b"1", b"4", b"5", b"0", b"2", b"6", b"3"]
 
 
-def test_ids_are_never_used_again() -> None:
-    bench = Bench()
+def test_ids_are_never_used_again(bench: Bench) -> None:
     used: set[int] = set()
     for crash in (True, False, True):
         for message in bench.sent("a", *[b"x"] * 5):
@@ -83,8 +80,7 @@ def test_ids_are_never_used_again() -> None:
         bench = bench.restart(crash=crash)
 
 
-def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None:
-    bench = Bench()
+def test_a_message_on_several_queues_is_one_object_and_is_counted_once(bench: Bench) -> None:
     engine = bench.enter()
     address = engine.operators.declare("a", {RoutingType.MULTICAST})
     for name in ("q1", "q2"):
@@ -104,8 +100,7 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once() -> None
     check_accounts(bench.restart().broker)
 
 
-def test_definitions() -> None:
-    bench = Bench()
+def test_definitions(bench: Bench) -> None:
     engine = bench.enter()
     registry.create_address(engine._state, "both", set(RoutingType))
     bench.take("news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c")
@@ -124,8 +119,7 @@ def test_definitions() -> None:
     assert bench.bodies("c.s") == [b"1"]
 
 
-def test_expirations_are_watched_again() -> None:
-    bench = Bench()
+def test_expirations_are_watched_again(bench: Bench) -> None:
     bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     bench.sent("a", b"late", expiration=bench.broker.now + 10)
     bench.broker.now += 500
@@ -136,16 +130,14 @@ def test_expirations_are_watched_again() -> None:
     assert sorted(bench.bodies("ExpiryQueue")) == [b"1", b"late"]
 
 
-def test_a_queue_of_the_same_name_does_not_inherit() -> None:
-    bench = Bench()
+def test_a_queue_of_the_same_name_does_not_inherit(bench: Bench) -> None:
     bench.sent("a", b"old")
     bench.enter().delete_queue(bench.queue("a"))
     bench.sent("a", b"new")
     assert bench.restart().bodies("a") == [b"new"]
 
 
-def test_what_was_restored_is_told() -> None:
-    bench = Bench()
+def test_what_was_restored_is_told(bench: Bench) -> None:
     bench.sent("a", b"1", b"2")
     taker = bench.take("a")
     bench.nack(taker, taker.taken[0])
@@ -155,8 +147,7 @@ def test_what_was_restored_is_told() -> None:
     assert (restored.queues, restored.addresses) == (3, 3)
 
 
-def test_a_format_that_this_version_does_not_know() -> None:
-    bench = Bench()
+def test_a_format_that_this_version_does_not_know(bench: Bench) -> None:
     bench.sent("a", b"1")
     bench.broker.shut_down()
     fold = restore.Fold({}, bench.engine.journal.space, bodies=bench.engine.journal.bodies)

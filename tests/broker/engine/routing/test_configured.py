@@ -116,8 +116,7 @@ def test_the_delay_example_of_the_seeds(delay: int) -> None:
     assert "q" not in bench.engine.queues
 
 
-def test_a_reload_makes_what_is_new() -> None:
-    bench = Bench()
+def test_a_reload_makes_what_is_new(bench: Bench) -> None:
     without(bench, {"b": section("b1")}, reload=True)
     assert bench.queue("b1").configured
 

@@ -174,8 +174,7 @@ def test_letter_queues_take_exactly_their_address() -> None:
     assert all(q.durable and q.auto_created for q in target.queues if q.filter)
 
 
-def test_a_letter_queue_whose_name_cannot_be_is_reported() -> None:
-    bench = Bench()
+def test_a_letter_queue_whose_name_cannot_be_is_reported(bench: Bench) -> None:
     state = bench.enter()._state
     ensure_queue(state, registry.ensure_address(state, "DLQ"), "x" * 1024, expiry=False)
     assert bench.broker.reported("move.queue_refused")
@@ -193,8 +192,7 @@ def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     assert not address.warned
 
 
-def test_totals_never_go_back() -> None:
-    bench = Bench()
+def test_totals_never_go_back(bench: Bench) -> None:
     bench.sent("a", b"1")
     bench.sent("b", b"1", routing_type=MULTICAST)
     engine = bench.enter()

@@ -25,8 +25,7 @@ def names(bench: Bench) -> set[str]:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_finds_no_binding_makes_no_address(durable: bool) -> None:
-    bench = Bench()
+def test_what_finds_no_binding_makes_no_address(bench: Bench, durable: bool) -> None:
     for n in range(3 * PASSING_MAX):
         bench.sent(f"t.{n}", b"x", routing_type=MULTICAST, durable=durable)
     assert names(bench) == set()
@@ -37,8 +36,7 @@ def test_what_finds_no_binding_makes_no_address(durable: bool) -> None:
     assert names(bench.restart()) == set()
 
 
-def test_a_binding_makes_it_real() -> None:
-    bench = Bench()
+def test_a_binding_makes_it_real(bench: Bench) -> None:
     bench.sent("t.a", b"0", routing_type=MULTICAST)
     taker = bench.take("t.#", MULTICAST)
     bench.sent("t.a", b"1", routing_type=MULTICAST)
@@ -47,16 +45,14 @@ def test_a_binding_makes_it_real() -> None:
     assert names(bench) == {"t.#", "t.a"}
 
 
-def test_a_subscription_to_the_very_name_gets_what_comes_next() -> None:
-    bench = Bench()
+def test_a_subscription_to_the_very_name_gets_what_comes_next(bench: Bench) -> None:
     bench.sent("t", b"0", routing_type=MULTICAST)
     taker = bench.take("t", MULTICAST)
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert taker.take() == [b"1"]
 
 
-def test_a_divert_that_is_made_later_takes() -> None:
-    bench = Bench()
+def test_a_divert_that_is_made_later_takes(bench: Bench) -> None:
     bench.sent("t", b"0", routing_type=MULTICAST)
     bench.sent("b", b"0")
     add_divert(bench.enter()._state, section("t", "b").divert("d"))
@@ -135,8 +131,7 @@ def test_a_routing_type_that_was_refused_its_queue_is_not_added() -> None:
     assert bench.restart().engine.addresses["t"].routing_types == {MULTICAST}
 
 
-def test_the_limit() -> None:
-    bench = Bench()
+def test_the_limit(bench: Bench) -> None:
     state = bench.enter()._state
     state.limits.addresses_max = len(state.addresses) + 1
     bench.sent("a", b"1")
@@ -161,8 +156,7 @@ def test_dead_letters_need_no_room() -> None:
     assert bench.bodies("morgue") == [b"1"]
 
 
-def test_a_journal_with_more_starts() -> None:
-    bench = Bench()
+def test_a_journal_with_more_starts(bench: Bench) -> None:
     for name in "abc":
         bench.sent(name, b"1")
     limits = small().limits.model_copy(update={"addresses_max": 1})

@@ -99,8 +99,7 @@ def everything(bench: Bench) -> Taker:
     return bench.take("#", RoutingType.MULTICAST, durable_name="c.all")
 
 
-def test_an_address_that_only_a_wildcard_queue_reads_goes_when_nothing_comes() -> None:
-    bench = Bench()
+def test_an_address_that_only_a_wildcard_queue_reads_goes_when_nothing_comes(bench: Bench) -> None:
     taker = everything(bench)
     bench.sent("t", b"1", routing_type=RoutingType.MULTICAST)
     bench.broker.advance(6 * PERIOD)
@@ -116,8 +115,7 @@ def test_an_address_that_only_a_wildcard_queue_reads_goes_when_nothing_comes() -
     assert "t" not in bench.restart().engine.addresses
 
 
-def test_an_address_that_remembers_duplicate_ids_stays() -> None:
-    bench = Bench()
+def test_an_address_that_remembers_duplicate_ids_stays(bench: Bench) -> None:
     taker = everything(bench)
     bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, head=b"_AMQ_DUPL_ID:1\n")
     bench.ack(taker, *taker.taken)
@@ -126,8 +124,7 @@ def test_an_address_that_remembers_duplicate_ids_stays() -> None:
     assert bench.engine._state.duplicates.refused == 1
 
 
-def test_those_of_an_older_journal_go() -> None:
-    bench = Bench()
+def test_those_of_an_older_journal_go(bench: Bench) -> None:
     for n in range(3 * LOOKED_AT_MAX):
         registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     bench.run()
@@ -138,8 +135,7 @@ def test_those_of_an_older_journal_go() -> None:
     assert not bench.engine._state.unused
 
 
-def test_a_scan_takes_as_many_ticks_as_it_needs() -> None:
-    bench = Bench()
+def test_a_scan_takes_as_many_ticks_as_it_needs(bench: Bench) -> None:
     for n in range(3 * LOOKED_AT_MAX):
         registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     steps = 0

@@ -35,8 +35,7 @@ def wildcards(**values: object) -> WildcardsSection:
 
 
 @pytest.mark.parametrize(("pattern", "matching", "others"), TABLE_4_3)
-def test_table_4_3_for_subscriptions(pattern: str, matching: list[str], others: list[str]) -> None:
-    bench = Bench()
+def test_table_4_3_for_subscriptions(bench: Bench, pattern: str, matching: list[str], others: list[str]) -> None:
     taker = bench.take(pattern, MULTICAST)
     for name in matching + others:
         bench.sent(name, name.encode(), routing_type=MULTICAST)
@@ -63,8 +62,7 @@ def test_the_overlay_example_of_the_seeds(order: int) -> None:
     assert (merged.max_delivery_attempts, merged.redelivery_delay) == (3, 0)
 
 
-def test_a_wildcard_address_with_queues_of_its_own() -> None:
-    bench = Bench()
+def test_a_wildcard_address_with_queues_of_its_own(bench: Bench) -> None:
     engine = bench.enter()
     address = engine.operators.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
     for name, kind in (("multi", MULTICAST), ("any", RoutingType.ANYCAST)):

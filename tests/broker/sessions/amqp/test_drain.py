@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from protocols.amqp.performatives import Rejected
 from protocols.amqp.types import Described, Symbol
-from tests.broker.sessions.amqp.harness import SELECTOR, started
-from tests.support.sim_amqp import message
+from tests.broker.sessions.amqp.harness import SELECTOR
+from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
 
 
-def test_drain_uses_up_the_credit() -> None:
-    _, client = started()
+def test_drain_uses_up_the_credit(client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     link = client.receiver("a", credit=0)
     link.send_credit(10, drain=True)
@@ -24,9 +24,8 @@ def test_drain_uses_up_the_credit() -> None:
     assert client.bodies() == ["2"]
 
 
-def test_drain_is_answered_for_what_was_on_its_way_to_the_disk() -> None:
+def test_drain_is_answered_for_what_was_on_its_way_to_the_disk(broker: SimBroker, client: AmqpSim) -> None:
     """A drain that comes behind a message means: with that message."""
-    broker, client = started()
     link = client.receiver("a", "queue", credit=0)
     broker.hold_disk()
     client.send(client.sender("a", "queue"), message("1"), settled=True)
@@ -37,8 +36,7 @@ def test_drain_is_answered_for_what_was_on_its_way_to_the_disk() -> None:
     assert (client.bodies(), link.credit) == (["1"], 0)
 
 
-def test_drain_behind_a_refusal_sees_the_dead_letter() -> None:
-    broker, client = started()
+def test_drain_behind_a_refusal_sees_the_dead_letter(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", "queue")
     dead = client.receiver("DLQ", "queue", credit=0)
@@ -51,9 +49,8 @@ def test_drain_behind_a_refusal_sees_the_dead_letter() -> None:
     assert (client.bodies(), dead.credit) == (["1"], 0)
 
 
-def test_drain_does_not_wait_for_what_comes_after_it() -> None:
+def test_drain_does_not_wait_for_what_comes_after_it(broker: SimBroker, client: AmqpSim) -> None:
     """A queue that others keep filling would never be drained else, for a receiver that wants none of it."""
-    broker, client = started()
     link = client.receiver("a", "queue", credit=0, filter={Symbol("s"): Described(SELECTOR, "color = 'red'")})
     sender = client.sender("a", "queue")
     broker.hold_disk()

@@ -16,8 +16,8 @@ from protocols.amqp.performatives import (
     Target,
 )
 from protocols.amqp.types import Array, Described, Symbol, UInt, ULong
-from tests.broker.sessions.amqp.harness import started
 from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
 
 ROLES = ["source", "target"]
 CLOSED = Described(ULong(0x2B), [])
@@ -39,9 +39,8 @@ def answered(client: AmqpSim, link: Any) -> Any:
 @pytest.mark.parametrize(
     "policy", [DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages(), None]
 )
-def test_the_answer_says_how_long_a_node_lives(role: str, policy: object) -> None:
+def test_the_answer_says_how_long_a_node_lives(broker: SimBroker, client: AmqpSim, role: str, policy: object) -> None:
     """3.5.3: the answer holds the actual properties; what is not granted is not there."""
-    broker, client = started()
     wanted = {"x-vendor": 1} if policy is None else {"lifetime-policy": policy, "x-vendor": 1}
     link = dynamic(client, role, dynamic_node_properties=wanted)
     terminus = answered(client, link)
@@ -54,8 +53,7 @@ def test_the_answer_says_how_long_a_node_lives(role: str, policy: object) -> Non
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_topic_of_ones_own_gives_copies(role: str) -> None:
-    _, client = started()
+def test_a_topic_of_ones_own_gives_copies(client: AmqpSim, role: str) -> None:
     link = dynamic(client, role, "temporary-topic")
     modes = answered(client, link).dynamic_node_properties["supported-dist-modes"]
     assert list(modes.items) == ["copy"]
@@ -77,8 +75,7 @@ def test_a_topic_of_ones_own_gives_copies(role: str) -> None:
         {"supported-dist-modes": Array("string", ["move"])},
     ],
 )
-def test_wrong_properties_are_refused(role: str, wanted: dict[str, object]) -> None:
-    broker, client = started()
+def test_wrong_properties_are_refused(broker: SimBroker, client: AmqpSim, role: str, wanted: dict[str, object]) -> None:
     before = set(broker.engine.addresses)
     link = dynamic(client, role, dynamic_node_properties=wanted)
     error = client.refused(link)
@@ -87,9 +84,8 @@ def test_wrong_properties_are_refused(role: str, wanted: dict[str, object]) -> N
     assert set(broker.engine.addresses) == before
 
 
-def test_properties_of_a_node_that_is_not_dynamic_are_not_answered() -> None:
+def test_properties_of_a_node_that_is_not_dynamic_are_not_answered(client: AmqpSim) -> None:
     """Qpid's clients send them with the node's name; nothing is granted by them."""
-    _, client = started()
     wanted: dict[str, object] = {"lifetime-policy": DeleteOnNoLinks()}
     source = client.answer(client.receiver("q", source=Source("q", dynamic_node_properties=wanted))).source
     assert isinstance(source, Source)
@@ -108,8 +104,9 @@ def test_properties_of_a_node_that_is_not_dynamic_are_not_answered() -> None:
         ({"durable": 0, "distribution_mode": "vendor:other"}, ("link-detach", 0, "move")),
     ],
 )
-def test_the_source_is_answered_as_it_is(wanted: dict[str, Any], granted: tuple[str, int, str | None]) -> None:
-    _, client = started()
+def test_the_source_is_answered_as_it_is(
+    client: AmqpSim, wanted: dict[str, Any], granted: tuple[str, int, str | None]
+) -> None:
     capabilities = ("queue", "vendor-capability")
     outcomes = ("amqp:accepted:list", "vendor:outcome:list")
     source = client.answer(client.receiver("q", *capabilities, outcomes=outcomes, **wanted)).source
@@ -119,8 +116,7 @@ def test_the_source_is_answered_as_it_is(wanted: dict[str, Any], granted: tuple[
     assert source.outcomes == ("amqp:accepted:list",)
 
 
-def test_the_target_is_answered_as_it_is() -> None:
-    _, client = started()
+def test_the_target_is_answered_as_it_is(client: AmqpSim) -> None:
     wanted = Target("q", durable=2, expiry_policy="never", timeout=60, capabilities=("queue", "vendor-capability"))
     target = client.answer(client.sender("q", target=wanted)).target
     assert target == Target("q", expiry_policy="link-detach", capabilities=("queue",))
@@ -132,9 +128,10 @@ def test_the_target_is_answered_as_it_is() -> None:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("expiry", ["session-end", "connection-close", "never"])
 @pytest.mark.parametrize("again", [True, False])
-def test_a_link_that_is_detached_leaves_its_node(role: str, expiry: str, again: bool) -> None:
+def test_a_link_that_is_detached_leaves_its_node(
+    broker: SimBroker, client: AmqpSim, role: str, expiry: str, again: bool
+) -> None:
     """... and what is in it, for a link of its name; after that the node goes with that link."""
-    broker, client = started()
     link = dynamic(client, role, name="mine", expiry_policy=expiry)
     terminus = answered(client, link)
     assert terminus.expiry_policy == ("session-end" if expiry == "session-end" else "connection-close")
@@ -154,8 +151,7 @@ def test_a_link_that_is_detached_leaves_its_node(role: str, expiry: str, again: 
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_link_detach_leaves_nothing(role: str) -> None:
-    broker, client = started()
+def test_link_detach_leaves_nothing(broker: SimBroker, client: AmqpSim, role: str) -> None:
     link = dynamic(client, role, expiry_policy="link-detach")
     terminus = answered(client, link)
     assert terminus.expiry_policy == "link-detach"
@@ -165,8 +161,7 @@ def test_link_detach_leaves_nothing(role: str) -> None:
 
 @pytest.mark.parametrize("detached", [True, False])
 @pytest.mark.parametrize(("expiry", "stays"), [("session-end", False), ("connection-close", True)])
-def test_how_long_a_node_waits(detached: bool, expiry: str, stays: bool) -> None:
-    broker, client = started()
+def test_how_long_a_node_waits(broker: SimBroker, client: AmqpSim, detached: bool, expiry: str, stays: bool) -> None:
     link = dynamic(client, "source", expiry_policy=expiry)
     address = answered(client, link).address
     if detached:
@@ -178,8 +173,7 @@ def test_how_long_a_node_waits(detached: bool, expiry: str, stays: bool) -> None
     assert address not in broker.engine.addresses
 
 
-def test_a_link_of_another_name_does_not_take_a_node_up() -> None:
-    broker, client = started()
+def test_a_link_of_another_name_does_not_take_a_node_up(broker: SimBroker, client: AmqpSim) -> None:
     link = dynamic(client, "source", name="mine")
     address = answered(client, link).address
     client.detach(link, closed=False)
@@ -187,8 +181,7 @@ def test_a_link_of_another_name_does_not_take_a_node_up() -> None:
     assert address in broker.engine.addresses
 
 
-def test_so_many_nodes_are_left_and_the_oldest_goes() -> None:
-    broker, client = started()
+def test_so_many_nodes_are_left_and_the_oldest_goes(broker: SimBroker, client: AmqpSim) -> None:
     addresses = []
     for number in range(LEFT_MAX + 1):
         link = dynamic(client, "source", name=f"mine {number}")
@@ -200,8 +193,7 @@ def test_so_many_nodes_are_left_and_the_oldest_goes() -> None:
     assert not any(address in broker.engine.addresses for address in addresses)
 
 
-def test_a_node_whose_queue_was_deleted_is_not_left() -> None:
-    broker, client = started()
+def test_a_node_whose_queue_was_deleted_is_not_left(broker: SimBroker, client: AmqpSim) -> None:
     link = dynamic(client, "source")
     address = answered(client, link).address
     broker.parts.tick.enter()

@@ -19,6 +19,18 @@ from tests.support.sim_broker import SimBroker
 FRAMES = Limits(frame_bytes_max=600)
 
 
+@pytest.fixture
+def broker() -> SimBroker:
+    """A broker with a low limit for bodies in memory."""
+    return SimBroker(config(header_bytes_max=LARGE))
+
+
+@pytest.fixture
+def client(broker: SimBroker) -> AmqpSim:
+    """A client with small frames."""
+    return AmqpSim(broker, limits=FRAMES)
+
+
 def started(*settings: dict[str, object], **limits: Any) -> tuple[SimBroker, AmqpSim]:
     """A broker and a client with small frames."""
     broker = SimBroker(config(*settings, **{"header_bytes_max": LARGE, **limits}))
@@ -27,8 +39,7 @@ def started(*settings: dict[str, object], **limits: Any) -> tuple[SimBroker, Amq
 
 @pytest.mark.parametrize("nbytes", [LARGE // 2, 3 * LARGE, 700_000])
 @pytest.mark.parametrize("settled", [True, False])
-def test_in_and_out_byte_for_byte(nbytes: int, settled: bool) -> None:
-    broker, client = started()
+def test_in_and_out_byte_for_byte(broker: SimBroker, client: AmqpSim, nbytes: int, settled: bool) -> None:
     sent = message(body(nbytes))
     outcomes = client.send(client.sender("q", "queue"), sent, settled=settled)
     assert [type(outcome.state) for outcome in outcomes] == ([] if settled else [Accepted])
@@ -40,8 +51,7 @@ def test_in_and_out_byte_for_byte(nbytes: int, settled: bool) -> None:
     assert not files_of(broker)
 
 
-def test_order_and_credit() -> None:
-    broker, client = started()
+def test_order_and_credit(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("q", "queue")
     sent = [message(body(n)) for n in (100, 3000, 200, 4000, 5000, 300)]
     assert len(client.send(link, *sent)) == len(sent)
@@ -56,8 +66,7 @@ def test_order_and_credit() -> None:
     assert not files_of(broker)
 
 
-def test_two_links_send_and_receive_in_turns() -> None:
-    broker, client = started()
+def test_two_links_send_and_receive_in_turns(broker: SimBroker, client: AmqpSim) -> None:
     links = [client.sender(name, "queue") for name in ("a", "b")]
     for link in links:
         client.send(link, message(body(100_000)), message(body(10)))
@@ -70,8 +79,7 @@ def test_two_links_send_and_receive_in_turns() -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_is_there_after_a_restart(crash: bool) -> None:
-    broker, client = started()
+def test_is_there_after_a_restart(broker: SimBroker, client: AmqpSim, crash: bool) -> None:
     link = client.sender("q", "queue")
     client.send(link, message(body()), message(body(5000), durable=False))
     assert len(files_of(broker)) == 2
@@ -106,8 +114,7 @@ def _frame(channel: int, transfer: Transfer, payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("end", ["abort", "drop", "detach", "end", "shut down"])
-def test_an_upload_that_breaks_off_leaves_nothing(end: str) -> None:
-    broker, client = started()
+def test_an_upload_that_breaks_off_leaves_nothing(broker: SimBroker, client: AmqpSim, end: str) -> None:
     link = client.sender("q", "queue")
     parts(link, message(body()), aborted=end == "abort")
     client.say()
@@ -137,8 +144,7 @@ def test_a_message_that_is_too_large() -> None:
     assert not files_of(broker)
 
 
-def test_one_that_is_refused_is_read_to_its_end() -> None:
-    _, client = started()
+def test_one_that_is_refused_is_read_to_its_end(client: AmqpSim) -> None:
     queue, relay = client.sender("q", "queue"), client.sender(None)
     nowhere = encode(Header(True)) + encode_section(DATA, body())
     refused, taken = client.send(relay, nowhere, message(body(4000)))
@@ -150,8 +156,7 @@ def test_one_that_is_refused_is_read_to_its_end() -> None:
     assert [len(data_of(delivery.payload)) for delivery in client.take()][-1] == 5000
 
 
-def test_no_room_on_the_disk() -> None:
-    broker, client = started()
+def test_no_room_on_the_disk(broker: SimBroker, client: AmqpSim) -> None:
     broker.files.capacity = broker.files.used() + (1 << 20) + 4000
     link = client.sender("q", "queue")
     (outcome,) = client.send(link, message(body(9 << 20)))
@@ -163,8 +168,7 @@ def test_no_room_on_the_disk() -> None:
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_transactions(fail: bool) -> None:
-    broker, client = started()
+def test_transactions(broker: SimBroker, client: AmqpSim, fail: bool) -> None:
     link, coordinator = client.sender("q", "queue"), client.coordinator()
     tx = client.declare(coordinator)
     client.send(link, message(body()), tx=tx)
@@ -202,8 +206,7 @@ def test_the_session_window_is_kept() -> None:
     assert data_of(delivery.payload) == body(50_000)
 
 
-def test_a_receiver_that_takes_less_leaves_a_dead_letter() -> None:
-    broker, client = started()
+def test_a_receiver_that_takes_less_leaves_a_dead_letter(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("q", "queue"), message(body(50_000)))
     link = client.ses.new_receiver("small")
     link.send_attach(source=Source("q"), target=Target("me"), max_message_size=20_000)
@@ -216,8 +219,7 @@ def test_a_receiver_that_takes_less_leaves_a_dead_letter() -> None:
     assert len(files_of(broker)) == 1
 
 
-def test_browsing() -> None:
-    broker, client = started()
+def test_browsing(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("q", "queue"), message(body()), message(body(10)), message(body(4000)))
     client.receiver("q", distribution_mode="copy")
     assert [len(data_of(delivery.payload)) for delivery in client.take()] == [3000, 10, 4000]
@@ -237,8 +239,7 @@ def test_a_body_that_cannot_be_read_is_aborted(damage: bytes) -> None:
     assert broker.engine.queue("DLQ").ready == 1
 
 
-def test_from_stomp_to_amqp_and_back() -> None:
-    broker, client = started()
+def test_from_stomp_to_amqp_and_back(broker: SimBroker, client: AmqpSim) -> None:
     stomp = broker.connect()
     stomp.confirmed("/queue/a", body(300_000), color="red")
     client.receiver("a")

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from protocols.amqp.performatives import Accepted, Received, Source, Target, TerminusDurability
-from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
 
 _UNSETTLED: dict[str, Any] = {"unsettled": {b"1": Accepted(), b"2": Received(0, 5), b"3": None}}
 
 
 @pytest.mark.parametrize("where", ["session", "sessions", "connections"])
-def test_links_of_one_name_do_not_steal(where: str) -> None:
+def test_links_of_one_name_do_not_steal(broker: SimBroker, client: AmqpSim, where: str) -> None:
     """2.6.1 would end the first; clients name the links to one address alike."""
-    broker, client = started()
     client.receiver("a", "queue", credit=1, name="same")
     other = AmqpSim(broker) if where == "connections" else client
     if where == "sessions":
@@ -33,8 +32,7 @@ def test_links_of_one_name_do_not_steal(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["session", "connection"])
-def test_a_durable_subscription_is_not_stolen(where: str) -> None:
-    broker, client = started()
+def test_a_durable_subscription_is_not_stolen(broker: SimBroker, client: AmqpSim, where: str) -> None:
     durable: dict[str, Any] = {"durable": TerminusDurability.UNSETTLED_STATE, "name": "sub"}
     first = client.receiver("news", "topic", **durable)
     other = AmqpSim(broker) if where == "connection" else client
@@ -47,8 +45,7 @@ def test_a_durable_subscription_is_not_stolen(where: str) -> None:
     assert again.bodies() == ["1"]
 
 
-def test_a_producer_begins_anew_whatever_it_has_not_settled() -> None:
-    broker, client = started()
+def test_a_producer_begins_anew_whatever_it_has_not_settled(broker: SimBroker, client: AmqpSim) -> None:
     link = client.ses.new_sender("again")
     link.send_attach(source=Source("me"), target=Target("queue://a"), **_UNSETTLED)
     client.say()
@@ -59,8 +56,7 @@ def test_a_producer_begins_anew_whatever_it_has_not_settled() -> None:
     assert len(held(broker, "a")) == 1
 
 
-def test_a_consumer_begins_anew_whatever_it_has_not_settled() -> None:
-    _, client = started()
+def test_a_consumer_begins_anew_whatever_it_has_not_settled(client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     link = client.receiver("a", "queue", **_UNSETTLED)
     answer = client.answer(link)
@@ -68,8 +64,7 @@ def test_a_consumer_begins_anew_whatever_it_has_not_settled() -> None:
     assert client.bodies() == ["1"]
 
 
-def test_a_detached_link_gives_its_deliveries_to_others_at_once() -> None:
-    broker, client = started()
+def test_a_detached_link_gives_its_deliveries_to_others_at_once(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     link = client.receiver("a", "queue", name="same")
     [delivery] = client.take()

@@ -9,7 +9,6 @@ import pytest
 
 from protocols.amqp.performatives import Accepted, Properties, TransactionalState
 from protocols.amqp.sender import Sender
-from tests.simulation.world import small
 from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
@@ -27,8 +26,7 @@ def in_turns(client: AmqpSim, links: Sequence[Sender], count: int, seed: object)
 @pytest.mark.parametrize(
     "targets", [("a", "a"), ("a", "queue://a"), ("queue://a", "a::a", "a"), ("a", None), (None, "queue://a", None)]
 )
-def test_links_to_one_address(targets: tuple[str | None, ...]) -> None:
-    client = AmqpSim(SimBroker(small()))
+def test_links_to_one_address(client: AmqpSim, targets: tuple[str | None, ...]) -> None:
     client.receiver("a", "queue", credit=200)
     links = [client.sender(target, "queue", name=str(number)) for number, target in enumerate(targets)]
     for _ in range(2):  # the codec learns what the transfers of each link look like: the second read has runs
@@ -39,8 +37,7 @@ def test_links_to_one_address(targets: tuple[str | None, ...]) -> None:
     assert all(isinstance(outcome.state, Accepted) and outcome.settled for outcome in client.outcomes)
 
 
-def test_links_of_two_sessions() -> None:
-    client = AmqpSim(SimBroker(small()))
+def test_links_of_two_sessions(client: AmqpSim) -> None:
     client.receiver("a", "queue", credit=200)
     links = [client.sender("a", "queue", name="first")]
     client.ses = client.codec.new_session()
@@ -51,10 +48,8 @@ def test_links_of_two_sessions() -> None:
         assert in_turns(client, links, 60, "sessions") == client.bodies()
 
 
-def test_what_one_link_sends_to_another_address_keeps_no_place() -> None:
+def test_what_one_link_sends_to_another_address_keeps_no_place(client: AmqpSim, broker: SimBroker) -> None:
     """Links of different addresses take turns without an end to the runs of either."""
-    broker = SimBroker(small())
-    client = AmqpSim(broker)
     for address in "ab":
         client.receiver(address, "queue", credit=200)
     links = [client.sender(address, "queue") for address in "ab"]
@@ -68,9 +63,8 @@ def test_what_one_link_sends_to_another_address_keeps_no_place() -> None:
 
 
 @pytest.mark.parametrize("transacted", [False, True])
-def test_the_relay_keeps_the_order_of_all_addresses(transacted: bool) -> None:
+def test_the_relay_keeps_the_order_of_all_addresses(client: AmqpSim, transacted: bool) -> None:
     """Who takes several addresses sees them as they were sent: as in STOMP, and unlike several links (part 2, 2.6)."""
-    client = AmqpSim(SimBroker(small()))
     client.receiver("a.#", "topic", credit=200)
     relay = client.sender(None)
     bodies = [str(number) for number in range(60)]

@@ -42,8 +42,7 @@ def test_what_a_full_address_refuses_is_logged() -> None:
     assert (count, "is full" in str(why)) == (left, True)
 
 
-def test_what_cannot_be_decoded_is_logged() -> None:
-    broker, client = started()
+def test_what_cannot_be_decoded_is_logged(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("a", "queue")
     client.send(link, message("1"), message(None)[:-3] + b"\0Sw\xa1\x05abc", message("2"), settled=True)
     [(count, _)] = told(broker)

@@ -7,13 +7,12 @@ import pytest
 from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
 
 
-def test_the_anonymous_relay_goes_where_each_message_says() -> None:
-    broker, client = started()
+def test_the_anonymous_relay_goes_where_each_message_says(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender(None)
     outcomes = client.send(
         link,
@@ -38,8 +37,7 @@ def jms(to: str, kind: object, body: str = "") -> bytes:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_the_relay_makes_what_jms_clients_say_that_it_is(settled: bool) -> None:
-    broker, client = started()
+def test_the_relay_makes_what_jms_clients_say_that_it_is(broker: SimBroker, client: AmqpSim, settled: bool) -> None:
     client.send(client.sender(None), jms("q", 0), jms("t", 1), jms("q", 0), settled=settled)
     assert len(held(broker, "q")) == 2
     addresses = broker.engine.addresses
@@ -47,8 +45,7 @@ def test_the_relay_makes_what_jms_clients_say_that_it_is(settled: bool) -> None:
     assert "t" not in addresses or addresses["t"].routing_types == {RoutingType.MULTICAST}
 
 
-def test_the_relay_goes_to_the_queue_or_the_topic_of_a_name() -> None:
-    broker, client = started()
+def test_the_relay_goes_to_the_queue_or_the_topic_of_a_name(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("n", "queue"), message("before"))
     topic = client.receiver("n", "topic")
     client.send(
@@ -59,9 +56,10 @@ def test_the_relay_goes_to_the_queue_or_the_topic_of_a_name() -> None:
 
 
 @pytest.mark.parametrize("kind", [2, 3])
-def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(kind: int) -> None:
+def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(
+    broker: SimBroker, client: AmqpSim, kind: int
+) -> None:
     """It would collect the replies to one who has left."""
-    broker, client = started()
     [outcome] = client.send(client.sender(None), jms("gone", kind))
     assert isinstance(outcome.state, Rejected)
     assert outcome.state.error is not None
@@ -75,9 +73,8 @@ def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(kind: 
     assert client.bodies() == ["in time"]
 
 
-def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations() -> None:
+def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations(broker: SimBroker, client: AmqpSim) -> None:
     """Not every client says what it replies to."""
-    broker, client = started()
     asking = AmqpSim(broker)
     source = asking.answer(asking.receiver(None, "temporary-queue", dynamic=True)).source
     assert isinstance(source, Source)
@@ -100,8 +97,7 @@ def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations() -> N
 
 
 @pytest.mark.parametrize("kind", [-1, 4, "queue", None])
-def test_a_kind_that_no_jms_client_knows_says_nothing(kind: object) -> None:
-    broker, client = started()
+def test_a_kind_that_no_jms_client_knows_says_nothing(broker: SimBroker, client: AmqpSim, kind: object) -> None:
     client.send(client.sender("q", "queue"), message("1"))
     client.send(client.sender(None), jms("q", kind))
     assert len(held(broker, "q")) == 2
@@ -117,10 +113,9 @@ def test_a_kind_that_no_jms_client_knows_says_nothing(kind: object) -> None:
     ],
 )
 def test_the_relay_ends_a_link_that_could_not_hear_of_a_rejection(
-    outcomes: tuple[str, ...], settled: bool, ends: bool
+    broker: SimBroker, client: AmqpSim, outcomes: tuple[str, ...], settled: bool, ends: bool
 ) -> None:
     """What came before the message is kept, what came after it is not."""
-    broker, client = started()
     link = client.ses.new_sender("relay")
     link.send_attach(source=Source("me", outcomes=outcomes), target=Target(None))
     client.say()

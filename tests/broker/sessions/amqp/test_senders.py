@@ -38,8 +38,7 @@ def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: 
     assert isinstance(outcome.state, Accepted), "the queue is made anew where that is allowed"
 
 
-def test_a_sender_is_told_when_its_address_is_deleted() -> None:
-    broker, client = started()
+def test_a_sender_is_told_when_its_address_is_deleted(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("news", "topic")
     broker.parts.tick.enter()
     state = broker.engine._state
@@ -48,8 +47,7 @@ def test_a_sender_is_told_when_its_address_is_deleted() -> None:
     assert client.refused(link).description == "address news was deleted"
 
 
-def test_what_else_is_deleted_tells_nobody() -> None:
-    broker, client = started()
+def test_what_else_is_deleted_tells_nobody(broker: SimBroker, client: AmqpSim) -> None:
     topic, relay = client.sender("news", "topic"), client.sender(None)
     queue = client.sender("a", "queue")
     subscription = client.receiver("news", "topic")
@@ -94,8 +92,7 @@ def states(outcomes: list[Outcome]) -> list[tuple[str, bool]]:
     return [(type(outcome.state).__name__, outcome.settled) for outcome in outcomes]
 
 
-def test_the_sender_settles_last() -> None:
-    broker, client = started()
+def test_the_sender_settles_last(broker: SimBroker, client: AmqpSim) -> None:
     outcomes = client.send(second(client), message("1"), message("2"))
     assert states(outcomes) == [("Accepted", False)] * 2
     assert isinstance(client.session, AmqpSession)
@@ -108,9 +105,8 @@ def test_the_sender_settles_last() -> None:
     assert not client.closed
 
 
-def test_a_transfer_may_ask_that_the_broker_settles_it() -> None:
+def test_a_transfer_may_ask_that_the_broker_settles_it(broker: SimBroker, client: AmqpSim) -> None:
     """2.7.5: `rcv-settle-mode` of one delivery, first where second was agreed; those beside it do not."""
-    broker, client = started()
     link = second(client)
     modes = (None, ReceiverSettleMode.FIRST, ReceiverSettleMode.SECOND)
     transfers = [Transfer(link.handle, id, bytes([id]), 0, rcv_settle_mode=mode) for id, mode in enumerate(modes)]
@@ -129,8 +125,7 @@ def test_a_refusal_is_settled_last_too() -> None:
     assert states(client.send(link, message("2"))) == [("Rejected", False)]
 
 
-def test_a_transaction_has_its_outcomes_settled_last() -> None:
-    broker, client = started()
+def test_a_transaction_has_its_outcomes_settled_last(broker: SimBroker, client: AmqpSim) -> None:
     coordinator = client.coordinator()
     tx = client.declare(coordinator)
     outcomes = client.send(second(client), message("1"), tx=tx)

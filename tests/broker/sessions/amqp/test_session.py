@@ -27,8 +27,7 @@ from tests.support.stomp_client import frame
 # -- coming in and leaving ---------------------------------------------------------------------------------------------
 
 
-def test_open_says_who_we_are_and_what_we_can() -> None:
-    _, client = started()
+def test_open_says_who_we_are_and_what_we_can(client: AmqpSim) -> None:
     opened = client.open
     assert opened is not None
     assert opened.container_id == "bartleby"
@@ -38,8 +37,7 @@ def test_open_says_who_we_are_and_what_we_can() -> None:
     assert opened.properties["product"] == "bartleby"
 
 
-def test_without_users_nobody_has_to_log_in_and_whoever_does_comes_in() -> None:
-    broker = SimBroker(small())
+def test_without_users_nobody_has_to_log_in_and_whoever_does_comes_in(broker: SimBroker) -> None:
     client = AmqpSim(broker, login=("bob", "x"))
     assert (client.offered, client.sasl_code) == (("ANONYMOUS", "PLAIN"), 0)
     assert client.open is not None
@@ -73,9 +71,8 @@ def test_one_link_too_many_is_refused_and_the_others_go_on() -> None:
 
 
 @pytest.mark.parametrize(("timeout", "taken"), [(None, True), (0, True), (1, False), (499, False), (500, True)])
-def test_an_idle_timeout_that_cannot_be_kept_is_refused(timeout: int | None, taken: bool) -> None:
+def test_an_idle_timeout_that_cannot_be_kept_is_refused(broker: SimBroker, timeout: int | None, taken: bool) -> None:
     """2.4.5: a peer that cannot support a timeout as short as that closes the connection with an error."""
-    broker = SimBroker(small())
     client = AmqpSim(broker, idle_time_out=timeout)
     assert client.closed != taken
     if not taken:
@@ -91,9 +88,10 @@ def firsts(client: AmqpSim) -> list[tuple[object, bool]]:
 
 @pytest.mark.parametrize("state", [Released(), Modified(), Modified(delivery_failed=True), None])
 @pytest.mark.parametrize("ttl", [None, 60_000])
-def test_the_first_acquirer_is_told_so(state: Released | Modified | None, ttl: int | None) -> None:
+def test_the_first_acquirer_is_told_so(
+    broker: SimBroker, client: AmqpSim, state: Released | Modified | None, ttl: int | None
+) -> None:
     """3.2.1: true only if no other link has had the message."""
-    broker, client = started()
     sender = client.sender("a", "queue")
     client.send(sender, *[message(body, header=Header(True, ttl=ttl)) for body in ("1", "2")])
     link = client.receiver("a", "queue", credit=1)
@@ -112,8 +110,7 @@ def test_the_first_acquirer_is_told_so(state: Released | Modified | None, ttl: i
     assert broker.engine.queue("a").acquired == {}, "nothing is kept of messages that are gone"
 
 
-def test_after_a_restart_nobody_is_known_to_be_the_first() -> None:
-    broker, client = started()
+def test_after_a_restart_nobody_is_known_to_be_the_first(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("before"))
     again = broker.restart()
     other = AmqpSim(again)
@@ -122,8 +119,7 @@ def test_after_a_restart_nobody_is_known_to_be_the_first() -> None:
     assert firsts(other) == [("before", False), ("after", True)]
 
 
-def test_a_browser_is_never_the_first() -> None:
-    broker, client = started()
+def test_a_browser_is_never_the_first(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     other = AmqpSim(broker)
     other.receiver("a", "queue", distribution_mode="copy")
@@ -146,8 +142,7 @@ def test_what_never_left_has_not_been_acquired() -> None:
     assert [first for _, first in firsts(other)] == [True]
 
 
-def test_close_is_answered_and_deliveries_are_not_held_against_anybody() -> None:
-    broker, client = started()
+def test_close_is_answered_and_deliveries_are_not_held_against_anybody(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a")
     assert client.bodies() == ["1"]
@@ -158,8 +153,7 @@ def test_close_is_answered_and_deliveries_are_not_held_against_anybody() -> None
     assert list(counts(broker, "a").values()) == [0]
 
 
-def test_a_lost_connection_is_a_failed_delivery_of_everything() -> None:
-    broker, client = started()
+def test_a_lost_connection_is_a_failed_delivery_of_everything(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"), message("2"))
     client.receiver("a", credit=2)
     assert client.bodies() == ["1", "2"]
@@ -170,9 +164,8 @@ def test_a_lost_connection_is_a_failed_delivery_of_everything() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
-def test_what_had_left_over_stomp_is_no_first_delivery(protocol: str) -> None:
+def test_what_had_left_over_stomp_is_no_first_delivery(broker: SimBroker, client: AmqpSim, protocol: str) -> None:
     """One of the messages sent ahead counts as failed; all of them may have been processed."""
-    broker, client = started()
     client.send(client.sender("a", "queue"), message("1"), message("2"), message("3"))
     lost = broker.connect()
     lost.subscribe("/queue/a")
@@ -194,8 +187,7 @@ def test_what_had_left_over_stomp_is_no_first_delivery(protocol: str) -> None:
         broker = broker.restart()
 
 
-def test_what_had_no_room_in_the_session_has_not_left() -> None:
-    broker = SimBroker(small())
+def test_what_had_no_room_in_the_session_has_not_left(broker: SimBroker) -> None:
     client = AmqpSim(broker, limits=Limits(incoming_window=4))
     for address in ("a", "b"):
         client.receiver(address, "queue", credit=10)
@@ -210,16 +202,14 @@ def test_what_had_no_room_in_the_session_has_not_left() -> None:
     assert [m.headers["redelivered"] for m in again.messages()] == ["false"] * 4
 
 
-def test_the_broker_says_goodbye() -> None:
-    broker, client = started()
+def test_the_broker_says_goodbye(broker: SimBroker, client: AmqpSim) -> None:
     broker.shut_down()
     error = client.closed_with
     assert error is not None
     assert error.condition == "amqp:connection:forced"
 
 
-def test_one_connection_a_container_if_that_is_asked_for() -> None:
-    broker = SimBroker(small())
+def test_one_connection_a_container_if_that_is_asked_for(broker: SimBroker) -> None:
     first = AmqpSim(broker, desired=("sole-connection-for-container",))
     assert first.open is not None
     assert first.open.properties is not None
@@ -235,8 +225,7 @@ def test_one_connection_a_container_if_that_is_asked_for() -> None:
     assert AmqpSim(broker).open is not None, "whoever does not ask need not be alone"
 
 
-def test_bytes_that_are_no_amqp_cost_the_sender_only() -> None:
-    broker, client = started()
+def test_bytes_that_are_no_amqp_cost_the_sender_only(broker: SimBroker, client: AmqpSim) -> None:
     other = AmqpSim(broker)
     client.raw(b"\x00\x00\x00\x04\x02\x00\x00\x00")
     error = client.closed_with
@@ -246,8 +235,7 @@ def test_bytes_that_are_no_amqp_cost_the_sender_only() -> None:
     assert other.send(other.sender("a", "queue"), message("1"))[0].state == Accepted()
 
 
-def test_a_silent_peer_is_told_and_dropped() -> None:
-    broker, client = started()
+def test_a_silent_peer_is_told_and_dropped(broker: SimBroker, client: AmqpSim) -> None:
     assert client.session.receive_timeout == 60_000
     broker.parts.tick.enter()
     client.session.timed_out()
@@ -289,8 +277,9 @@ def test_accepted_means_on_disk() -> None:
     assert len(held(broker.restart(), "a")) == 2
 
 
-def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_after_a_restart() -> None:
-    broker, client = started()
+def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_after_a_restart(
+    broker: SimBroker, client: AmqpSim
+) -> None:
     link = client.sender("a", "queue")
     assert client.send(link, message("1"), settled=True) == []
     assert client.send(link, message("2", durable=False))[0].state == Accepted()
@@ -308,14 +297,14 @@ def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_aft
         ("a", (), "MULTICAST"),
     ],
 )
-def test_the_routing_type_of_what_is_made(address: str, capabilities: tuple[str, ...], kind: str) -> None:
-    broker, client = started()
+def test_the_routing_type_of_what_is_made(
+    broker: SimBroker, client: AmqpSim, address: str, capabilities: tuple[str, ...], kind: str
+) -> None:
     client.sender(address, *capabilities)
     assert [t.name for t in broker.engine.addresses["a"].routing_types] == [kind]
 
 
-def test_the_bare_message_goes_out_as_it_came_in() -> None:
-    _, client = started()
+def test_the_bare_message_goes_out_as_it_came_in(client: AmqpSim) -> None:
     sent = message(
         {"deep": [1, 2.5, None, b"x"]},
         header=Header(True, 7, 60_000, True, 3),
@@ -382,15 +371,13 @@ def test_a_stopped_sender_gets_its_credit_as_soon_as_somebody_else_makes_room() 
     assert link.credit > 0
 
 
-def test_a_message_that_is_none_is_rejected_and_the_others_count() -> None:
-    broker, client = started()
+def test_a_message_that_is_none_is_rejected_and_the_others_count(broker: SimBroker, client: AmqpSim) -> None:
     outcomes = client.send(client.sender("a", "queue"), message("1"), b"\x00nonsense", message("2"))
     assert {o.context: type(o.state) for o in outcomes} == {0: Accepted, 1: Rejected, 2: Accepted}
     assert len(held(broker, "a")) == 2
 
 
-def test_scheduled_and_expiring() -> None:
-    broker, client = started()
+def test_scheduled_and_expiring(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("a", "queue")
     delay = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-delivery-delay": 100})
     later = message("later", annotations=delay)
@@ -403,9 +390,8 @@ def test_scheduled_and_expiring() -> None:
 
 
 @pytest.mark.parametrize("name", ["x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat"])
-def test_a_schedule_that_repeats_is_rejected(name: str) -> None:
+def test_a_schedule_that_repeats_is_rejected(client: AmqpSim, name: str) -> None:
     """ActiveMQ Classic's; once is what this broker does."""
-    _, client = started()
     repeated = encode_annotations(MESSAGE_ANNOTATIONS, {name: 5, "x-opt-delivery-delay": 100})
     once = encode_annotations(MESSAGE_ANNOTATIONS, {name: 0})
     link = client.sender("a", "queue")
@@ -425,8 +411,7 @@ def test_a_schedule_that_repeats_is_rejected(name: str) -> None:
 # -- messages out ------------------------------------------------------------------------------------------------------
 
 
-def test_credit_is_kept_to_and_comes_from_the_receiver() -> None:
-    _, client = started()
+def test_credit_is_kept_to_and_comes_from_the_receiver(client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), *[message(str(n)) for n in range(5)])
     link = client.receiver("a", credit=2)
     first = client.take()
@@ -450,8 +435,7 @@ def test_credit_is_kept_to_and_comes_from_the_receiver() -> None:
     ],
 )
 @pytest.mark.parametrize("settled", [True, False])
-def test_outcomes(state: object, left: int, count: int, settled: bool) -> None:
-    broker, client = started()
+def test_outcomes(broker: SimBroker, client: AmqpSim, state: object, left: int, count: int, settled: bool) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     link = client.receiver("a", credit=1)
     [delivery] = client.take()
@@ -477,8 +461,7 @@ def test_outcomes(state: object, left: int, count: int, settled: bool) -> None:
         assert str(annotations["x-opt-DL-TEXT"]).endswith("app:bad: cannot read it")
 
 
-def test_undeliverable_here_goes_to_others() -> None:
-    broker, client = started()
+def test_undeliverable_here_goes_to_others(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a")
     [delivery] = client.take()
@@ -490,8 +473,9 @@ def test_undeliverable_here_goes_to_others() -> None:
     assert again.message.message_annotations == {"x-opt-note": "n"}
 
 
-def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_letter() -> None:
-    broker, client = started()
+def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_letter(
+    broker: SimBroker, client: AmqpSim
+) -> None:
     client.send(client.sender("a", "queue"), message("kept"), message("dead"))
     client.receiver("a")
     for delivery in client.take():
@@ -507,8 +491,7 @@ def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_lett
     assert noted == {"kept": None, "dead": "dead"}
 
 
-def test_settled_deliveries_are_consumed_once_they_are_on_their_way() -> None:
-    broker, client = started()
+def test_settled_deliveries_are_consumed_once_they_are_on_their_way(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", snd_settle_mode=SenderSettleMode.SETTLED)
     [delivery] = client.take()
@@ -516,8 +499,7 @@ def test_settled_deliveries_are_consumed_once_they_are_on_their_way() -> None:
     assert held(broker, "a") == []
 
 
-def test_a_selector_is_echoed_and_others_are_not() -> None:
-    _, client = started()
+def test_a_selector_is_echoed_and_others_are_not(client: AmqpSim) -> None:
     link = client.sender("a", "queue")
     client.send(link, *[message(str(n), application={"n": n}) for n in range(4)])
     wanted = Described(Symbol(SELECTOR), "n > 1 AND JMSPriority = 4")
@@ -532,8 +514,7 @@ def test_a_selector_is_echoed_and_others_are_not() -> None:
     assert client.refused(bad).condition == "amqp:invalid-field"
 
 
-def test_dead_letters_are_selected_by_their_annotations() -> None:
-    _, client = started()
+def test_dead_letters_are_selected_by_their_annotations(client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a")
     client.settle(*client.take(), state=Rejected())
@@ -545,9 +526,8 @@ def test_dead_letters_are_selected_by_their_annotations() -> None:
     assert client.bodies() == ["1"]
 
 
-def test_what_the_broker_moved_is_over_when_the_broker_says_so() -> None:
+def test_what_the_broker_moved_is_over_when_the_broker_says_so(broker: SimBroker, client: AmqpSim) -> None:
     """JMS clients drop a message whose absolute-expiry-time is past: they could not read an expiry queue."""
-    broker, client = started()
     link = client.sender("a", "queue")
     expires = Timestamp(broker.engine.now + 50)
     properties = Properties("id", subject="s", absolute_expiry_time=expires)
@@ -569,8 +549,7 @@ def test_what_the_broker_moved_is_over_when_the_broker_says_so() -> None:
         assert moved.message.message_annotations["x-opt-DL-ORIG-EXPIRATION"] == expires
 
 
-def test_a_browser_takes_nothing_away() -> None:
-    broker, client = started()
+def test_a_browser_takes_nothing_away(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"), message("2"))
     link = client.receiver("a", credit=0, distribution_mode="copy")
     link.send_credit(10, drain=True)
@@ -582,8 +561,7 @@ def test_a_browser_takes_nothing_away() -> None:
     assert client.bodies() == ["3"], "on a topic everybody gets copies"
 
 
-def test_a_message_too_large_for_its_receiver_is_a_dead_letter() -> None:
-    broker, client = started()
+def test_a_message_too_large_for_its_receiver_is_a_dead_letter(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("x" * 1000), message("2"))
     client.receiver("a", max_message_size=500)
     [delivery] = client.take()
@@ -591,8 +569,7 @@ def test_a_message_too_large_for_its_receiver_is_a_dead_letter() -> None:
     assert len(held(broker, "DLQ")) == 1
 
 
-def test_a_queue_that_is_deleted_ends_its_links() -> None:
-    broker, client = started()
+def test_a_queue_that_is_deleted_ends_its_links(broker: SimBroker, client: AmqpSim) -> None:
     link = client.receiver("a", "queue")
     broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("a"))
@@ -600,8 +577,7 @@ def test_a_queue_that_is_deleted_ends_its_links() -> None:
     assert client.refused(link).condition == "amqp:resource-deleted"
 
 
-def test_priorities_of_consumers() -> None:
-    _, client = started()
+def test_priorities_of_consumers(client: AmqpSim) -> None:
     low, high = client.receiver("a", "queue"), client.receiver("a", properties={"priority": 5})
     client.send(client.sender("a"), message("1"), message("2"))
     assert {d.link for d in client.take()} == {high}

@@ -23,8 +23,7 @@ def names(broker: SimBroker) -> set[str]:
     return set(broker.engine.queues) - {"DLQ", "ExpiryQueue"}
 
 
-def test_a_topic_gives_each_its_own() -> None:
-    broker, client = started()
+def test_a_topic_gives_each_its_own(broker: SimBroker, client: AmqpSim) -> None:
     links = [client.receiver("news", "topic") for _ in range(2)]
     publish(client, "1")
     assert client.bodies() == ["1", "1"]
@@ -33,8 +32,7 @@ def test_a_topic_gives_each_its_own() -> None:
     assert names(broker) == set()
 
 
-def test_a_durable_one_stays_and_is_found_by_container_and_name() -> None:
-    broker, client = started()
+def test_a_durable_one_stays_and_is_found_by_container_and_name(broker: SimBroker, client: AmqpSim) -> None:
     link = client.receiver("news", "topic", name="sub", **DURABLE)
     assert names(broker) == {"sim.sub"}
     client.detach(link, closed=False)
@@ -47,15 +45,13 @@ def test_a_durable_one_stays_and_is_found_by_container_and_name() -> None:
     assert names(broker) == set(), "closing it unsubscribes"
 
 
-def test_a_durable_one_takes_one_consumer() -> None:
-    broker, client = started()
+def test_a_durable_one_takes_one_consumer(broker: SimBroker, client: AmqpSim) -> None:
     client.receiver("news", "topic", name="sub", **DURABLE)
     other = AmqpSim(broker)
     assert other.refused(other.receiver("news", "topic", name="sub", **DURABLE)).condition == "amqp:resource-locked"
 
 
-def test_it_is_looked_up_without_a_source_and_closed() -> None:
-    broker, client = started()
+def test_it_is_looked_up_without_a_source_and_closed(broker: SimBroker, client: AmqpSim) -> None:
     client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
     link = client.receiver(None, name="sub", source=None, credit=0)
     source = client.answer(link).source
@@ -71,9 +67,8 @@ def lookup(client: AmqpSim) -> Any:
     return client.receiver(None, name="sub", source=None, credit=0)
 
 
-def test_one_that_is_consumed_cannot_be_deleted() -> None:
+def test_one_that_is_consumed_cannot_be_deleted(broker: SimBroker, client: AmqpSim) -> None:
     """JMS: an error from `unsubscribe` while there is an active consumer; nothing happens to either."""
-    broker, client = started()
     consumer = client.receiver("news", "topic", name="sub", **DURABLE)
     other = AmqpSim(broker)  # of the same container
     assert other.refused(lookup(other)).condition == "amqp:resource-locked"
@@ -85,8 +80,7 @@ def test_one_that_is_consumed_cannot_be_deleted() -> None:
     assert names(broker) == set()
 
 
-def test_one_that_is_consumed_by_now_cannot_be_deleted() -> None:
-    broker, client = started()
+def test_one_that_is_consumed_by_now_cannot_be_deleted(broker: SimBroker, client: AmqpSim) -> None:
     client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
     link = lookup(client)
     AmqpSim(broker).receiver("news", "topic", name="sub", **DURABLE)
@@ -95,8 +89,7 @@ def test_one_that_is_consumed_by_now_cannot_be_deleted() -> None:
     assert names(broker) == {"sim.sub"}
 
 
-def test_a_shared_one_that_others_consume_stays_without_an_error() -> None:
-    broker, client = started()
+def test_a_shared_one_that_others_consume_stays_without_an_error(broker: SimBroker, client: AmqpSim) -> None:
     one = client.receiver("news", "topic", "shared", name="sub", **DURABLE)
     client.receiver("news", "topic", "shared", name="sub|2", **DURABLE)
     client.detach(one)
@@ -114,8 +107,9 @@ def test_a_shared_one_that_others_consume_stays_without_an_error() -> None:
         (("topic", "shared", "global"), False, "sub:shared-volatile:global", False),
     ],
 )
-def test_shared_ones(capabilities: tuple[str, ...], durable: bool, queue: str, stays: bool) -> None:
-    broker, client = started()
+def test_shared_ones(
+    broker: SimBroker, client: AmqpSim, capabilities: tuple[str, ...], durable: bool, queue: str, stays: bool
+) -> None:
     more = DURABLE if durable else {}
     links = [client.receiver("news", *capabilities, name=name, **more) for name in ("sub", "sub|2")]
     assert names(broker) == {queue}
@@ -134,8 +128,7 @@ def test_a_queue_wins_over_its_capability_only_if_it_can() -> None:
     assert client.refused(client.sender("q", "queue")).condition == "amqp:not-found"
 
 
-def test_a_name_with_a_queue() -> None:
-    _, client = started()
+def test_a_name_with_a_queue(client: AmqpSim) -> None:
     client.send(client.sender("a::b", "queue"), message("1"))
     client.receiver("a::b")
     assert client.bodies() == ["1"]
@@ -143,8 +136,9 @@ def test_a_name_with_a_queue() -> None:
 
 @pytest.mark.parametrize("role", ["source", "target"])
 @pytest.mark.parametrize("topic", [True, False])
-def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) -> None:
-    broker, client = started()
+def test_a_node_of_ones_own_lives_as_long_as_its_link(
+    broker: SimBroker, client: AmqpSim, role: str, topic: bool
+) -> None:
     capability = "temporary-topic" if topic else "temporary-queue"
     if role == "target":
         link: Any = client.sender(None, target=Target(dynamic=True, capabilities=(capability,)))
@@ -172,8 +166,7 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(role: str, topic: bool) ->
 
 
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
-def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
-    broker, client = started()
+def test_a_reply_to_one_who_is_gone_makes_no_queue(broker: SimBroker, client: AmqpSim, capability: str) -> None:
     asking = AmqpSim(broker)
     source = asking.answer(asking.receiver(None, capability, dynamic=True)).source
     assert isinstance(source, Source)
@@ -191,9 +184,10 @@ def test_a_reply_to_one_who_is_gone_makes_no_queue(capability: str) -> None:
 
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
 @pytest.mark.parametrize("how", ["queue", "topic", "browser", "full name"])
-def test_a_temporary_destination_is_its_connections_own(capability: str, how: str) -> None:
+def test_a_temporary_destination_is_its_connections_own(
+    broker: SimBroker, client: AmqpSim, capability: str, how: str
+) -> None:
     """As JMS has it; others may send to it."""
-    broker, client = started()
     address = client.answer(client.receiver(None, capability, dynamic=True)).source
     assert isinstance(address, Source)
     name = f"{address.address}::{address.address}" if how == "full name" else address.address
@@ -207,8 +201,7 @@ def test_a_temporary_destination_is_its_connections_own(capability: str, how: st
     client.detach(mine)
 
 
-def test_a_dynamic_node_that_is_not_temporary_is_for_all() -> None:
-    broker, client = started()
+def test_a_dynamic_node_that_is_not_temporary_is_for_all(broker: SimBroker, client: AmqpSim) -> None:
     target = client.answer(link := client.sender(None, target=Target(dynamic=True))).target
     assert isinstance(target, Target)
     other = AmqpSim(broker)

@@ -20,10 +20,10 @@ from protocols.amqp.performatives import (
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
 from tests.support.sim_amqp import AmqpSim, message
+from tests.support.sim_broker import SimBroker
 
 
-def test_what_is_sent_and_accepted_counts_at_the_commit() -> None:
-    broker, client = started()
+def test_what_is_sent_and_accepted_counts_at_the_commit(broker: SimBroker, client: AmqpSim) -> None:
     to = client.sender("b", "queue")
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a")
@@ -40,8 +40,7 @@ def test_what_is_sent_and_accepted_counts_at_the_commit() -> None:
     assert (len(held(restarted, "a")), len(held(restarted, "b"))) == (0, 1)
 
 
-def test_a_discharge_is_confirmed_once_it_is_on_disk() -> None:
-    broker, client = started()
+def test_a_discharge_is_confirmed_once_it_is_on_disk(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, to = client.coordinator(), client.sender("b", "queue")
     tx = client.declare(coordinator)
     client.send(to, message("1"), tx=tx)
@@ -51,9 +50,8 @@ def test_a_discharge_is_confirmed_once_it_is_on_disk() -> None:
     assert client.outcomes[-1].state == Accepted()
 
 
-def test_a_client_that_waits_for_nothing_gets_what_it_asked_for_in_order() -> None:
+def test_a_client_that_waits_for_nothing_gets_what_it_asked_for_in_order(broker: SimBroker, client: AmqpSim) -> None:
     """Discharges and the messages before them are one read, and go over two links."""
-    broker, client = started()
     coordinator, to = client.coordinator(), client.sender("b", "queue")
     transactions = [client.declare(coordinator) for _ in range(6)]
     for tx in transactions:
@@ -66,8 +64,7 @@ def test_a_client_that_waits_for_nothing_gets_what_it_asked_for_in_order() -> No
 
 
 @pytest.mark.parametrize("how", ["discharge", "detach", "drop"])
-def test_rollback_forgets_sends_and_gives_back_what_was_settled(how: str) -> None:
-    broker, client = started()
+def test_rollback_forgets_sends_and_gives_back_what_was_settled(broker: SimBroker, client: AmqpSim, how: str) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", credit=1)
     [delivery] = client.take()
@@ -88,8 +85,9 @@ def test_rollback_forgets_sends_and_gives_back_what_was_settled(how: str) -> Non
     assert again.message.header.delivery_count == 1
 
 
-def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback() -> None:
-    broker, client = started()
+def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback(
+    broker: SimBroker, client: AmqpSim
+) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", credit=5)
     [delivery] = client.take()
@@ -109,8 +107,9 @@ def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback
 @pytest.mark.parametrize(
     ("state", "left", "count"), [(Released(), 1, 0), (Modified(delivery_failed=True), 1, 1), (Rejected(), 0, 0)]
 )
-def test_other_outcomes_wait_for_the_commit_too(state: object, left: int, count: int) -> None:
-    broker, client = started()
+def test_other_outcomes_wait_for_the_commit_too(
+    broker: SimBroker, client: AmqpSim, state: object, left: int, count: int
+) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     link = client.receiver("a", credit=1)
     [delivery] = client.take()
@@ -125,8 +124,7 @@ def test_other_outcomes_wait_for_the_commit_too(state: object, left: int, count:
     assert [d.message.header.delivery_count for d in client.take()] == [count] * left
 
 
-def test_several_at_once() -> None:
-    broker, client = started()
+def test_several_at_once(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, to = client.coordinator(), client.sender("b", "queue")
     one, two = client.declare(coordinator), client.declare(coordinator)
     client.send(to, message("1"), tx=one)
@@ -151,8 +149,7 @@ def test_a_refused_send_makes_it_roll_back() -> None:
     assert (len(held(broker, "f")), len(held(broker, "b"))) == (1, 0)
 
 
-def test_an_unknown_transaction() -> None:
-    _, client = started()
+def test_an_unknown_transaction(client: AmqpSim) -> None:
     coordinator = client.coordinator()
     state = client.discharge(coordinator, b"none")
     assert isinstance(state, Rejected)
@@ -164,9 +161,10 @@ def test_an_unknown_transaction() -> None:
 
 
 @pytest.mark.parametrize(("outcomes", "ends"), [((), False), (("amqp:accepted:list",), True)])
-def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(outcomes: tuple[str, ...], ends: bool) -> None:
+def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(
+    client: AmqpSim, outcomes: tuple[str, ...], ends: bool
+) -> None:
     """Part 4, 4.3: the error then comes with the detach."""
-    _, client = started()
     coordinator = client.ses.new_sender("tx")
     coordinator.send_attach(source=Source("me", outcomes=outcomes), target=Coordinator())
     client.say()
@@ -175,8 +173,7 @@ def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(outcomes: t
         assert client.refused(coordinator).condition == "amqp:transaction:unknown-id"
 
 
-def test_what_the_relay_refuses_in_a_transaction() -> None:
-    broker, client = started()
+def test_what_the_relay_refuses_in_a_transaction(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, relay = client.coordinator(), client.sender(None)
     tx = client.declare(coordinator)
     [outcome] = client.send(relay, message("1", properties=Properties(to="a.#")), tx=tx)
@@ -189,8 +186,7 @@ def test_what_the_relay_refuses_in_a_transaction() -> None:
     assert held(broker, "b") == []
 
 
-def test_a_client_that_knows_of_a_refusal_cannot_commit_either() -> None:
-    broker, client = started()
+def test_a_client_that_knows_of_a_refusal_cannot_commit_either(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, relay = client.coordinator(), client.sender(None)
     tx = client.declare(coordinator)
     client.send(relay, message("1", properties=Properties(to="queue://b")), tx=tx)
@@ -206,15 +202,13 @@ def test_a_client_that_knows_of_a_refusal_cannot_commit_either() -> None:
     assert held(broker, "b") == []
 
 
-def test_a_message_that_asks_for_nothing() -> None:
-    _, client = started()
+def test_a_message_that_asks_for_nothing(client: AmqpSim) -> None:
     coordinator = client.coordinator()
     [outcome] = client.send(coordinator, message("1"))
     assert isinstance(outcome.state, Rejected)
 
 
-def test_one_that_takes_too_long() -> None:
-    broker, client = started()
+def test_one_that_takes_too_long(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, to = client.coordinator(), client.sender("b", "queue")
     tx = client.declare(coordinator)
     client.send(to, message("1"), tx=tx)
@@ -224,9 +218,8 @@ def test_one_that_takes_too_long() -> None:
     assert held(broker, "b") == []
 
 
-def test_a_coordinator_link_settles_as_its_controller_asked() -> None:
+def test_a_coordinator_link_settles_as_its_controller_asked(client: AmqpSim) -> None:
     """fe2o3-amqp ends a link whose settle modes come back as others."""
-    _, client = started()
     link = client.ses.new_sender("tx")
     link.send_attach(source=Source(), target=Coordinator(), snd_settle_mode=SenderSettleMode.UNSETTLED)
     client.say()

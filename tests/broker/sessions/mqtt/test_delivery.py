@@ -55,8 +55,7 @@ def dead_letters_or_none(sim: SimWorld) -> int:
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("filters", [("a/#",), ("a/0", "a/1", "a/2")])
-def test_no_more_is_sent_than_a_client_takes_at_once(qos: int, filters: tuple[str, ...]) -> None:
-    sim = SimWorld()
+def test_no_more_is_sent_than_a_client_takes_at_once(sim: SimWorld, qos: int, filters: tuple[str, ...]) -> None:
     client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 3)])
     client.subscribe(*filters, qos=qos)
     other = sim.connect("other")
@@ -102,8 +101,7 @@ def test_qos_0_through_a_subscription_of_qos_1_uses_credit_and_gives_it_back() -
     assert got + client.payloads() == [b"%d" % number for number in range(40)]
 
 
-def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again() -> None:
-    sim = SimWorld()
+def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=1)
     sim.connect("other").post("a", [b"%d" % number for number in range(6)], 1)
@@ -117,9 +115,8 @@ def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again() -> None:
     assert got == [(b"%d" % number, True) for number in range(6)]
 
 
-def test_what_expires_while_it_waits_for_the_quota_is_not_sent() -> None:
+def test_what_expires_while_it_waits_for_the_quota_is_not_sent(sim: SimWorld) -> None:
     """[MQTT-3.3.2-5]."""
-    sim = SimWorld()
     client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     client.subscribe("a", "b", qos=1)
     other = sim.connect("other")
@@ -134,8 +131,7 @@ def test_what_expires_while_it_waits_for_the_quota_is_not_sent() -> None:
     assert (message.payload, message.get(MESSAGE_EXPIRY_INTERVAL)) == (b"long", 44)
 
 
-def test_a_client_that_does_not_read_is_not_sent_more() -> None:
-    sim = SimWorld()
+def test_a_client_that_does_not_read_is_not_sent_more(sim: SimWorld) -> None:
     client, other = sim.connect("c"), sim.connect("other")
     client.subscribe("a", qos=0)
     client.subscribe("b", qos=1)
@@ -155,8 +151,7 @@ def test_a_client_that_does_not_read_is_not_sent_more() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_is_too_large_for_a_client_is_a_dead_letter(qos: int) -> None:
-    sim = SimWorld()
+def test_what_is_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int) -> None:
     client = small(sim)
     client.subscribe("a", qos=qos)
     other = sim.connect("other")
@@ -168,8 +163,7 @@ def test_what_is_too_large_for_a_client_is_a_dead_letter(qos: int) -> None:
     assert letter.header.annotations["_AMQ_DL_REASON"] == "too-large"
 
 
-def test_credit_comes_back_for_what_could_not_be_sent() -> None:
-    sim = SimWorld()
+def test_credit_comes_back_for_what_could_not_be_sent(sim: SimWorld) -> None:
     client = small(sim, (RECEIVE_MAXIMUM, 2))
     client.subscribe("a", qos=1)
     sim.connect("other").post("a", [b"x" * 256] * 5 + [b"small"], 1)
@@ -177,8 +171,7 @@ def test_credit_comes_back_for_what_could_not_be_sent() -> None:
     assert dead_letters(sim).message_count == 5
 
 
-def test_a_client_that_comes_back_and_takes_less() -> None:
-    sim = SimWorld()
+def test_a_client_that_comes_back_and_takes_less(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=2)
     sim.connect("other").post("a", [b"x" * 256, b"small"], 2)
@@ -193,9 +186,8 @@ REFUSALS = pytest.mark.parametrize(("qos", "packet"), [(1, P.PUBACK), (2, P.PUBR
 
 
 @REFUSALS
-def test_what_a_client_refuses_is_a_dead_letter_at_once(qos: int, packet: PacketType) -> None:
+def test_what_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int, packet: PacketType) -> None:
     """[MQTT-4.4.0-2]: refused counts as acknowledged, and is not sent again."""
-    sim = SimWorld()
     client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     client.subscribe("a", qos=qos)
     sim.connect("other").post("a", [b"x", b"y"], qos)
@@ -253,9 +245,8 @@ def test_a_refused_dead_letter_stays_and_is_not_sent_to_its_client_again(
     assert client.payloads() == [b"y"], "others go on"
 
 
-def test_packet_identifiers_that_a_client_does_not_know() -> None:
+def test_packet_identifiers_that_a_client_does_not_know(sim: SimWorld) -> None:
     """PUBREL and PUBCOMP with 0x92: the exchange is over, the identifier free, and nothing is sent again (3.6.2.1)."""
-    sim = SimWorld()
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=2)
     other = sim.connect("other", auto=False)
@@ -287,8 +278,7 @@ def test_a_dead_letter_tells_why_over_mqtt_too() -> None:
     assert (told["mine"], told["_AMQ_ORIG_ADDRESS"], told["_AMQ_DL_REASON"]) == ("1", "a", "rejected")
 
 
-def test_an_address_without_a_topic() -> None:
-    sim = SimWorld()
+def test_an_address_without_a_topic(sim: SimWorld) -> None:
     client = sim.connect("c")
     client.subscribe("#", qos=1)
     stomp = sim.broker.connect()
@@ -301,9 +291,8 @@ def test_an_address_without_a_topic() -> None:
 # -- shared subscriptions, and the queues of others --------------------------------------------------------------------
 
 
-def test_what_is_in_flight_to_an_absent_member_goes_to_others() -> None:
+def test_what_is_in_flight_to_an_absent_member_goes_to_others(sim: SimWorld) -> None:
     """QoS 1; what is in flight with QoS 2 stays (test_mqtt_normative_messages)."""
-    sim = SimWorld()
     member = sim.connect("a", expiry=100, auto=False)
     member.subscribe("$share/g/t", qos=1)
     sim.connect("publisher").post("t", [b"1", b"2"], 1)
@@ -319,9 +308,8 @@ def test_what_is_in_flight_to_an_absent_member_goes_to_others() -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(crash: bool) -> None:
+def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(sim: SimWorld, crash: bool) -> None:
     """The member may never come back."""
-    sim = SimWorld()
     member = sim.connect("a", expiry=FOR_EVER, auto=False)
     member.subscribe("$share/g/t", qos=2)
     publisher = sim.connect("publisher")
@@ -339,9 +327,8 @@ def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(crash: bo
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_what_had_left_for_a_member_is_redelivered(crash: bool) -> None:
+def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -> None:
     """To a consumer of another protocol; MQTT's DUP is for what is sent again under its packet identifier."""
-    sim = SimWorld()
     member = sim.connect("a", expiry=FOR_EVER, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     member.subscribe("$share/g/t", qos=1)
     sim.connect("publisher").post("t", [b"1", b"2", b"3", b"4"], 1)
@@ -368,8 +355,7 @@ def test_what_had_left_for_a_member_is_redelivered(crash: bool) -> None:
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "drop"])
-def test_what_had_left_a_queue_of_others_is_redelivered(end: str) -> None:
-    sim = SimWorld()
+def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str) -> None:
     stomp = sim.broker.connect()
     for body in (b"1", b"2"):
         stomp.confirmed("/queue/orders", body)
@@ -385,9 +371,8 @@ def test_what_had_left_a_queue_of_others_is_redelivered(end: str) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(qos: int) -> None:
+def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: SimWorld, qos: int) -> None:
     """With QoS 2 too it is for others when the session ends: the client has never seen it."""
-    sim = SimWorld()
     member = sim.connect("a", expiry=10, auto=False)
     member.subscribe("$share/g/t", qos=qos)
     other = sim.connect("b", expiry=FOR_EVER)
@@ -407,8 +392,7 @@ def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(qos: 
     assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [(b"1", "false")]
 
 
-def test_a_share_takes_qos_0_while_somebody_is_there() -> None:
-    sim = SimWorld()
+def test_a_share_takes_qos_0_while_somebody_is_there(sim: SimWorld) -> None:
     first, second = (sim.connect(name, expiry=100) for name in "ab")
     publisher = sim.connect("publisher")
     for member in (first, second):
@@ -422,9 +406,8 @@ def test_a_share_takes_qos_0_while_somebody_is_there() -> None:
     assert sim.connect("a", clean=False, expiry=100).payloads() == [b"kept"]
 
 
-def test_what_waits_for_the_quota_goes_with_a_subscription_of_qos_0() -> None:
+def test_what_waits_for_the_quota_goes_with_a_subscription_of_qos_0(sim: SimWorld) -> None:
     """It was of QoS 1 when the messages came to it."""
-    sim = SimWorld()
     client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     client.subscribe("t", "u", qos=1)
     publisher = sim.connect("publisher")
@@ -436,8 +419,7 @@ def test_what_waits_for_the_quota_goes_with_a_subscription_of_qos_0() -> None:
     assert sim.connect("c", clean=False, expiry=100).payloads() == [b"t", b"1"]
 
 
-def test_a_share_takes_no_qos_0_once_those_who_are_there_have_unsubscribed() -> None:
-    sim = SimWorld()
+def test_a_share_takes_no_qos_0_once_those_who_are_there_have_unsubscribed(sim: SimWorld) -> None:
     away, leaving = (sim.connect(name, expiry=100) for name in "ab")
     publisher = sim.connect("publisher")
     for member in (away, leaving):
@@ -448,8 +430,7 @@ def test_a_share_takes_no_qos_0_once_those_who_are_there_have_unsubscribed() -> 
     assert sim.connect("a", clean=False, expiry=100).payloads() == []
 
 
-def test_a_client_that_has_unsubscribed_with_messages_in_flight_is_none_of_the_share() -> None:
-    sim = SimWorld()
+def test_a_client_that_has_unsubscribed_with_messages_in_flight_is_none_of_the_share(sim: SimWorld) -> None:
     leaving, away = sim.connect("a", auto=False), sim.connect("b", expiry=100)
     publisher = sim.connect("publisher")
     leaving.subscribe("$share/g/t", qos=1)
@@ -461,8 +442,7 @@ def test_a_client_that_has_unsubscribed_with_messages_in_flight_is_none_of_the_s
     assert sim.connect("b", clean=False, expiry=100).payloads() == []
 
 
-def test_leaving_a_share_with_messages_in_flight() -> None:
-    sim = SimWorld()
+def test_leaving_a_share_with_messages_in_flight(sim: SimWorld) -> None:
     first, second = sim.connect("a", auto=False), sim.connect("b")
     publisher = sim.connect("publisher")
     first.subscribe("$share/g/t", qos=1)
@@ -481,9 +461,8 @@ def test_leaving_a_share_with_messages_in_flight() -> None:
 
 @pytest.mark.parametrize("leave", ["unsubscribe", "ask for QoS 0"])
 @pytest.mark.parametrize("restart", [False, True])
-def test_leaving_a_share_and_the_broker_with_messages_in_flight(leave: str, restart: bool) -> None:
+def test_leaving_a_share_and_the_broker_with_messages_in_flight(sim: SimWorld, leave: str, restart: bool) -> None:
     """What is in flight with QoS 1 is the others', what is with QoS 2 is not [MQTT-4.8.2-5]."""
-    sim = SimWorld()
     first = sim.connect("a", expiry=100, auto=False)
     first.subscribe("$share/g/t", qos=2)
     publisher = sim.connect("publisher")
@@ -510,8 +489,7 @@ def test_leaving_a_share_and_the_broker_with_messages_in_flight(leave: str, rest
     assert (queue.message_count, len(queue.consumers)) == (0, 1 if leave == "unsubscribe" else 2)
 
 
-def test_a_share_goes_with_its_last_session_also_over_a_restart() -> None:
-    sim = SimWorld()
+def test_a_share_goes_with_its_last_session_also_over_a_restart(sim: SimWorld) -> None:
     sim.connect("a", expiry=10).subscribe("$share/g/t", qos=1)
     sim.connect("b").subscribe("$share/h/t", qos=1)
     assert set(queues(sim)) == {"$share.g.t", "$share.h.t"}
@@ -522,8 +500,7 @@ def test_a_share_goes_with_its_last_session_also_over_a_restart() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_an_anycast_address_is_read_as_the_queue_that_it_is(qos: int) -> None:
-    sim = SimWorld()
+def test_an_anycast_address_is_read_as_the_queue_that_it_is(sim: SimWorld, qos: int) -> None:
     stomp = sim.broker.connect()
     stomp.confirmed("/queue/orders", b"1")
     client = sim.connect("c", expiry=100, auto=False)
@@ -619,8 +596,7 @@ def test_the_only_queue_of_an_anycast_address_is_the_first_available() -> None:
     assert len(queues(sim)["q1"].consumers) == 1
 
 
-def test_two_colons_in_a_topic_that_names_no_queue() -> None:
-    sim = SimWorld()
+def test_two_colons_in_a_topic_that_names_no_queue(sim: SimWorld) -> None:
     client = sim.connect("c")
     client.publish("fe80", b"x", 1)
     assert client.subscribe("fe80::1/temperature", "fe80::1/#", qos=1) == [1, 1]
@@ -651,8 +627,7 @@ def test_messages_of_one_read_to_a_queue_and_its_address_keep_their_order() -> N
     assert client.payloads() == [b"%d" % number for number in range(6)]
 
 
-def test_a_queue_that_an_operator_deletes() -> None:
-    sim = SimWorld()
+def test_a_queue_that_an_operator_deletes(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=100)
     client.subscribe("a", qos=1)
     engine = sim.broker.engine
@@ -668,9 +643,8 @@ def test_a_queue_that_an_operator_deletes() -> None:
     assert again.payloads() == [b"x"]
 
 
-def test_memory_of_a_session_is_given_back() -> None:
+def test_memory_of_a_session_is_given_back(sim: SimWorld) -> None:
     """Nothing of a client stays in the registry."""
-    sim = SimWorld()
     for version in (V311, V5):
         client = sim.connect("c", version=version)
         session = carrier(client).session
@@ -682,9 +656,8 @@ def test_memory_of_a_session_is_given_back() -> None:
     assert queues(sim) == {}
 
 
-def test_acknowledgements_before_one_that_does_not_fit_lose_nothing() -> None:
+def test_acknowledgements_before_one_that_does_not_fit_lose_nothing(sim: SimWorld) -> None:
     """In one read: PUBREC for a message of QoS 2, and for one of QoS 1, which is a violation."""
-    sim = SimWorld()
     again: dict[str, Any] = {"clean": False, "expiry": 100}
     client = sim.connect("c", auto=False, **again)
     client.subscribe("a", qos=2)
@@ -702,9 +675,10 @@ def test_acknowledgements_before_one_that_does_not_fit_lose_nothing() -> None:
 
 
 @interpreted
-def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(
+    sim: SimWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The session fails between the table of what is in flight and the engine; the client has the message."""
-    sim = SimWorld()
     again: dict[str, Any] = {"clean": False, "expiry": 100}
     client = sim.connect("c", auto=False, **again)
     client.subscribe("a", qos=2)

@@ -44,9 +44,8 @@ def test_each_qos_has_its_answer(world: Connecting, version: int) -> None:
     assert [(m.payload, m.qos) for m in watcher.take()] == [(b"0", 0), (b"1", 1), (b"2", 2)]
 
 
-def test_nothing_is_acknowledged_before_it_is_durable() -> None:
+def test_nothing_is_acknowledged_before_it_is_durable(sim: SimWorld) -> None:
     """[MQTT-4.3.2-4], [MQTT-4.3.3-8]; promise P1."""
-    sim = SimWorld()
     watcher, client = sim.connect("w", clean=False, expiry=100), sim.connect("c", auto=False)
     watcher.subscribe("a", qos=2)
     sim.hold_disk()
@@ -392,9 +391,8 @@ def test_all_else_goes_on_when_the_quota_is_used_up(world: Connecting) -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311])
-def test_who_was_told_no_maximum_has_none(version: int) -> None:
+def test_who_was_told_no_maximum_has_none(sim: SimWorld, version: int) -> None:
     """Before 5.0 there is no Receive Maximum: as many messages as there are packet ids may wait for PUBACK."""
-    sim = SimWorld()
     watcher = sim.connect("w", version=version, clean=False)
     watcher.subscribe("a", qos=1)
     client = sim.connect("c", version=version)

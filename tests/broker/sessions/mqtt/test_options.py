@@ -136,9 +136,8 @@ def test_retained_messages_may_be_unavailable(version: int) -> None:
     assert refused(sim.attempt(greeting("c", version=version, will=will))) == (0x9A if version == V5 else None)
 
 
-def test_subscriptions_get_nothing_retained_where_that_is_unavailable() -> None:
+def test_subscriptions_get_nothing_retained_where_that_is_unavailable(sim: SimWorld) -> None:
     """It was retained by way of another acceptor; the topics of `$SYS` are the broker's answers, and come."""
-    sim = SimWorld()
     sim.connect("p").publish("a", b"x", 1, retain=True)
     client = sim.connect("c")
     session = carrier(client).session

@@ -62,8 +62,7 @@ def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_who_publishes_to_nobody_is_told(qos: int) -> None:
-    sim = SimWorld()
+def test_who_publishes_to_nobody_is_told(sim: SimWorld, qos: int) -> None:
     answer = P.PUBACK if qos == 1 else P.PUBREC
     client, old = sim.connect("c", auto=False), sim.connect("old", version=V311, auto=False)
     first = client.publish("a", b"x", qos)
@@ -258,8 +257,7 @@ def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
     assert not address.blocked
 
 
-def test_nothing_is_read_before_a_connack_that_waits_for_the_disk() -> None:
-    sim = SimWorld()
+def test_nothing_is_read_before_a_connack_that_waits_for_the_disk(sim: SimWorld) -> None:
     sim.hold_disk()
     client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
     assert [client.connack] == [None]
@@ -340,9 +338,8 @@ def test_retained_messages_are_bounded() -> None:
     assert client.replies(P.PUBACK)[-1][1] == 0
 
 
-def test_retained_messages_go_through_the_queue_like_others() -> None:
+def test_retained_messages_go_through_the_queue_like_others(sim: SimWorld) -> None:
     """An absent client gets what was retained when it subscribed, and its own not with No Local."""
-    sim = SimWorld()
     client = sim.connect("c", expiry=100, auto=False)
     client.publish("a/mine", b"mine", 1, retain=True)
     sim.connect("other").publish("a/other", b"other", 2, retain=True, properties=[(USER_PROPERTY, ("k", "v"))])
@@ -358,8 +355,7 @@ def test_retained_messages_go_through_the_queue_like_others() -> None:
 # -- other protocols ---------------------------------------------------------------------------------------------------
 
 
-def test_from_mqtt_to_stomp() -> None:
-    sim = SimWorld()
+def test_from_mqtt_to_stomp(sim: SimWorld) -> None:
     stomp = sim.broker.connect()
     stomp.subscribe("/topic/a.b", ack="auto")
     sim.connect("c").publish(
@@ -382,8 +378,7 @@ def test_from_mqtt_to_stomp() -> None:
     assert frame.headers["content-length"] == str(len(frame.body))
 
 
-def test_from_stomp_to_mqtt() -> None:
-    sim = SimWorld()
+def test_from_stomp_to_mqtt(sim: SimWorld) -> None:
     client, old = sim.connect("c"), sim.connect("old", version=V311)
     for each in (client, old):
         each.subscribe("a/+", qos=2)
@@ -410,8 +405,7 @@ def test_from_stomp_to_mqtt() -> None:
 
 
 @pytest.mark.parametrize("indicated", [True, False])
-def test_from_mqtt_to_amqp(indicated: bool) -> None:
-    sim = SimWorld()
+def test_from_mqtt_to_amqp(sim: SimWorld, indicated: bool) -> None:
     amqp = AmqpSim(sim.broker)
     amqp.receiver("a.b", "topic")
     indicator = [(PAYLOAD_FORMAT_INDICATOR, 1)] if indicated else []
@@ -425,8 +419,7 @@ def test_from_mqtt_to_amqp(indicated: bool) -> None:
     assert encoded.application_properties == {"k": "v"}
 
 
-def test_from_amqp_to_mqtt() -> None:
-    sim = SimWorld()
+def test_from_amqp_to_mqtt(sim: SimWorld) -> None:
     client = sim.connect("c")
     client.subscribe("a/b", qos=2)
     amqp = AmqpSim(sim.broker)
@@ -445,8 +438,7 @@ def test_from_amqp_to_mqtt() -> None:
     assert (second.payload, second.qos, second.get(CONTENT_TYPE)) == (b'{"k":[1,null]}', 0, "application/json")
 
 
-def test_a_selector_on_a_message_of_mqtt() -> None:
-    sim = SimWorld()
+def test_a_selector_on_a_message_of_mqtt(sim: SimWorld) -> None:
     stomp = sim.broker.connect()
     stomp.subscribe("/topic/a", ack="auto", selector="k = 'v' AND \"mqtt.qos.level\" = 1 AND _AMQ_CONTENT_TYPE = 'x'")
     client = sim.connect("c")
@@ -521,8 +513,7 @@ def test_over_websocket() -> None:
 # -- $SYS --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_system_topics() -> None:
-    sim = SimWorld()
+def test_the_system_topics(sim: SimWorld) -> None:
     sim.connect("away", expiry=100).drop()
     engine = sim.broker.engine
     assert not any(name.startswith("$SYS") for name in engine.addresses), "nobody has asked"

@@ -47,17 +47,15 @@ P = PacketType
         ("", "/", None),
     ],
 )
-def test_the_queue_of_a_subscription(client: str, filter: str, name: str | None) -> None:
-    sim = SimWorld()
+def test_the_queue_of_a_subscription(sim: SimWorld, client: str, filter: str, name: str | None) -> None:
     sim.connect(client).subscribe(filter, qos=1)
     [found] = queues(sim)
     assert name is None or found == name
     assert found.endswith("..") or name is not None
 
 
-def test_a_topic_may_be_as_long_as_an_address() -> None:
+def test_a_topic_may_be_as_long_as_an_address(sim: SimWorld) -> None:
     """With its client it is longer than a queue's name may be, also over a restart and in a shared subscription."""
-    sim = SimWorld()
     client_id, topic = "c" * 256, "t" * 1024
     filters = [topic, f"{topic[:-10]}/+", f"$share/g/{topic[:-9]}"]
     client = sim.connect(client_id, clean=False, expiry=100)
@@ -83,9 +81,8 @@ def stored(sim: SimWorld, client_id: str = "c") -> StoredSession:
     return found
 
 
-def test_a_subscription_costs_what_it_is() -> None:
+def test_a_subscription_costs_what_it_is(sim: SimWorld) -> None:
     """Whoever waits for each SUBACK writes as much as who does not: not all of the session each time."""
-    sim = SimWorld()
     client = sim.connect("c", clean=False, expiry=100)
     sizes = []
     for first in (0, 100):
@@ -114,9 +111,8 @@ def test_a_subscription_costs_what_it_is() -> None:
     assert (queues(sim), sim.broker.engine.sessions.all()) == ({}, [])
 
 
-def test_subscriptions_of_one_read_are_stored_together() -> None:
+def test_subscriptions_of_one_read_are_stored_together(sim: SimWorld) -> None:
     """What came and went in one read is never written."""
-    sim = SimWorld()
     client = sim.connect("c", clean=False, expiry=100)
     asked = [encode(Subscribe(number, [wish(f"a/{number}", 1)]), V5) for number in range(1, 51)]
     unasked = [encode(Unsubscribe(number, [topic_filter(f"a/{number}")]), V5) for number in range(1, 31)]
@@ -128,9 +124,8 @@ def test_subscriptions_of_one_read_are_stored_together() -> None:
     assert len(queues(sim)) == 20
 
 
-def test_sessions_of_earlier_versions() -> None:
+def test_sessions_of_earlier_versions(sim: SimWorld) -> None:
     """They had all subscriptions in the definition of the session."""
-    sim = SimWorld()
     client = sim.connect("c", clean=False, expiry=100)
     client.subscribe("a", qos=1)
     client.subscribe("$share/g/b", qos=2, identifier=7)
@@ -153,8 +148,9 @@ def test_sessions_of_earlier_versions() -> None:
 @pytest.mark.parametrize(
     ("expiry", "qos", "durable"), [(None, 1, False), (None, 0, False), (100, 0, False), (100, 1, True), (100, 2, True)]
 )
-def test_only_sessions_that_last_have_durable_queues(expiry: int | None, qos: int, durable: bool) -> None:
-    sim = SimWorld()
+def test_only_sessions_that_last_have_durable_queues(
+    sim: SimWorld, expiry: int | None, qos: int, durable: bool
+) -> None:
     client = sim.connect("c", expiry=expiry)
     client.subscribe("a", qos=qos)
     assert queues(sim)["c.a"].durable is durable
@@ -162,8 +158,7 @@ def test_only_sessions_that_last_have_durable_queues(expiry: int | None, qos: in
     assert set(queues(sim)) == ({"c.a"} if durable else set())
 
 
-def test_qos_0_is_not_kept_for_the_absent() -> None:
-    sim = SimWorld()
+def test_qos_0_is_not_kept_for_the_absent(sim: SimWorld) -> None:
     client, other = sim.connect("c", clean=False, expiry=100), sim.connect("other")
     client.subscribe("a", qos=1)
     client.subscribe("b", qos=0)
@@ -178,8 +173,7 @@ def test_qos_0_is_not_kept_for_the_absent() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 2), (2, 0)])
-def test_another_qos_for_a_subscription_survives_with_the_session(before: int, after: int) -> None:
-    sim = SimWorld()
+def test_another_qos_for_a_subscription_survives_with_the_session(sim: SimWorld, before: int, after: int) -> None:
     client = sim.connect("c", clean=False, expiry=100)
     client.subscribe("a", qos=before)
     client.subscribe("a", qos=after)
@@ -194,8 +188,7 @@ def test_another_qos_for_a_subscription_survives_with_the_session(before: int, a
     assert len(queues(sim)) == 1
 
 
-def test_no_local_is_changed_without_losing_what_is_in_flight() -> None:
-    sim = SimWorld()
+def test_no_local_is_changed_without_losing_what_is_in_flight(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=2)
     client.publish("a", b"mine", 1)
@@ -251,9 +244,8 @@ def test_there_are_as_many_sessions_as_there_may_be() -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False, None])
-def test_what_was_in_flight_goes_on_where_it_was(crash: bool | None) -> None:
+def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | None) -> None:
     """QoS 1 and 2 to a client: the same packet ids, marked; the released ones are released again; nothing twice."""
-    sim = SimWorld()
     client = sim.connect("c", clean=False, expiry=100, auto=False)
     client.subscribe("a/#", qos=2)
     other = sim.connect("other")
@@ -290,8 +282,7 @@ def test_what_was_in_flight_goes_on_where_it_was(crash: bool | None) -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False, None])
-def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
-    sim = SimWorld()
+def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | None) -> None:
     internal_owner = sim.connect("internal_owner", clean=False, expiry=100)
     internal_owner.subscribe("a", qos=2)
     internal_owner.drop()
@@ -312,8 +303,7 @@ def test_a_repeated_publish_is_no_second_message(crash: bool | None) -> None:
     assert sim.connect("internal_owner", clean=False, expiry=100).payloads() == [b"x", b"y"]
 
 
-def test_one_pubrel_twice_in_a_read_of_a_lasting_session() -> None:
-    sim = SimWorld()
+def test_one_pubrel_twice_in_a_read_of_a_lasting_session(sim: SimWorld) -> None:
     client = sim.connect("c", clean=False, expiry=100, auto=False)
     client.subscribe("a", qos=2)
     client.publish("a", b"x", 2, packet_id=7)
@@ -326,8 +316,7 @@ def test_one_pubrel_twice_in_a_read_of_a_lasting_session() -> None:
     assert [id for id, _ in other.replies(P.PUBACK)] == [1]
 
 
-def test_a_session_ends_with_its_queues_and_its_record() -> None:
-    sim = SimWorld()
+def test_a_session_ends_with_its_queues_and_its_record(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=10, auto=False)
     client.subscribe("a", "$share/g/b", qos=1)
     sim.connect("other").publish("a", b"x", 1)
@@ -341,8 +330,7 @@ def test_a_session_ends_with_its_queues_and_its_record() -> None:
     assert not sim.connect("c", clean=False).present
 
 
-def test_the_expiry_goes_on_after_a_restart() -> None:
-    sim = SimWorld()
+def test_the_expiry_goes_on_after_a_restart(sim: SimWorld) -> None:
     sim.connect("c", expiry=100)
     sim.restart()
     sim.advance(99)
@@ -379,9 +367,8 @@ def test_the_longest_expiry() -> None:
     assert not sim.connect("c", clean=False).present
 
 
-def test_another_interval_when_a_client_comes_back() -> None:
+def test_another_interval_when_a_client_comes_back(sim: SimWorld) -> None:
     """A session that lasted and now ends with its connection, or with the broker."""
-    sim = SimWorld()
     sim.connect("c", expiry=100).subscribe("a", qos=1)
     sim.connect("c", clean=False, expiry=0)
     sim.restart()
@@ -392,8 +379,7 @@ def test_another_interval_when_a_client_comes_back() -> None:
 # -- taking over -------------------------------------------------------------------------------------------------------
 
 
-def test_taking_over_keeps_what_is_in_flight() -> None:
-    sim = SimWorld()
+def test_taking_over_keeps_what_is_in_flight(sim: SimWorld) -> None:
     client = sim.connect("c", expiry=100, auto=False)
     client.subscribe("a", qos=1)
     sim.connect("other").publish("a", b"x", 1)
@@ -427,8 +413,7 @@ def will(delay: int, **more: Any) -> Will:
     return Will("will", b"bye", properties=properties, **more)
 
 
-def test_a_will_keeps_its_properties_over_a_crash() -> None:
-    sim = SimWorld()
+def test_a_will_keeps_its_properties_over_a_crash(sim: SimWorld) -> None:
     sim.connect("c", expiry=100, will=will(10, qos=1))
     sim.restart()
     watcher = sim.connect("watcher")
@@ -446,8 +431,7 @@ def test_a_will_keeps_its_properties_over_a_crash() -> None:
     assert watcher.take() == [], "it is published once"
 
 
-def test_a_will_that_cannot_be_published_is_reported() -> None:
-    sim = SimWorld()
+def test_a_will_that_cannot_be_published_is_reported(sim: SimWorld) -> None:
     sim.connect("c", will=Will("$SYS/broker/x", b"")).drop()
     assert [report["topic"] for report in sim.broker.reported("mqtt.will_refused")] == ["$SYS/broker/x"]
 
@@ -482,8 +466,7 @@ def test_rights_that_are_taken_away_and_given_back() -> None:
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_broker_says_goodbye() -> None:
-    sim = SimWorld()
+def test_the_broker_says_goodbye(sim: SimWorld) -> None:
     client = sim.connect("c")
     sim.broker.shut_down()
     client.settle()
@@ -509,9 +492,8 @@ class Narrow(SimPeer):
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_a_client_that_takes_no_connack_is_not_left_waiting(lasting: bool) -> None:
+def test_a_client_that_takes_no_connack_is_not_left_waiting(sim: SimWorld, lasting: bool) -> None:
     """[MQTT-3.1.2-24]: where nothing can be said, the connection closes."""
-    sim = SimWorld()
     properties = [(SESSION_EXPIRY_INTERVAL, 100)] if lasting else []
     needed = len(Narrow(sim, 1000, *properties).got)
     for most in (1, 4, 5, needed - 1):
@@ -524,8 +506,7 @@ def test_a_client_that_takes_no_connack_is_not_left_waiting(lasting: bool) -> No
     assert (len(client.got), client.closed) == (needed, False)
 
 
-def test_a_client_that_takes_no_suback_is_not_left_waiting() -> None:
-    sim = SimWorld()
+def test_a_client_that_takes_no_suback_is_not_left_waiting(sim: SimWorld) -> None:
     client = Narrow(sim, 50)
     client.got = b""
     client.raw(encode(Subscribe(1, [wish(f"a/{n}", 0) for n in range(100)]), V5))
@@ -535,9 +516,8 @@ def test_a_client_that_takes_no_suback_is_not_left_waiting() -> None:
 
 
 @pytest.mark.parametrize("version", [V5, V311, V31])
-def test_every_connect_for_one_session_is_answered(version: int) -> None:
+def test_every_connect_for_one_session_is_answered(sim: SimWorld, version: int) -> None:
     """Also where another one comes before the session is on disk: first comes the CONNACK, then the goodbye."""
-    sim = SimWorld()
     sim.hold_disk()
     properties = [(SESSION_EXPIRY_INTERVAL, 100)] if version == V5 else []
     clients = [sim.attempt(greeting("c", version=version, clean=False, properties=properties)) for _ in range(20)]
@@ -557,8 +537,7 @@ def test_every_connect_for_one_session_is_answered(version: int) -> None:
     assert winner.replies(P.PUBACK)
 
 
-def test_a_connect_that_waits_while_the_broker_stops_is_answered() -> None:
-    sim = SimWorld()
+def test_a_connect_that_waits_while_the_broker_stops_is_answered(sim: SimWorld) -> None:
     sim.hold_disk()
     client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
     carrier = client._carrier

@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.sessions.stomp.harness import error, filled, started
 from tests.simulation.world import held, small
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
 
 # -- MESSAGE -----------------------------------------------------------------------------------------------------------
@@ -34,8 +34,7 @@ def test_the_headers_of_a_message(version: str, ack: str) -> None:
     }
 
 
-def test_the_message_id_is_unique_for_each_subscription() -> None:
-    _, client = started()
+def test_the_message_id_is_unique_for_each_subscription(client: SimClient) -> None:
     for id in ("1", "2"):
         client.subscribe("/topic/a", id=id)
     client.send("/topic/a", b"x")
@@ -44,8 +43,7 @@ def test_the_message_id_is_unique_for_each_subscription() -> None:
     assert ids[0].partition(",")[2] == ids[1].partition(",")[2], "one message, two deliveries"
 
 
-def test_redelivered() -> None:
-    broker, client = started()
+def test_redelivered(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 1)
     client.subscribe("/queue/a")
     for n in range(3):
@@ -85,8 +83,7 @@ def test_ids() -> None:
         ({"destination": "a::b::c"}, "more than one"),
     ],
 )
-def test_subscriptions_that_cannot_be(headers: dict[str, str], message: str) -> None:
-    _, client = started()
+def test_subscriptions_that_cannot_be(client: SimClient, headers: dict[str, str], message: str) -> None:
     client.do("SUBSCRIBE", {"destination": "/queue/a", "id": "s", "receipt": "r", **headers})
     (found,) = client.take("ERROR")
     assert message in found.headers["message"] + found.body.decode()
@@ -105,16 +102,14 @@ def test_there_is_a_limit_to_subscriptions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ANYCAST", "MULTICAST"])
-def test_subscription_type(kind: str) -> None:
-    broker, client = started()
+def test_subscription_type(broker: SimBroker, client: SimClient, kind: str) -> None:
     client.subscribe("a", subscription_type=kind)
     client.send("a", b"1", **{"destination-type": kind})
     assert client.bodies() == [b"1"]
     assert ("a" in broker.engine.queues) is (kind == "ANYCAST")
 
 
-def test_a_selector_on_a_queue_leaves_the_rest_to_others() -> None:
-    broker, client = started()
+def test_a_selector_on_a_queue_leaves_the_rest_to_others(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/queue/a", selector="colour = 'red' AND AMQPriority > 4")
     for n, (colour, priority) in enumerate([("red", "9"), ("blue", "9"), ("red", "1")]):
         client.send("/queue/a", b"%d" % n, colour=colour, priority=priority)
@@ -124,8 +119,7 @@ def test_a_selector_on_a_queue_leaves_the_rest_to_others() -> None:
     assert other.bodies() == [b"1", b"2"]
 
 
-def test_a_selector_on_a_topic_decides_what_is_kept() -> None:
-    broker, client = started()
+def test_a_selector_on_a_topic_decides_what_is_kept(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/topic/a", selector="colour = 'red'")
     client.send("/topic/a", b"1", colour="red")
     client.send("/topic/a", b"2", colour="blue")
@@ -135,8 +129,7 @@ def test_a_selector_on_a_topic_decides_what_is_kept() -> None:
 
 @pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
 @pytest.mark.parametrize("destination", ["/queue/a", "/topic/a"])
-def test_no_local(header: str, destination: str) -> None:
-    broker, client = started()
+def test_no_local(broker: SimBroker, client: SimClient, header: str, destination: str) -> None:
     other = broker.connect()
     client.subscribe(destination, **{header: "true"})
     client.send(destination, b"mine")
@@ -257,23 +250,20 @@ def test_a_durable_subscription_by_its_id(flag: str, client_id: str, name: str, 
     assert name not in broker.engine.queues
 
 
-def test_the_same_id_on_another_topic_is_another_durable_subscription() -> None:
-    broker, client = started()
+def test_the_same_id_on_another_topic_is_another_durable_subscription(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/topic/a", id="1", durable="true")
     broker.connect().subscribe("/topic/b", id="1", durable="true")
     assert {"a.1", "b.1"} <= broker.engine.queues.keys()
 
 
-def test_durable_means_nothing_on_a_queue() -> None:
-    broker, client = started()
+def test_durable_means_nothing_on_a_queue(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/queue/a", id="1", durable="true")
     client.do("UNSUBSCRIBE", {"id": "1", "durable": "true", "receipt": "r"})
     assert client.take("RECEIPT")
     assert "a" in broker.engine.queues
 
 
-def test_a_durable_subscription_needs_an_id_in_stomp_1_0() -> None:
-    broker = SimBroker(small())
+def test_a_durable_subscription_needs_an_id_in_stomp_1_0(broker: SimBroker) -> None:
     client = broker.connect("1.0")
     client.do("SUBSCRIBE", {"destination": "/topic/a", "durable": "true"})
     assert error(client) == "missing header"
@@ -290,8 +280,7 @@ def test_an_unsubscribe_of_nothing(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("end", ["UNSUBSCRIBE", "DISCONNECT", "drop"])
-def test_a_subscription_without_a_name_goes_with_its_client(end: str) -> None:
-    broker, client = started()
+def test_a_subscription_without_a_name_goes_with_its_client(broker: SimBroker, client: SimClient, end: str) -> None:
     before = set(broker.engine.queues)
     client.subscribe("/topic/a", ack="client")
     client.send("/topic/a", b"x")
@@ -307,8 +296,7 @@ def test_a_subscription_without_a_name_goes_with_its_client(end: str) -> None:
 # -- browsing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_browser_gets_everything_and_takes_nothing() -> None:
-    broker, client = started()
+def test_a_browser_gets_everything_and_takes_nothing(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.send("/queue/a", b"later", AMQ_SCHEDULED_DELAY="60000")
     client.subscribe("/queue/a", id="look", ack="auto", browser="true")
@@ -324,15 +312,13 @@ def test_a_browser_gets_everything_and_takes_nothing() -> None:
     assert client.bodies() == [b"0", b"1", b"2", b"new"]
 
 
-def test_a_browser_of_nothing() -> None:
-    _, client = started()
+def test_a_browser_of_nothing(client: SimClient) -> None:
     client.subscribe("/queue/a", ack="auto", browser="true")
     (end,) = client.messages()
     assert end.headers["browser"] == "end"
 
 
-def test_a_browser_sees_what_others_have_and_with_a_selector_what_fits() -> None:
-    broker, client = started()
+def test_a_browser_sees_what_others_have_and_with_a_selector_what_fits(broker: SimBroker, client: SimClient) -> None:
     for n, colour in enumerate(["red", "blue", "red"]):
         client.confirmed("/queue/a", b"%d" % n, colour=colour)
     broker.connect().subscribe("/queue/a")
@@ -340,8 +326,7 @@ def test_a_browser_sees_what_others_have_and_with_a_selector_what_fits() -> None
     assert client.bodies() == [b"0", b"2", b""]
 
 
-def test_what_a_browser_acknowledges_stays() -> None:
-    broker, client = started()
+def test_what_a_browser_acknowledges_stays(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.subscribe("/queue/a", ack="client", browser="true")
     shown = client.messages()
@@ -352,8 +337,7 @@ def test_what_a_browser_acknowledges_stays() -> None:
     assert held(broker, "a") == [b"0", b"1", b"2"]
 
 
-def test_a_browser_waits_for_a_client_that_does_not_read() -> None:
-    broker, client = started()
+def test_a_browser_waits_for_a_client_that_does_not_read(broker: SimBroker, client: SimClient) -> None:
     sender = broker.connect()
     for n in range(5):
         sender.confirmed("/queue/a", b"%d" % n * 700_000)
@@ -367,7 +351,6 @@ def test_a_browser_waits_for_a_client_that_does_not_read() -> None:
     assert (end.headers["browser"], end.headers["subscription"]) == ("end", "1")
 
 
-def test_a_topic_cannot_be_browsed() -> None:
-    _, client = started()
+def test_a_topic_cannot_be_browsed(client: SimClient) -> None:
     client.subscribe("/topic/a", browser="true")
     assert error(client) == "invalid browser"

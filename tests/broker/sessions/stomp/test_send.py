@@ -67,9 +67,7 @@ def test_destination_type() -> None:
     assert client.closed
 
 
-def test_a_stated_type_makes_the_address() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_a_stated_type_makes_the_address(client: SimClient, broker: SimBroker) -> None:
     client.send("b", b"1", **{"destination-type": "ANYCAST"})
     client.send("c", b"1", **{"destination-type": "MULTICAST"})
     assert held(broker, "b") == [b"1"]
@@ -92,9 +90,7 @@ def test_priority(priority: str | None) -> None:
     assert through(pair(), given).headers["priority"] == (priority or "4")
 
 
-def test_higher_priorities_come_first() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_higher_priorities_come_first(client: SimClient, broker: SimBroker) -> None:
     for priority in "0494":
         client.send("/queue/a", priority.encode(), priority=priority)
     client.subscribe("/queue/a")
@@ -116,9 +112,7 @@ def test_higher_priorities_come_first() -> None:
         ("_AMQ_SCHED_DELIVERY", "tomorrow"),
     ],
 )
-def test_headers_that_cannot_be(name: str, value: str) -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_headers_that_cannot_be(client: SimClient, broker: SimBroker, name: str, value: str) -> None:
     client.send("/queue/a", b"", **{name: value, "receipt": "r"})
     assert "a" not in broker.engine.addresses
     (error,) = client.take("ERROR")
@@ -133,10 +127,8 @@ def test_headers_that_cannot_be(name: str, value: str) -> None:
     ("name", "value"),
     [("AMQ_SCHEDULED_CRON", "0 * * * *"), ("AMQ_SCHEDULED_PERIOD", "1000"), ("AMQ_SCHEDULED_REPEAT", "9")],
 )
-def test_a_schedule_that_repeats_is_refused(name: str, value: str) -> None:
+def test_a_schedule_that_repeats_is_refused(client: SimClient, broker: SimBroker, name: str, value: str) -> None:
     """ActiveMQ Classic's; once is what this broker does."""
-    broker = SimBroker(small())
-    client = broker.connect()
     client.send("/queue/a", b"x", AMQ_SCHEDULED_DELAY="1000", **{name: value, "receipt": "r"})
     (error,) = client.take("ERROR")
     assert (error.headers["message"], error.headers["receipt-id"]) == ("not supported", "r")
@@ -146,9 +138,7 @@ def test_a_schedule_that_repeats_is_refused(name: str, value: str) -> None:
     assert "a" not in broker.engine.addresses
 
 
-def test_a_transaction_with_one_is_not_committed() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_a_transaction_with_one_is_not_committed(client: SimClient, broker: SimBroker) -> None:
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/a", b"1", transaction="t", AMQ_SCHEDULED_REPEAT="9")
     client.take("ERROR")
@@ -330,8 +320,7 @@ NASTY = "colon : and\nline\\feed"
 
 @pytest.mark.parametrize("receiver", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("sender", ["1.0", "1.1", "1.2"])
-def test_escapes_between_versions(sender: str, receiver: str) -> None:
-    broker = SimBroker(small())
+def test_escapes_between_versions(broker: SimBroker, sender: str, receiver: str) -> None:
     taker, giver = broker.connect(receiver), broker.connect(sender)
     taker.subscribe("/queue/a", ack="auto")
     value = "colon : and \\ back\\nslash" if sender == "1.0" else NASTY
@@ -356,8 +345,7 @@ def test_a_carriage_return_survives_between_peers_that_can_write_it() -> None:
     assert "\n" not in message.headers["cr"]
 
 
-def test_escapes_survive_a_restart() -> None:
-    broker = SimBroker(small())
+def test_escapes_survive_a_restart(broker: SimBroker) -> None:
     broker.connect().confirmed("/queue/a", b"1", nasty=NASTY)
     broker = broker.restart()
     for version in ("1.1", "1.2"):

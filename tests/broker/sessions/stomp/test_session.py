@@ -133,8 +133,7 @@ class TestLogin:
     "first",
     [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\n\r\n", b"CONNECTED\n\n\0", b"\x16\x03\x01\n\n\0"],
 )
-def test_nothing_goes_before_connect(first: bytes) -> None:
-    broker = SimBroker(small())
+def test_nothing_goes_before_connect(broker: SimBroker, first: bytes) -> None:
     client = SimClient(broker, "1.2", 1)
     client.raw(first)
     assert client.take("ERROR")
@@ -322,9 +321,7 @@ def test_limits_of_transactions() -> None:
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-def test_after_an_error_nothing_is_heard() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_after_an_error_nothing_is_heard(client: SimClient, broker: SimBroker) -> None:
     client.raw(b"NONSENSE\n\n\0" + frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x"))
     client.session.receive_data(frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"y"))
     broker.run()
@@ -332,26 +329,20 @@ def test_after_an_error_nothing_is_heard() -> None:
     assert "a" not in broker.engine.queues
 
 
-def test_what_came_before_an_error_counts() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_what_came_before_an_error_counts(client: SimClient, broker: SimBroker) -> None:
     client.raw(frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x") + b"NONSENSE\n\n\0")
     assert client.take("ERROR")
     assert held(broker, "a") == [b"x"]
 
 
-def test_nothing_after_disconnect_counts() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_nothing_after_disconnect_counts(client: SimClient, broker: SimBroker) -> None:
     client.raw(frame("DISCONNECT", {"receipt": "r"}) + frame("SEND", {"destination": "/queue/a"}, b"x"))
     assert client.take("RECEIPT")
     assert client.closed
     assert "a" not in broker.engine.queues
 
 
-def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do(client: SimClient, broker: SimBroker) -> None:
     whole = frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x")
     client.raw(whole + b"SEND\ndestination:/queue/a\n\ny")
     broker.parts.tick.enter()
@@ -362,8 +353,7 @@ def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do() -> None:
     assert client.closed
 
 
-def test_an_error_of_one_is_nobody_else_s() -> None:
-    broker = SimBroker(small())
+def test_an_error_of_one_is_nobody_else_s(broker: SimBroker) -> None:
     good, bad = broker.connect(), broker.connect()
     good.subscribe("/queue/a", ack="auto")
     bad.raw(b"\xff\xfe\n\n\0")
@@ -373,9 +363,7 @@ def test_an_error_of_one_is_nobody_else_s() -> None:
     assert not good.take("ERROR")
 
 
-def test_goodbye_when_the_broker_stops() -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_goodbye_when_the_broker_stops(client: SimClient, broker: SimBroker) -> None:
     client.confirmed("/queue/a", b"1")
     client.subscribe("/queue/a")
     broker.shut_down()
@@ -387,9 +375,7 @@ def test_goodbye_when_the_broker_stops() -> None:
 
 
 @pytest.mark.parametrize("end", ["drop", "timed_out", "shut_down", "receive_eof"])
-def test_every_end_may_come_twice_and_in_any_order(end: str) -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+def test_every_end_may_come_twice_and_in_any_order(client: SimClient, broker: SimBroker, end: str) -> None:
     client.subscribe("/queue/a")
     client.do("BEGIN", {"transaction": "t"})
     for _ in range(2):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.sessions.stomp.harness import error, filled, started
 from tests.simulation.world import counts, held, small
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
 
 
@@ -25,8 +25,7 @@ def ack_run(*ids: str) -> bytes:
     return b"".join(frame("ACK", {"id": id}) for id in ids)
 
 
-def test_acks_in_a_row_settle_each_its_own() -> None:
-    broker, client = started()
+def test_acks_in_a_row_settle_each_its_own(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.subscribe("/queue/a", id="0", ack="client-individual")
     client.subscribe("/queue/b", id="1", ack="client")
@@ -48,8 +47,9 @@ def test_acks_in_a_row_settle_each_its_own() -> None:
         ("0,0", "ACK: there is no delivery '0,0' to this connection"),
     ],
 )
-def test_a_bad_ack_in_a_row_is_refused_and_those_before_it_count(bad: str, said: str) -> None:
-    broker, client = started()
+def test_a_bad_ack_in_a_row_is_refused_and_those_before_it_count(
+    broker: SimBroker, client: SimClient, bad: str, said: str
+) -> None:
     filled(broker)
     client.subscribe("/queue/a", ack="client-individual")
     ids = [message.headers["ack"] for message in client.messages()]
@@ -58,8 +58,7 @@ def test_a_bad_ack_in_a_row_is_refused_and_those_before_it_count(bad: str, said:
     assert held(broker.restart(), "a") == [b"1", b"2"]
 
 
-def test_acks_in_a_row_for_an_automatic_subscription_are_refused() -> None:
-    broker, client = started()
+def test_acks_in_a_row_for_an_automatic_subscription_are_refused(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.subscribe("/queue/a", ack="auto")
     number = client.messages()[0].headers["message-id"].partition(",")[0]
@@ -67,8 +66,7 @@ def test_acks_in_a_row_for_an_automatic_subscription_are_refused() -> None:
     assert error(client) == "unexpected acknowledgement"
 
 
-def test_auto_is_consumed_when_the_wire_has_it_and_not_before() -> None:
-    broker, client = started()
+def test_auto_is_consumed_when_the_wire_has_it_and_not_before(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/queue/a", ack="auto")
     client.stalled = True
     client.send("/queue/a", b"1", persistent="true")
@@ -78,8 +76,7 @@ def test_auto_is_consumed_when_the_wire_has_it_and_not_before() -> None:
     assert held(broker, "a") == []
 
 
-def test_auto_gives_back_what_the_wire_did_not_take() -> None:
-    broker, client = started()
+def test_auto_gives_back_what_the_wire_did_not_take(broker: SimBroker, client: SimClient) -> None:
     client.subscribe("/queue/a", ack="auto")
     client.stalled = True
     client.send("/queue/a", b"1", persistent="true")
@@ -88,8 +85,7 @@ def test_auto_gives_back_what_the_wire_did_not_take() -> None:
     assert held(broker, "a") == [b"1", b"2"]
 
 
-def test_a_client_that_does_not_read_gets_no_more() -> None:
-    broker, client = started()
+def test_a_client_that_does_not_read_gets_no_more(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 2)
     client.stalled = True
     client.subscribe("/queue/a", ack="auto")
@@ -106,8 +102,7 @@ def test_a_client_that_does_not_read_gets_no_more() -> None:
 @pytest.mark.parametrize(
     "id", ["", "x", "1", "1,", ",1", "1,2,3", "99,7", "1,999999", "1,-7", "1,7 ", "9" * 50, "1," + "9" * 30, "1,\u0667"]
 )
-def test_an_acknowledgement_of_nothing(command: str, id: str) -> None:
-    broker, client = started()
+def test_an_acknowledgement_of_nothing(broker: SimBroker, client: SimClient, command: str, id: str) -> None:
     filled(broker)
     client.subscribe("/queue/a")
     client.do(command, {"id": id, "receipt": "r"})
@@ -119,8 +114,7 @@ def test_an_acknowledgement_of_nothing(command: str, id: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_twice_is_an_error(mode: str) -> None:
-    broker, client = started()
+def test_twice_is_an_error(broker: SimBroker, client: SimClient, mode: str) -> None:
     filled(broker)
     client.subscribe("/queue/a", ack=mode)
     message = client.messages()[0]
@@ -148,8 +142,7 @@ def test_the_subscription_must_be_the_right_one() -> None:
     assert error(client) == "unknown message"
 
 
-def test_nobody_acknowledges_for_somebody_else() -> None:
-    broker, client = started()
+def test_nobody_acknowledges_for_somebody_else(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 1)
     client.subscribe("/queue/a")
     (message,) = client.messages()
@@ -180,8 +173,7 @@ def test_nack_is_a_failed_delivery_with_a_delay() -> None:
     assert letter.headers["_AMQ_DL_TEXT"].endswith("it is broken: again")
 
 
-def test_nack_without_requeue_is_a_dead_letter_at_once() -> None:
-    broker, client = started()
+def test_nack_without_requeue_is_a_dead_letter_at_once(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 1)
     client.subscribe("/queue/a")
     client.nack(client.messages()[0], requeue="false", reason="no\nthanks")
@@ -190,8 +182,7 @@ def test_nack_without_requeue_is_a_dead_letter_at_once() -> None:
     assert (letter.headers["_AMQ_DL_REASON"], letter.headers["_AMQ_DL_ATTEMPTS"]) == ("rejected", "1")
 
 
-def test_a_long_reason_is_cut() -> None:
-    broker, client = started()
+def test_a_long_reason_is_cut(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 1)
     client.subscribe("/queue/a")
     client.nack(client.messages()[0], requeue="false", reason="\u20ac\n" * 3000)
@@ -202,8 +193,7 @@ def test_a_long_reason_is_cut() -> None:
     assert "\n" not in text
 
 
-def test_nack_requeue_is_true_or_false() -> None:
-    broker, client = started()
+def test_nack_requeue_is_true_or_false(broker: SimBroker, client: SimClient) -> None:
     filled(broker, 1)
     client.subscribe("/queue/a")
     client.nack(client.messages()[0], requeue="perhaps")
@@ -254,8 +244,9 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
         ("prefetch-count", "1"),
     ],
 )
-def test_a_window_of_nothing_is_one_message_at_a_time(header: str, value: str) -> None:
-    broker, client = started()
+def test_a_window_of_nothing_is_one_message_at_a_time(
+    broker: SimBroker, client: SimClient, header: str, value: str
+) -> None:
     filled(broker)
     client.subscribe("/queue/a", **{header: value})
     for n in range(3):
@@ -264,8 +255,7 @@ def test_a_window_of_nothing_is_one_message_at_a_time(header: str, value: str) -
         client.ack(message)
 
 
-def test_a_window_is_in_bytes_and_comes_back_with_the_acknowledgement() -> None:
-    broker, client = started()
+def test_a_window_is_in_bytes_and_comes_back_with_the_acknowledgement(broker: SimBroker, client: SimClient) -> None:
     sender = broker.connect()
     for n in range(10):
         sender.confirmed("/queue/a", b"%d" % n * 1000)
@@ -278,8 +268,7 @@ def test_a_window_is_in_bytes_and_comes_back_with_the_acknowledgement() -> None:
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 @pytest.mark.parametrize("header", ["activemq.prefetchSize", "prefetch-count"])
-def test_a_window_may_be_in_messages(header: str, ack: str) -> None:
-    broker, client = started()
+def test_a_window_may_be_in_messages(broker: SimBroker, client: SimClient, header: str, ack: str) -> None:
     filled(broker, 7)
     client.subscribe("/queue/a", ack=ack, **{header: "3"})
     first = client.messages()
@@ -292,9 +281,8 @@ def test_a_window_may_be_in_messages(header: str, ack: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["activemq.prefetchSize", "prefetch-count"])
-def test_a_window_in_messages_without_acknowledgement(header: str) -> None:
+def test_a_window_in_messages_without_acknowledgement(broker: SimBroker, client: SimClient, header: str) -> None:
     """The messages count until the operating system has taken them."""
-    broker, client = started()
     filled(broker, 7)
     client.stalled = True
     client.subscribe("/queue/a", ack="auto", **{header: "2"})
@@ -304,8 +292,7 @@ def test_a_window_in_messages_without_acknowledgement(header: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "value"), [("activemq.prefetchSize", "-1"), ("prefetch-count", "0")])
-def test_a_window_without_limit(header: str, value: str) -> None:
-    broker, client = started()
+def test_a_window_without_limit(broker: SimBroker, client: SimClient, header: str, value: str) -> None:
     for n in range(5):
         broker.connect().confirmed("/queue/a", b"%d" % n * 500_000)
     client.subscribe("/queue/a", ack="client", **{header: value})
@@ -325,8 +312,7 @@ def test_the_window_of_the_acceptor_is_for_those_who_acknowledge() -> None:
     assert len(client.messages()) == 4
 
 
-def test_several_consumers_take_turns() -> None:
-    broker, client = started()
+def test_several_consumers_take_turns(broker: SimBroker, client: SimClient) -> None:
     other = broker.connect()
     for each in (client, other):
         each.subscribe("/queue/a", ack="auto")
@@ -334,8 +320,7 @@ def test_several_consumers_take_turns() -> None:
     assert (len(client.messages()), len(other.messages())) == (5, 5)
 
 
-def test_an_operator_deletes_a_queue_under_its_consumers() -> None:
-    broker, client = started()
+def test_an_operator_deletes_a_queue_under_its_consumers(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.subscribe("/queue/a", id="1", consumer_window_size="0")
     client.subscribe("/queue/a", id="2", consumer_window_size="0")
@@ -349,8 +334,7 @@ def test_an_operator_deletes_a_queue_under_its_consumers() -> None:
     assert "a" not in broker.restart().engine.queues
 
 
-def test_more_than_may_wait_for_the_wire_at_once_comes_in_several_writes() -> None:
-    broker, client = started()
+def test_more_than_may_wait_for_the_wire_at_once_comes_in_several_writes(broker: SimBroker, client: SimClient) -> None:
     sender = broker.connect()
     for queue in "abcde":
         sender.send(f"/queue/{queue}", queue.encode() * 1_200_000)

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.permissions import Permission
 from broker.sessions.stomp.temporary import TEMPORARY_MAX
 from tests.broker.security.verbs import NAME, PASSWORD, permissions, restrict, stomp
-from tests.broker.sessions.stomp.harness import error, started
+from tests.broker.sessions.stomp.harness import error
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 
@@ -29,9 +29,8 @@ def answer(client: SimClient) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_request_and_its_reply_with_a_subscription(kind: str, version: str) -> None:
+def test_a_request_and_its_reply_with_a_subscription(broker: SimBroker, kind: str, version: str) -> None:
     """ActiveMQ Classic's way."""
-    broker = SimBroker(small())
     service, client, other = replier(broker), broker.connect(version), broker.connect(version)
     for each in (client, other):
         each.subscribe(f"/temp-{kind}/mine", ack="auto")
@@ -45,9 +44,8 @@ def test_a_request_and_its_reply_with_a_subscription(kind: str, version: str) ->
     assert other.bodies() == [b"re: 2"]
 
 
-def test_a_request_and_its_reply_without_a_subscription() -> None:
+def test_a_request_and_its_reply_without_a_subscription(broker: SimBroker, client: SimClient) -> None:
     """RabbitMQ's way."""
-    broker, client = started()
     service = replier(broker)
     for body in (b"1", b"2"):
         client.send("/queue/service", body, **{"reply-to": "/temp-queue/mine"})
@@ -57,8 +55,7 @@ def test_a_request_and_its_reply_without_a_subscription() -> None:
     assert {reply.headers["subscription"] for reply in replies} == {"/temp-queue/mine"}
 
 
-def test_who_subscribes_after_all_gets_the_replies_there() -> None:
-    broker, client = started()
+def test_who_subscribes_after_all_gets_the_replies_there(broker: SimBroker, client: SimClient) -> None:
     service = replier(broker)
     client.send("/queue/service", b"1", **{"reply-to": "/temp-queue/mine"})
     client.subscribe("/temp-queue/mine", id="mine")
@@ -73,8 +70,7 @@ def test_who_subscribes_after_all_gets_the_replies_there() -> None:
     assert reply.headers["subscription"] == "/temp-queue/mine"
 
 
-def test_a_connection_may_send_to_its_own() -> None:
-    _, client = started()
+def test_a_connection_may_send_to_its_own(client: SimClient) -> None:
     client.send("/temp-queue/mine", b"1", receipt="r")
     client.subscribe("/temp-queue/mine", ack="auto")
     client.send("/temp-queue/mine", b"2")
@@ -82,8 +78,7 @@ def test_a_connection_may_send_to_its_own() -> None:
 
 
 @pytest.mark.parametrize("end", ["DISCONNECT", "drop", "error"])
-def test_they_go_with_the_connection(end: str) -> None:
-    broker, client = started()
+def test_they_go_with_the_connection(broker: SimBroker, client: SimClient, end: str) -> None:
     before = set(broker.engine.addresses)
     client.send("/temp-queue/a", b"1", receipt="r")
     client.subscribe("/temp-topic/b")
@@ -98,8 +93,7 @@ def test_they_go_with_the_connection(end: str) -> None:
     assert set(broker.engine.addresses) == before
 
 
-def test_a_reply_to_in_a_transaction_and_with_rare_headers() -> None:
-    broker, client = started()
+def test_a_reply_to_in_a_transaction_and_with_rare_headers(broker: SimBroker, client: SimClient) -> None:
     service = replier(broker)
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/service", b"1", transaction="t", **{"reply-to": "/temp-queue/mine"})
@@ -110,8 +104,7 @@ def test_a_reply_to_in_a_transaction_and_with_rare_headers() -> None:
     assert client.bodies() == [b"re: 1", b"re: 2"]
 
 
-def test_any_other_reply_to_stays_as_it_is() -> None:
-    broker, client = started()
+def test_any_other_reply_to_stays_as_it_is(broker: SimBroker, client: SimClient) -> None:
     service = replier(broker)
     for reply_to in ("/queue/known", "/temp-thing/x", "a:b"):
         client.send("/queue/service", b"", **{"reply-to": reply_to})
@@ -119,8 +112,7 @@ def test_any_other_reply_to_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("more", "fails"), [(0, False), (1, True)])
-def test_there_is_a_limit(more: int, fails: bool) -> None:
-    _, client = started()
+def test_there_is_a_limit(client: SimClient, more: int, fails: bool) -> None:
     for n in range(TEMPORARY_MAX + more):
         client.send(f"/temp-queue/{n}", b"x")
     if fails:
@@ -157,8 +149,7 @@ def nothing_is_kept(broker: SimBroker) -> bool:
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize("size", [1, 200_000])
-def test_a_late_reply_is_unroutable(kind: str, size: int) -> None:
-    broker = SimBroker(small())
+def test_a_late_reply_is_unroutable(broker: SimBroker, kind: str, size: int) -> None:
     service = replier(broker)
     client, where = asked(broker, service, kind)
     client.drop()
@@ -172,8 +163,7 @@ def test_a_late_reply_is_unroutable(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_nobody_is_waited_for_after_a_restart(crash: bool) -> None:
-    broker = SimBroker(small())
+def test_nobody_is_waited_for_after_a_restart(broker: SimBroker, crash: bool) -> None:
     _, where = asked(broker, replier(broker))
     broker = broker.restart(crash=crash)
     broker.connect().confirmed(where, b"late")
@@ -181,8 +171,7 @@ def test_nobody_is_waited_for_after_a_restart(crash: bool) -> None:
     assert nothing_is_kept(broker)
 
 
-def test_a_late_reply_in_a_transaction_does_not_keep_back_the_rest() -> None:
-    broker = SimBroker(small())
+def test_a_late_reply_in_a_transaction_does_not_keep_back_the_rest(broker: SimBroker) -> None:
     service = replier(broker)
     client, where = asked(broker, service)
     service.do("BEGIN", {"transaction": "t"})
@@ -210,8 +199,7 @@ def test_who_may_not_make_addresses_may_reply_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_nobody_subscribes_to_what_is_gone(kind: str) -> None:
-    broker = SimBroker(small())
+def test_nobody_subscribes_to_what_is_gone(broker: SimBroker, kind: str) -> None:
     service = replier(broker)
     client, where = asked(broker, service, kind)
     client.drop()
@@ -219,9 +207,8 @@ def test_nobody_subscribes_to_what_is_gone(kind: str) -> None:
     assert b"is gone" in service.take("ERROR")[0].body
 
 
-def test_a_destination_whose_owner_is_there_stays() -> None:
+def test_a_destination_whose_owner_is_there_stays(broker: SimBroker, client: SimClient) -> None:
     """Also while nobody subscribes."""
-    broker, client = started()
     client.subscribe("/temp-topic/mine", id="mine")
     client.do("UNSUBSCRIBE", {"id": "mine"})
     made = set(broker.engine.addresses)

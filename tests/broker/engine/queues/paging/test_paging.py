@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
-from tests.broker.engine.engine_harness import Taker
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import declared, grouped
 from tests.simulation.world import check_accounts
@@ -15,8 +15,7 @@ MULTICAST = RoutingType.MULTICAST
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_backlog_beyond_memory_comes_back_in_order(durable: bool) -> None:
-    bench = paging()
+def test_a_backlog_beyond_memory_comes_back_in_order(bench: Bench, durable: bool) -> None:
     filled(bench, durable=durable)
     queue, usage = bench.queue("q"), bench.engine.usage
     assert (queue.ready, queue.paged, queue.message_count) == (2, 8, 10)
@@ -37,8 +36,7 @@ def test_a_backlog_beyond_memory_comes_back_in_order(durable: bool) -> None:
     assert taker.take() == bodies(0)
 
 
-def test_what_is_sent_while_the_tail_has_something_goes_behind_it() -> None:
-    bench = paging()
+def test_what_is_sent_while_the_tail_has_something_goes_behind_it(bench: Bench) -> None:
     filled(bench, 5)
     taker = bench.take("q", window=1)
     bench.ack(taker, taker.taken[-1])
@@ -50,8 +48,7 @@ def test_what_is_sent_while_the_tail_has_something_goes_behind_it() -> None:
     assert taker.take() == bodies(*range(7))
 
 
-def test_a_higher_priority_goes_first_wherever_it_is() -> None:
-    bench = paging()
+def test_a_higher_priority_goes_first_wherever_it_is(bench: Bench) -> None:
     bench.sent("q", b"low 1", priority=1)
     bench.sent("q", b"low 2", priority=1)
     for n in range(6):
@@ -70,8 +67,7 @@ def test_a_higher_priority_goes_first_wherever_it_is() -> None:
     settled(bench)
 
 
-def test_a_restart_reads_nothing_into_memory_that_nobody_wants() -> None:
-    bench = paging()
+def test_a_restart_reads_nothing_into_memory_that_nobody_wants(bench: Bench) -> None:
     filled(bench, 6)
     taker = bench.take("q", window=1)
     bench.nack(taker, taker.taken[0])
@@ -99,8 +95,7 @@ def test_a_redelivery_delay_outlives_a_restart() -> None:
     assert bench.take("q").take() == bodies(0, 1, 2, 3)
 
 
-def test_a_message_of_several_queues_is_paged_for_each() -> None:
-    bench = paging()
+def test_a_message_of_several_queues_is_paged_for_each(bench: Bench) -> None:
     takers = [bench.take("q", MULTICAST, durable_name=name, window=1) for name in ("a", "b")]
     for n in range(6):
         bench.sent("q", b"%d" % n, routing_type=MULTICAST)
@@ -115,8 +110,7 @@ def test_a_message_of_several_queues_is_paged_for_each() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_queue_that_cannot_page_keeps_its_messages_while_its_neighbour_pages(durable: bool) -> None:
-    bench = paging()
+def test_a_queue_that_cannot_page_keeps_its_messages_while_its_neighbour_pages(bench: Bench, durable: bool) -> None:
     plain = declared(bench, "plain", "q", routing_type=MULTICAST)
     ring = declared(bench, "ring", "q", routing_type=MULTICAST, ring_size=100)
     for n in range(6):
@@ -126,8 +120,7 @@ def test_a_queue_that_cannot_page_keeps_its_messages_while_its_neighbour_pages(d
     assert bench.take("q::ring").take() == bench.take("q::plain").take() == bodies(*range(6))
 
 
-def test_a_selector_finds_what_is_for_it_and_leaves_the_rest() -> None:
-    bench = paging()
+def test_a_selector_finds_what_is_for_it_and_leaves_the_rest(bench: Bench) -> None:
     filled(bench, 10)
     taker = bench.take("q", selector="AMQUserID = 'nobody'")
     assert taker.take() == []
@@ -142,8 +135,7 @@ def test_a_selector_finds_what_is_for_it_and_leaves_the_rest() -> None:
     assert rest.take() == [*bodies(*range(10)), b"c"]
 
 
-def test_a_selector_that_looks_for_long_does_not_hold_up_others() -> None:
-    bench = paging()
+def test_a_selector_that_looks_for_long_does_not_hold_up_others(bench: Bench) -> None:
     filled(bench, 40)
     bench.sent("q", b"last", priority=1)
     engine = bench.enter()
@@ -155,8 +147,7 @@ def test_a_selector_that_looks_for_long_does_not_hold_up_others() -> None:
     assert [m.body for m in taker.taken] == [b"last"]
 
 
-def test_groups_keep_their_order() -> None:
-    bench = paging()
+def test_groups_keep_their_order(bench: Bench) -> None:
     for n in range(12):
         grouped(bench, "q", "AB"[n % 2], b"%d" % n)
     one, other = bench.take("q", window=1), bench.take("q", window=1)
@@ -182,8 +173,7 @@ def test_what_is_read_back_stays_within_its_bytes(limit: str, most: int) -> None
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority <> 5"])
-def test_a_run_does_not_pass_what_is_paged_at_a_higher_priority(selector: str) -> None:
-    bench = paging()
+def test_a_run_does_not_pass_what_is_paged_at_a_higher_priority(bench: Bench, selector: str) -> None:
     bench.sent("q", b"low 1", priority=1)
     bench.sent("q", b"low 2", priority=1)
     for n in range(6):
@@ -192,8 +182,7 @@ def test_a_run_does_not_pass_what_is_paged_at_a_higher_priority(selector: str) -
     assert taker.take() == [*(b"high %d" % n for n in range(6)), b"low 1", b"low 2"]
 
 
-def test_consumers_that_left_are_forgotten() -> None:
-    bench = paging()
+def test_consumers_that_left_are_forgotten(bench: Bench) -> None:
     filled(bench, 6)
     for _ in range(4):
         bench.close(bench.take("q", selector="AMQPriority = 9"), CLOSED)

@@ -11,15 +11,15 @@ from broker.engine.model.errors import NotReadable
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter
-from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
+from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.queues.paging.backlogs import bodies, filled, settled
 from tests.simulation.world import check_accounts
 from tests.support.sim_files import refusing
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOMEM])
 @pytest.mark.parametrize("selector", ["", "TRUE = TRUE"])
-def test_deliveries_wait_and_go_on_in_their_order(number: int, selector: str) -> None:
-    bench = paging()
+def test_deliveries_wait_and_go_on_in_their_order(bench: Bench, number: int, selector: str) -> None:
     filled(bench, 12)
     with refusing(bench.broker.files, number):
         taker = bench.take("q", selector=selector)
@@ -40,8 +40,7 @@ def test_deliveries_wait_and_go_on_in_their_order(number: int, selector: str) ->
     check_accounts(bench.broker)
 
 
-def test_what_is_due_expires_later() -> None:
-    bench = paging()
+def test_what_is_due_expires_later(bench: Bench) -> None:
     filled(bench, 8, expiration=bench.broker.now + 100)
     with refusing(bench.broker.files, errno.EMFILE):
         bench.broker.advance(100)
@@ -51,8 +50,7 @@ def test_what_is_due_expires_later() -> None:
     assert sorted(bench.bodies("ExpiryQueue")) == bodies(*range(8))
 
 
-def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
-    bench = paging()
+def test_verbs_of_operators_are_refused_and_change_nothing(bench: Bench) -> None:
     filled(bench, 8)
     queue = bench.queue("q")
     with refusing(bench.broker.files, errno.EMFILE):
@@ -70,8 +68,7 @@ def test_verbs_of_operators_are_refused_and_change_nothing() -> None:
     check_accounts(bench.broker)
 
 
-def test_cleaning_comes_again() -> None:
-    bench = paging()
+def test_cleaning_comes_again(bench: Bench) -> None:
     filled(bench, 3)
     with refusing(bench.broker.files, errno.EMFILE):
         for _ in range(600):

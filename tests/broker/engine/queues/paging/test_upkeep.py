@@ -50,8 +50,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     settled(bench)
 
 
-def test_expirations_outlive_a_restart() -> None:
-    bench = paging()
+def test_expirations_outlive_a_restart(bench: Bench) -> None:
     for n in range(6):
         bench.sent("q", b"%d" % n, expiration=bench.broker.now + 100 * (n + 1))
     bench = bench.restart()
@@ -60,8 +59,7 @@ def test_expirations_outlive_a_restart() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_purging_takes_what_is_paged_too_and_reads_nothing(durable: bool) -> None:
-    bench = paging()
+def test_purging_takes_what_is_paged_too_and_reads_nothing(bench: Bench, durable: bool) -> None:
     filled(bench, 10, durable=durable, expiration=bench.broker.now + 1000)
     reads = sum("read_range" in step for step in bench.broker.files.history)
     assert bench.enter().messages.purge(bench.queue("q")) == 10
@@ -72,8 +70,7 @@ def test_purging_takes_what_is_paged_too_and_reads_nothing(durable: bool) -> Non
     settled(bench)
 
 
-def test_deleting_a_queue_takes_its_tail() -> None:
-    bench = paging()
+def test_deleting_a_queue_takes_its_tail(bench: Bench) -> None:
     filled(bench, 6)
     state = bench.engine._state
     bench.enter().delete_queue(bench.queue("q"))
@@ -104,8 +101,7 @@ def test_an_operator_moves_paged_messages_step_by_step() -> None:
     check_accounts(bench.restart().broker)
 
 
-def test_an_operator_removes_chosen_ones() -> None:
-    bench = paging()
+def test_an_operator_removes_chosen_ones(bench: Bench) -> None:
     for n in range(8):
         bench.sent("q", b"%d" % n, priority=9 * (n % 2))
     step = bench.enter().messages.discard(bench.queue("q"), MessageRange(filter=compile_filter("AMQPriority = 9")))
@@ -169,8 +165,7 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
     assert taker.take() == bodies(*range(12))
 
 
-def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk() -> None:
-    bench = paging()
+def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk(bench: Bench) -> None:
     filled(bench, 6)
     space, state = bench.engine.journal.space, bench.engine._state
     bench = bench.restart()
@@ -214,8 +209,7 @@ def test_what_is_not_the_message_stays_and_the_rest_flows() -> None:
     check_accounts(bench.broker)
 
 
-def test_damaged_messages_are_purged_with_the_rest() -> None:
-    bench = paging()
+def test_damaged_messages_are_purged_with_the_rest(bench: Bench) -> None:
     filled(bench, 4)
     with refusing(bench.broker.files, errno.ENOENT):
         assert bench.bodies("q") == bodies(0, 1)
@@ -225,8 +219,7 @@ def test_damaged_messages_are_purged_with_the_rest() -> None:
     settled(bench)
 
 
-def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait() -> None:
-    bench = paging()
+def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait(bench: Bench) -> None:
     filled(bench, 3, durable=False)
     bench.broker.files.plan(1, Fault.ENOSPC, sticky=True)
     bench.sent("q", b"3", durable=False)
@@ -244,8 +237,7 @@ def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait
     settled(bench)
 
 
-def test_a_queue_that_must_know_its_messages_makes_its_senders_wait() -> None:
-    bench = paging()
+def test_a_queue_that_must_know_its_messages_makes_its_senders_wait(bench: Bench) -> None:
     queue = declared(bench, "q", last_value=True)
     for n in range(4):
         put(bench, "q", b"%d" % n, key=str(n))
@@ -259,8 +251,7 @@ def test_a_queue_that_must_know_its_messages_makes_its_senders_wait() -> None:
     assert bench.restart().queue("q").ready == 0
 
 
-def test_a_ring_has_its_own_bound() -> None:
-    bench = paging()
+def test_a_ring_has_its_own_bound(bench: Bench) -> None:
     queue = declared(bench, "q", ring_size=3)
     filled(bench, 6)
     assert (queue.ready, queue.paged) == (3, 0)
@@ -268,8 +259,7 @@ def test_a_ring_has_its_own_bound() -> None:
     assert bench.restart().bodies("q") == bodies(3, 4, 5)
 
 
-def test_a_queue_that_becomes_a_ring_has_all_in_memory() -> None:
-    bench = paging()
+def test_a_queue_that_becomes_a_ring_has_all_in_memory(bench: Bench) -> None:
     filled(bench, 6)
     queue = bench.queue("q")
     alter.change(bench.enter()._state, queue, {"ring_size": 4})
@@ -313,8 +303,7 @@ def test_page_limits_without_a_policy_are_none() -> None:
     assert bench.queue("q").message_count == 6
 
 
-def test_the_next_run_removes_scratch_files() -> None:
-    bench = paging()
+def test_the_next_run_removes_scratch_files(bench: Bench) -> None:
     filled(bench, 4, durable=False)
     assert any(path.endswith(".scratch") for path in bench.broker.files.paths())
     bench.broker.files.sync_dir(f"{bench.broker.config.broker.data_directory}/journal")
@@ -330,8 +319,7 @@ def test_the_global_limit_pages_too() -> None:
     assert bench.take("q").take() == bodies(*range(5))
 
 
-def test_a_browser_goes_on_while_messages_come_and_go() -> None:
-    bench = paging()
+def test_a_browser_goes_on_while_messages_come_and_go(bench: Bench) -> None:
     filled(bench, 20)
     browsed = bench.engine.messages.browse(bench.queue("q"))
     seen = [next(browsed)[0].body for _ in range(3)]
@@ -348,9 +336,8 @@ def test_a_browser_goes_on_while_messages_come_and_go() -> None:
     assert len(list(browsed)) <= 4, "what was in memory"
 
 
-def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
+def test_removals_of_what_was_paged_stay_as_long_as_its_segment(bench: Bench) -> None:
     """Else a later run would find the message again."""
-    bench = paging()
     filled(bench, 8)
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
@@ -363,8 +350,7 @@ def test_removals_of_what_was_paged_stay_as_long_as_its_segment() -> None:
     assert purged_in in space.segments
 
 
-def test_a_purge_notes_of_which_segments_it_speaks() -> None:
-    bench = paging()
+def test_a_purge_notes_of_which_segments_it_speaks(bench: Bench) -> None:
     filled(bench, 8)
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
@@ -374,8 +360,7 @@ def test_a_purge_notes_of_which_segments_it_speaks() -> None:
     assert purged_in not in bench.engine.journal.space.take_dead(purged_in + 1)
 
 
-def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge() -> None:
-    bench = paging()
+def test_delivery_counts_of_paged_messages_outlive_cleaning_and_end_with_a_purge(bench: Bench) -> None:
     filled(bench, 4)
     taker = bench.take("q", window=1)
     bench.nack(taker, taker.taken[-1])

@@ -14,8 +14,7 @@ from tests.broker.engine.queues.types.queues import MULTICAST, declared, left, p
 # -- exclusive ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_exclusive_queue_has_one_consumer_at_a_time() -> None:
-    bench = Bench()
+def test_an_exclusive_queue_has_one_consumer_at_a_time(bench: Bench) -> None:
     declared(bench, exclusive=True)
     first, second = bench.take("q", window=0), bench.take("q")
     put(bench, "q", b"1", b"2", b"3")
@@ -24,8 +23,7 @@ def test_an_exclusive_queue_has_one_consumer_at_a_time() -> None:
     assert second.take() == [b"1", b"2", b"3"]
 
 
-def test_the_next_one_is_the_first_of_the_highest_priority() -> None:
-    bench = Bench()
+def test_the_next_one_is_the_first_of_the_highest_priority(bench: Bench) -> None:
     declared(bench, exclusive=True)
     first = bench.take("q")
     put(bench, "q", b"1")
@@ -35,8 +33,7 @@ def test_the_next_one_is_the_first_of_the_highest_priority() -> None:
     assert [taker.take() for taker in (low, high, late)] == [[], [b"1"], []]
 
 
-def test_the_next_one_waits_for_what_is_in_a_transaction() -> None:
-    bench = Bench()
+def test_the_next_one_waits_for_what_is_in_a_transaction(bench: Bench) -> None:
     declared(bench, exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
@@ -49,8 +46,7 @@ def test_the_next_one_waits_for_what_is_in_a_transaction() -> None:
     assert second.take() == [b"2"]
 
 
-def test_a_consumer_that_had_nothing_leaves() -> None:
-    bench = Bench()
+def test_a_consumer_that_had_nothing_leaves(bench: Bench) -> None:
     declared(bench, exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     first.consumer.paused = True
@@ -59,8 +55,7 @@ def test_a_consumer_that_had_nothing_leaves() -> None:
     assert second.take() == [b"1"]
 
 
-def test_a_queue_becomes_exclusive() -> None:
-    bench = Bench()
+def test_a_queue_becomes_exclusive(bench: Bench) -> None:
     queue = declared(bench)
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
@@ -75,8 +70,7 @@ def test_a_queue_becomes_exclusive() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_at_most_so_many_consumers(most: int) -> None:
-    bench = Bench()
+def test_at_most_so_many_consumers(bench: Bench, most: int) -> None:
     declared(bench, max_consumers=most)
     takers = [bench.take("q") for _ in range(most)]
     with pytest.raises(TooManyConsumers, match=f"max-consumers \\({most}\\)"):
@@ -104,8 +98,7 @@ def test_shared_subscriptions_have_a_limit_too() -> None:
 # -- purge-on-no-consumers ---------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_keeps_nothing_without_consumers() -> None:
-    bench = Bench()
+def test_a_queue_that_keeps_nothing_without_consumers(bench: Bench) -> None:
     queue = declared(bench, purge_on_no_consumers=True)
     put(bench, "q", b"too early")
     assert queue.address.unrouted == 1
@@ -122,8 +115,7 @@ def test_a_queue_that_keeps_nothing_without_consumers() -> None:
     assert bench.take("q").take() == []
 
 
-def test_it_is_not_purged_while_another_consumer_is_there() -> None:
-    bench = Bench()
+def test_it_is_not_purged_while_another_consumer_is_there(bench: Bench) -> None:
     declared(bench, purge_on_no_consumers=True)
     first, second = bench.take("q"), bench.take("q", window=0)
     put(bench, "q", b"1")
@@ -170,8 +162,7 @@ def test_what_was_on_its_way_to_the_disk_is_purged_as_it_lands() -> None:
     assert left(bench, "q") == {"purged": 1}
 
 
-def test_a_restart_leaves_no_consumers() -> None:
-    bench = Bench()
+def test_a_restart_leaves_no_consumers(bench: Bench) -> None:
     declared(bench, purge_on_no_consumers=True)
     bench.take("q", window=0)
     put(bench, "q", b"1", b"2")
@@ -180,8 +171,7 @@ def test_a_restart_leaves_no_consumers() -> None:
     assert left(bench, "q") == {"purged": 2}
 
 
-def test_other_subscribers_get_their_copies() -> None:
-    bench = Bench()
+def test_other_subscribers_get_their_copies(bench: Bench) -> None:
     declared(bench, "keeps", "t", routing_type=MULTICAST)
     declared(bench, "purges", "t", routing_type=MULTICAST, purge_on_no_consumers=True)
     put(bench, "t", b"1", routing_type=MULTICAST)
@@ -203,8 +193,7 @@ def test_dead_letters_are_kept_though_their_address_purges() -> None:
 # -- consumers-before-dispatch, delay-before-dispatch ------------------------------------------------------------------
 
 
-def test_dispatch_waits_for_so_many_consumers() -> None:
-    bench = Bench()
+def test_dispatch_waits_for_so_many_consumers(bench: Bench) -> None:
     declared(bench, consumers_before_dispatch=2)
     put(bench, "q", b"1", b"2", b"3", b"4")
     first = bench.take("q")
@@ -216,8 +205,7 @@ def test_dispatch_waits_for_so_many_consumers() -> None:
     assert len(first.take()) == 2, "it goes on with the one that is left"
 
 
-def test_dispatch_begins_after_the_delay_though_there_are_too_few() -> None:
-    bench = Bench()
+def test_dispatch_begins_after_the_delay_though_there_are_too_few(bench: Bench) -> None:
     declared(bench, consumers_before_dispatch=3, delay_before_dispatch=5000)
     put(bench, "q", b"1")
     first = bench.take("q")
@@ -227,8 +215,7 @@ def test_dispatch_begins_after_the_delay_though_there_are_too_few() -> None:
     assert first.take() == [b"1"]
 
 
-def test_the_gate_closes_when_all_have_left() -> None:
-    bench = Bench()
+def test_the_gate_closes_when_all_have_left(bench: Bench) -> None:
     declared(bench, consumers_before_dispatch=2, delay_before_dispatch=1000)
     first = bench.take("q")
     bench.broker.advance(1000)
@@ -243,8 +230,7 @@ def test_the_gate_closes_when_all_have_left() -> None:
     assert again.take() == [b"1"]
 
 
-def test_the_gate_stays_open_while_something_is_in_delivery() -> None:
-    bench = Bench()
+def test_the_gate_stays_open_while_something_is_in_delivery(bench: Bench) -> None:
     declared(bench, consumers_before_dispatch=2)
     takers = [bench.take("q"), bench.take("q")]
     put(bench, "q", b"1", b"2", b"3")
@@ -255,15 +241,13 @@ def test_the_gate_stays_open_while_something_is_in_delivery() -> None:
     assert bench.take("q").take() == [b"2", b"3"]
 
 
-def test_a_delay_of_nothing_is_no_gate() -> None:
-    bench = Bench()
+def test_a_delay_of_nothing_is_no_gate(bench: Bench) -> None:
     declared(bench, consumers_before_dispatch=2, delay_before_dispatch=0)
     put(bench, "q", b"1")
     assert bench.take("q").take() == [b"1"]
 
 
-def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer() -> None:
-    bench = Bench()
+def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer(bench: Bench) -> None:
     queue = declared(bench)
     taker = bench.take("q")
     alter.change(bench.enter()._state, queue, {"consumers_before_dispatch": 2})
@@ -283,8 +267,7 @@ def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer() -> None:
 # -- enabled, paused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_disabled_queue_takes_nothing_and_is_consumed() -> None:
-    bench = Bench()
+def test_a_disabled_queue_takes_nothing_and_is_consumed(bench: Bench) -> None:
     queue = declared(bench)
     put(bench, "q", b"1")
     alter.change(bench.enter()._state, queue, {"enabled": False})
@@ -297,8 +280,7 @@ def test_a_disabled_queue_takes_nothing_and_is_consumed() -> None:
     assert b"3" in bench.bodies("q")
 
 
-def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered() -> None:
-    bench = Bench()
+def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered(bench: Bench) -> None:
     queue = declared(bench)
     taker = bench.take("q")
     assert alter.pause(bench.enter()._state, queue, paused=True)
@@ -316,8 +298,7 @@ def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered() -> N
     assert not bench.restart().queue("q").paused
 
 
-def test_a_paused_address_pauses_its_queues_also_future_ones() -> None:
-    bench = Bench()
+def test_a_paused_address_pauses_its_queues_also_future_ones(bench: Bench) -> None:
     declared(bench, "a", "t", routing_type=MULTICAST)
     address = bench.engine.addresses["t"]
     takers = [bench.take("t::a", MULTICAST)]
@@ -344,8 +325,7 @@ def test_a_paused_address_pauses_its_queues_also_future_ones() -> None:
 # -- several queues on an address --------------------------------------------------------------------------------------
 
 
-def test_seeds_4_4_two_queues_share_an_address_evenly() -> None:
-    bench = Bench()
+def test_seeds_4_4_two_queues_share_an_address_evenly(bench: Bench) -> None:
     for name in ("q1", "q2"):
         declared(bench, name, "address.foo")
     put(bench, "address.foo", *[b"%d" % n for n in range(10)])
@@ -357,8 +337,7 @@ def test_seeds_4_4_two_queues_share_an_address_evenly() -> None:
     assert len(bench.bodies("q2")) == 5, "and get everything as long as the other one has none"
 
 
-def test_a_paused_queue_is_as_one_without_consumers() -> None:
-    bench = Bench()
+def test_a_paused_queue_is_as_one_without_consumers(bench: Bench) -> None:
     for name in ("q1", "q2"):
         declared(bench, name, "a")
     takers = {name: bench.take(f"a::{name}") for name in ("q1", "q2")}
@@ -367,8 +346,7 @@ def test_a_paused_queue_is_as_one_without_consumers() -> None:
     assert takers["q2"].take() == [b"1", b"2"]
 
 
-def test_seeds_4_5_point_to_point_and_publish_subscribe_together() -> None:
-    bench = Bench()
+def test_seeds_4_5_point_to_point_and_publish_subscribe_together(bench: Bench) -> None:
     declared(bench, "orders", "foo.orders")
     state = bench.enter()._state
     registry.add_routing_type(state, state.addresses["foo.orders"], MULTICAST)
@@ -381,8 +359,7 @@ def test_seeds_4_5_point_to_point_and_publish_subscribe_together() -> None:
     assert (queue.take(), topic.take()) == ([b"queue", b"both"], [b"topic", b"both"])
 
 
-def test_nothing_changed() -> None:
-    bench = Bench()
+def test_nothing_changed(bench: Bench) -> None:
     queue = declared(bench, ring_size=3)
     assert not alter.change(bench.enter()._state, queue, {"ring_size": 3})
     bench.take("q")

@@ -19,8 +19,7 @@ def properties(message: Message) -> dict[str, object]:
     return dict(message.header.format.properties(message.head))
 
 
-def test_a_group_stays_with_its_consumer_and_others_flow() -> None:
-    bench = Bench()
+def test_a_group_stays_with_its_consumer_and_others_flow(bench: Bench) -> None:
     declared(bench)
     first, second = bench.take("q"), bench.take("q")
     for n in range(6):
@@ -30,8 +29,7 @@ def test_a_group_stays_with_its_consumer_and_others_flow() -> None:
     assert sorted(first.take() + second.take()) == [b"x", b"y"]
 
 
-def test_a_consumer_without_credit_holds_up_its_groups_only() -> None:
-    bench = Bench()
+def test_a_consumer_without_credit_holds_up_its_groups_only(bench: Bench) -> None:
     declared(bench)
     narrow, wide = bench.take("q", window=0), bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1", b"A2")
@@ -42,8 +40,7 @@ def test_a_consumer_without_credit_holds_up_its_groups_only() -> None:
 
 
 @pytest.mark.parametrize("count", [3, ENTERED_MAX + 5])
-def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(count: int) -> None:
-    bench = Bench()
+def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(bench: Bench, count: int) -> None:
     declared(bench)
     first, second = bench.take("q", window=0), bench.take("q")
     grouped(bench, "q", "A", *[b"%d" % n for n in range(count)])
@@ -52,8 +49,7 @@ def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(count: int) 
     assert second.take() == [b"%d" % n for n in range(count)]
 
 
-def test_a_group_is_closed_by_its_last_message() -> None:
-    bench = Bench()
+def test_a_group_is_closed_by_its_last_message(bench: Bench) -> None:
     declared(bench)
     first, second = bench.take("q", window=0), bench.take("q", window=0)
     grouped(bench, "q", "A", b"A0")
@@ -64,8 +60,7 @@ def test_a_group_is_closed_by_its_last_message() -> None:
     assert (first.take(), second.take()) == ([b"A1"], [b"A2"]), "anybody may have it now"
 
 
-def test_the_first_of_a_group_says_so() -> None:
-    bench = Bench()
+def test_the_first_of_a_group_says_so(bench: Bench) -> None:
     declared(bench, group_first_key="JMSXFirst")
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1")
@@ -90,8 +85,7 @@ def test_the_first_of_a_group_with_counted_deliveries() -> None:
     assert [properties(m).get("first") for m in taker.taken] == ["true", None]
 
 
-def test_buckets() -> None:
-    bench = Bench()
+def test_buckets(bench: Bench) -> None:
     declared(bench, group_buckets=1)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
@@ -99,8 +93,7 @@ def test_buckets() -> None:
     assert (first.take(), second.take()) == ([b"A0", b"B0"], []), "there is one group only"
 
 
-def test_no_buckets_no_groups() -> None:
-    bench = Bench()
+def test_no_buckets_no_groups(bench: Bench) -> None:
     queue = declared(bench, group_buckets=0)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1")
@@ -127,8 +120,7 @@ def test_a_new_consumer_gets_nothing_of_known_groups_unless_they_are_dealt_out_a
         assert bool(second.take()) is rebalance
 
 
-def test_rebalance_waits_for_what_is_in_delivery() -> None:
-    bench = Bench()
+def test_rebalance_waits_for_what_is_in_delivery(bench: Bench) -> None:
     declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0")
@@ -141,8 +133,7 @@ def test_rebalance_waits_for_what_is_in_delivery() -> None:
     assert first.take() + second.take() == [b"B0"]
 
 
-def test_rebalance_waits_for_a_transaction() -> None:
-    bench = Bench()
+def test_rebalance_waits_for_a_transaction(bench: Bench) -> None:
     declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0")
@@ -156,8 +147,7 @@ def test_rebalance_waits_for_a_transaction() -> None:
     assert first.take() + second.take() == [b"A1"]
 
 
-def test_messages_that_the_owner_of_a_group_does_not_take() -> None:
-    bench = Bench()
+def test_messages_that_the_owner_of_a_group_does_not_take(bench: Bench) -> None:
     declared(bench)
     low = bench.take("q", selector="AMQPriority < 5")
     anything = bench.take("q", window=0)
@@ -169,8 +159,7 @@ def test_messages_that_the_owner_of_a_group_does_not_take() -> None:
     assert low.take() == [b"low again"]
 
 
-def test_a_consumer_that_must_not_get_a_message_again() -> None:
-    bench = Bench()
+def test_a_consumer_that_must_not_get_a_message_again(bench: Bench) -> None:
     declared(bench)
     first, second = bench.take("q"), bench.take("q")
     (message,) = grouped(bench, "q", "A", b"A0")
@@ -181,8 +170,7 @@ def test_a_consumer_that_must_not_get_a_message_again() -> None:
     assert (first.take(), second.take()) == ([b"A1"], []), "the group is still the first one's"
 
 
-def test_redelivery_keeps_the_order() -> None:
-    bench = Bench()
+def test_redelivery_keeps_the_order(bench: Bench) -> None:
     declared(bench)
     taker, idle = bench.take("q"), bench.take("q")
     messages = grouped(bench, "q", "A", b"A0", b"A1", b"A2")
@@ -194,8 +182,7 @@ def test_redelivery_keeps_the_order() -> None:
     assert idle.take() == [b"A0", b"A1", b"A2"]
 
 
-def test_groups_survive_a_restart() -> None:
-    bench = Bench()
+def test_groups_survive_a_restart(bench: Bench) -> None:
     declared(bench)
     for n in range(6):
         grouped(bench, "q", f"g{n % 3}", b"%d" % n)
@@ -212,8 +199,7 @@ def test_groups_survive_a_restart() -> None:
     check_counters(bench.broker)
 
 
-def test_groups_that_close_survive_a_restart() -> None:
-    bench = Bench()
+def test_groups_that_close_survive_a_restart(bench: Bench) -> None:
     declared(bench)
     grouped(bench, "q", "A", b"A0", closes=True)
     bench = bench.restart()
@@ -239,8 +225,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     ]
 
 
-def test_an_exclusive_queue_knows_no_groups() -> None:
-    bench = Bench()
+def test_an_exclusive_queue_knows_no_groups(bench: Bench) -> None:
     queue = declared(bench, exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
@@ -249,8 +234,7 @@ def test_an_exclusive_queue_knows_no_groups() -> None:
     assert not queue.grouped
 
 
-def test_buckets_may_change_while_messages_wait() -> None:
-    bench = Bench()
+def test_buckets_may_change_while_messages_wait(bench: Bench) -> None:
     queue = declared(bench)
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
@@ -262,8 +246,7 @@ def test_buckets_may_change_while_messages_wait() -> None:
     assert [len(taker.take()) for taker in (first, second)] == [1, 1]
 
 
-def test_groups_beyond_the_limit_choose_anew() -> None:
-    bench = Bench()
+def test_groups_beyond_the_limit_choose_anew(bench: Bench) -> None:
     queue = declared(bench)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
@@ -277,8 +260,7 @@ def test_groups_beyond_the_limit_choose_anew() -> None:
     assert b"D1" in first.take() + second.take()
 
 
-def test_priorities_within_groups() -> None:
-    bench = Bench()
+def test_priorities_within_groups(bench: Bench) -> None:
     declared(bench)
     grouped(bench, "q", "A", b"low", priority=1)
     grouped(bench, "q", "A", b"high", priority=9)
@@ -287,8 +269,7 @@ def test_priorities_within_groups() -> None:
     assert taker.take() == [b"high", b"middle", b"low"]
 
 
-def test_purging_and_expiry() -> None:
-    bench = Bench()
+def test_purging_and_expiry(bench: Bench) -> None:
     queue = declared(bench)
     grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
     grouped(bench, "q", "A", b"A1")
@@ -302,9 +283,8 @@ def test_purging_and_expiry() -> None:
     check_counters(bench.broker)
 
 
-def test_sharded_queues_keep_a_group_on_one_of_them() -> None:
+def test_sharded_queues_keep_a_group_on_one_of_them(bench: Bench) -> None:
     """The seeds' 4.8: an anycast address on several queues, messages tied to one by their group."""
-    bench = Bench()
     for name in ("q1", "q2", "q3"):
         declared(bench, name, "sharded")
     for n in range(60):

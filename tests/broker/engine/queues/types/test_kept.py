@@ -13,8 +13,7 @@ from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, grouped, left, put
 
 
-def test_everybody_gets_everything_once_and_it_stays() -> None:
-    bench = Bench()
+def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:
     queue = declared(bench, non_destructive=True)
     put(bench, "q", b"1", b"2")
     first = bench.take("q")
@@ -55,8 +54,7 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     assert left(bench, "q") == {}
 
 
-def test_the_window_opens_with_acknowledgements() -> None:
-    bench = Bench()
+def test_the_window_opens_with_acknowledgements(bench: Bench) -> None:
     declared(bench, non_destructive=True)
     taker = bench.take("q", window=0)
     put(bench, "q", b"1", b"2")
@@ -66,8 +64,7 @@ def test_the_window_opens_with_acknowledgements() -> None:
     assert taker.take() == [b"2"]
 
 
-def test_messages_leave_by_expiry_and_by_an_operator() -> None:
-    bench = Bench()
+def test_messages_leave_by_expiry_and_by_an_operator(bench: Bench) -> None:
     queue = declared(bench, non_destructive=True)
     taker = bench.take("q")
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
@@ -96,9 +93,8 @@ def test_a_message_that_has_expired_is_not_shown() -> None:
     assert left(bench, "q") == {"expired": 1}
 
 
-def test_last_values_that_stay() -> None:
+def test_last_values_that_stay(bench: Bench) -> None:
     """The seeds' 4.9.6: everybody always finds the newest value of every key."""
-    bench = Bench()
     declared(bench, non_destructive=True, last_value=True)
     taker = bench.take("q")
     for n in range(3):
@@ -111,8 +107,7 @@ def test_last_values_that_stay() -> None:
     assert left(bench, "q") == {"replaced": 4}
 
 
-def test_a_ring_that_stays() -> None:
-    bench = Bench()
+def test_a_ring_that_stays(bench: Bench) -> None:
     declared(bench, non_destructive=True, ring_size=2)
     first = bench.take("q", window=0)
     for n in range(4):
@@ -123,8 +118,7 @@ def test_a_ring_that_stays() -> None:
     assert left(bench, "q") == {"evicted": 2}
 
 
-def test_exclusive_and_groups() -> None:
-    bench = Bench()
+def test_exclusive_and_groups(bench: Bench) -> None:
     declared(bench, non_destructive=True)
     takers = [bench.take("q"), bench.take("q")]
     grouped(bench, "q", "A", b"A0")
@@ -155,8 +149,7 @@ def test_no_counts_in_the_strict_mode() -> None:
     assert bench.queue("q").states == {}
 
 
-def test_deleting_it_with_consumers() -> None:
-    bench = Bench()
+def test_deleting_it_with_consumers(bench: Bench) -> None:
     queue = declared(bench, non_destructive=True)
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
@@ -166,8 +159,7 @@ def test_deleting_it_with_consumers() -> None:
     assert bench.engine.usage.messages == 0
 
 
-def test_moving_messages_away() -> None:
-    bench = Bench()
+def test_moving_messages_away(bench: Bench) -> None:
     declared(bench, non_destructive=True)
     declared(bench, "other")
     taker = bench.take("q")
@@ -179,8 +171,7 @@ def test_moving_messages_away() -> None:
     assert left(bench, "q") == {"moved": 2}
 
 
-def test_it_changes_only_while_nobody_consumes() -> None:
-    bench = Bench()
+def test_it_changes_only_while_nobody_consumes(bench: Bench) -> None:
     queue = declared(bench)
     put(bench, "q", b"1")
     taker = bench.take("q")

@@ -9,8 +9,7 @@ from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, left, put
 
 
-def test_a_newer_value_replaces_the_one_that_waits() -> None:
-    bench = Bench()
+def test_a_newer_value_replaces_the_one_that_waits(bench: Bench) -> None:
     declared(bench, last_value=True)
     put(bench, "q", b"v1", key="k")
     put(bench, "q", b"w1", key="w")
@@ -19,16 +18,14 @@ def test_a_newer_value_replaces_the_one_that_waits() -> None:
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_values_of_one_run_replace_each_other() -> None:
-    bench = Bench()
+def test_values_of_one_run_replace_each_other(bench: Bench) -> None:
     declared(bench, last_value=True)
     put(bench, "q", b"v1", b"v2", b"v3", key="k")
     assert bench.bodies("q") == [b"v3"]
     assert left(bench, "q") == {"replaced": 2}
 
 
-def test_messages_without_the_key_are_never_replaced() -> None:
-    bench = Bench()
+def test_messages_without_the_key_are_never_replaced(bench: Bench) -> None:
     declared(bench, last_value=True)
     put(bench, "q", b"1")
     put(bench, "q", b"v1", key="k")
@@ -36,8 +33,7 @@ def test_messages_without_the_key_are_never_replaced() -> None:
     assert bench.bodies("q") == [b"1", b"v1", b"2"]
 
 
-def test_the_key_is_a_property_of_any_name() -> None:
-    bench = Bench()
+def test_the_key_is_a_property_of_any_name(bench: Bench) -> None:
     declared(bench, last_value_key="stock_ticker")
     for body, ticker in ((b"36.83", b"RHT"), (b"2.50", b"IBM"), (b"37.02", b"RHT")):
         bench.sent("q", body, head=b"stock_ticker:%b\n" % ticker)
@@ -45,8 +41,7 @@ def test_the_key_is_a_property_of_any_name() -> None:
     assert bench.bodies("q") == [b"2.50", b"37.02", b"another key"]
 
 
-def test_numbers_and_texts_are_the_same_key() -> None:
-    bench = Bench()
+def test_numbers_and_texts_are_the_same_key(bench: Bench) -> None:
     declared(bench, last_value_key="AMQPriority")
     bench.sent("q", b"four", priority=4)
     bench.sent("q", b"five", priority=5)
@@ -54,8 +49,7 @@ def test_numbers_and_texts_are_the_same_key() -> None:
     assert bench.bodies("q") == [b"five", b"four again"]
 
 
-def test_a_value_in_delivery_is_not_replaced_and_yields_to_a_newer_one_when_it_comes_back() -> None:
-    bench = Bench()
+def test_a_value_in_delivery_is_not_replaced_and_yields_to_a_newer_one_when_it_comes_back(bench: Bench) -> None:
     declared(bench, last_value=True)
     taker = bench.take("q", window=0)
     put(bench, "q", b"v1", key="k")
@@ -67,8 +61,7 @@ def test_a_value_in_delivery_is_not_replaced_and_yields_to_a_newer_one_when_it_c
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_a_value_that_comes_back_stays_if_the_newer_one_is_gone() -> None:
-    bench = Bench()
+def test_a_value_that_comes_back_stays_if_the_newer_one_is_gone(bench: Bench) -> None:
     declared(bench, last_value=True)
     first, second = bench.take("q", window=0), bench.take("q", window=0)
     put(bench, "q", b"v1", key="k")
@@ -106,8 +99,7 @@ def test_a_value_that_comes_back_with_a_delay_behind_a_newer_one_is_replaced_at_
     assert bench.places("q") == {b"v2": "delivering"}
 
 
-def test_values_in_an_open_transaction_are_not_replaced() -> None:
-    bench = Bench()
+def test_values_in_an_open_transaction_are_not_replaced(bench: Bench) -> None:
     declared(bench, last_value=True)
     taker = bench.take("q")
     put(bench, "q", b"v1", key="k")
@@ -120,8 +112,7 @@ def test_values_in_an_open_transaction_are_not_replaced() -> None:
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_a_scheduled_value_counts_from_its_time() -> None:
-    bench = Bench()
+def test_a_scheduled_value_counts_from_its_time(bench: Bench) -> None:
     declared(bench, last_value=True)
     now = bench.broker.now
     put(bench, "q", b"later", key="k", scheduled=now + 1000)
@@ -146,8 +137,7 @@ def test_values_that_become_due_together() -> None:
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_a_value_expires_and_frees_its_key() -> None:
-    bench = Bench()
+def test_a_value_expires_and_frees_its_key(bench: Bench) -> None:
     declared(bench, last_value=True)
     put(bench, "q", b"v1", key="k", expiration=bench.broker.now + 10)
     bench.broker.advance(60_000)
@@ -206,8 +196,7 @@ def test_power_is_lost_before_the_replacement_is_on_disk() -> None:
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_with_selectors() -> None:
-    bench = Bench()
+def test_with_selectors(bench: Bench) -> None:
     declared(bench, last_value=True)
     taker = bench.take("q", selector="AMQPriority > 4")
     put(bench, "q", b"low", key="k", priority=1)
@@ -218,8 +207,7 @@ def test_with_selectors() -> None:
     assert left(bench, "q") == {"replaced": 1}
 
 
-def test_non_durable_queues_too() -> None:
-    bench = Bench()
+def test_non_durable_queues_too(bench: Bench) -> None:
     declared(bench, durable=False, last_value=True)
     put(bench, "q", b"v1", b"v2", key="k")
     assert bench.bodies("q") == [b"v2"]

@@ -11,9 +11,8 @@ from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import declared, left, put
 
 
-def test_the_oldest_leaves_for_the_newest() -> None:
+def test_the_oldest_leaves_for_the_newest(bench: Bench) -> None:
     """The seeds' example: A, B, C and D on a ring of three."""
-    bench = Bench()
     declared(bench, ring_size=3)
     for body in (b"A", b"B", b"C"):
         put(bench, "q", body)
@@ -23,16 +22,14 @@ def test_the_oldest_leaves_for_the_newest() -> None:
     assert left(bench, "q") == {"evicted": 1}
 
 
-def test_a_run_longer_than_the_ring() -> None:
-    bench = Bench()
+def test_a_run_longer_than_the_ring(bench: Bench) -> None:
     declared(bench, ring_size=3)
     put(bench, "q", b"0")
     put(bench, "q", *[b"%d" % n for n in range(1, 8)])
     assert bench.bodies("q") == [b"5", b"6", b"7"]
 
 
-def test_what_consumers_take_at_once_is_not_evicted() -> None:
-    bench = Bench()
+def test_what_consumers_take_at_once_is_not_evicted(bench: Bench) -> None:
     declared(bench, ring_size=2)
     taker = bench.take("q")
     bodies = [b"%d" % n for n in range(50)]
@@ -41,8 +38,7 @@ def test_what_consumers_take_at_once_is_not_evicted() -> None:
     assert left(bench, "q") == {}
 
 
-def test_the_head_of_the_line_is_what_would_be_delivered_next() -> None:
-    bench = Bench()
+def test_the_head_of_the_line_is_what_would_be_delivered_next(bench: Bench) -> None:
     declared(bench, ring_size=2)
     put(bench, "q", b"low", priority=1)
     put(bench, "q", b"high", priority=9)
@@ -50,8 +46,7 @@ def test_the_head_of_the_line_is_what_would_be_delivered_next() -> None:
     assert bench.bodies("q") == [b"low", b"low again"]
 
 
-def test_seeds_4_12_2_1_in_delivery_messages_and_rollbacks() -> None:
-    bench = Bench()
+def test_seeds_4_12_2_1_in_delivery_messages_and_rollbacks(bench: Bench) -> None:
     queue = declared(bench, ring_size=3)
     taker = bench.take("q")
     for n in range(1, 4):
@@ -64,8 +59,7 @@ def test_seeds_4_12_2_1_in_delivery_messages_and_rollbacks() -> None:
     assert left(bench, "q") == {"evicted": 1}
 
 
-def test_seeds_4_12_2_2_scheduled_messages() -> None:
-    bench = Bench()
+def test_seeds_4_12_2_2_scheduled_messages(bench: Bench) -> None:
     queue = declared(bench, ring_size=3)
     minute = 60_000
     put(bench, "q", b"A", scheduled=bench.broker.now + 5 * minute)
@@ -79,8 +73,7 @@ def test_seeds_4_12_2_2_scheduled_messages() -> None:
     assert left(bench, "q") == {"evicted": 1}
 
 
-def test_the_vector_m1_to_m5_with_m1_in_delivery() -> None:
-    bench = Bench()
+def test_the_vector_m1_to_m5_with_m1_in_delivery(bench: Bench) -> None:
     declared(bench, ring_size=3)
     taker = bench.take("q", window=0)
     for n in range(1, 6):
@@ -91,8 +84,7 @@ def test_the_vector_m1_to_m5_with_m1_in_delivery() -> None:
     assert bench.bodies("q") == [b"m3", b"m4", b"m5"]
 
 
-def test_rollback_of_a_transaction() -> None:
-    bench = Bench()
+def test_rollback_of_a_transaction(bench: Bench) -> None:
     declared(bench, ring_size=2)
     taker = bench.take("q", window=0)
     put(bench, "q", b"1")
@@ -107,8 +99,7 @@ def test_rollback_of_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_after_a_restart(crash: bool) -> None:
-    bench = Bench()
+def test_after_a_restart(bench: Bench, crash: bool) -> None:
     declared(bench, ring_size=3)
     taker = bench.take("q")
     for n in range(1, 6):
@@ -119,8 +110,7 @@ def test_after_a_restart(crash: bool) -> None:
     assert left(bench, "q") == {"evicted": 2}
 
 
-def test_a_smaller_ring_does_not_shrink_the_queue_at_once() -> None:
-    bench = Bench()
+def test_a_smaller_ring_does_not_shrink_the_queue_at_once(bench: Bench) -> None:
     queue = declared(bench, ring_size=5)
     put(bench, "q", *[b"%d" % n for n in range(5)])
     alter.change(bench.enter()._state, queue, {"ring_size": 2})
@@ -138,8 +128,7 @@ def test_a_smaller_ring_does_not_shrink_the_queue_at_once() -> None:
     assert bench.bodies("q") == [b"5", b"6"], "a restart is a new arrival for all"
 
 
-def test_a_larger_ring_holds_more_at_once() -> None:
-    bench = Bench()
+def test_a_larger_ring_holds_more_at_once(bench: Bench) -> None:
     queue = declared(bench, ring_size=1)
     put(bench, "q", b"1", b"2")
     alter.change(bench.enter()._state, queue, {"ring_size": 3})
@@ -159,8 +148,7 @@ def test_with_selectors_and_many_messages() -> None:
     assert queue.counters.evicted == count - 100
 
 
-def test_expiring_messages_are_evicted_without_trace() -> None:
-    bench = Bench()
+def test_expiring_messages_are_evicted_without_trace(bench: Bench) -> None:
     queue = declared(bench, ring_size=1)
     soon = bench.broker.now + 50
     put(bench, "q", b"1", expiration=soon)
@@ -171,8 +159,7 @@ def test_expiring_messages_are_evicted_without_trace() -> None:
     assert queue.expiring == 0
 
 
-def test_a_ring_of_last_values() -> None:
-    bench = Bench()
+def test_a_ring_of_last_values(bench: Bench) -> None:
     declared(bench, ring_size=2, last_value=True)
     for key in ("a", "b", "a", "c", "b"):
         put(bench, "q", key.encode(), key=key)

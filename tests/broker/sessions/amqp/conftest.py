@@ -1,0 +1,14 @@
+"""What the tests of AMQP sessions start from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sim_amqp import AmqpSim
+from tests.support.sim_broker import SimBroker
+
+
+@pytest.fixture
+def client(broker: SimBroker) -> AmqpSim:
+    """A client that is connected."""
+    return AmqpSim(broker)

@@ -1,0 +1,20 @@
+"""What the tests of the store start from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.desk import Desk
+from tests.support.sim_files import SimFiles
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A journal that is not started yet."""
+    return Desk()
+
+
+@pytest.fixture
+def files() -> SimFiles:
+    """An empty disk."""
+    return SimFiles()
