@@ -44,8 +44,7 @@ USER 10001:10001
 # Started with another command it is a Spark master or worker: docker-compose.yml.
 FROM base AS audit
 COPY --from=build-audit /opt/bartleby /opt/bartleby
-# Matplotlib remembers fonts there; the user's home is the broker's.
-ENV JAVA_HOME=/opt/bartleby/java MPLCONFIGDIR=/tmp/matplotlib
+ENV JAVA_HOME=/opt/bartleby/java
 WORKDIR /var/lib/bartleby-audit
 VOLUME ["/var/lib/bartleby-audit"]
 ENTRYPOINT ["nightly-audit"]

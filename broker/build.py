@@ -24,7 +24,7 @@ VERSION_SHOWN: Final = f"{__version__} (compiled)" if COMPILED else __version__
 _EXTRAS: Final = {
     "import": ("defusedxml", "tomli_w"),
     "jwt": ("jwt",),
-    "spark": ("pyspark", "pyarrow", "numpy", "matplotlib"),
+    "spark": ("pyspark", "pyarrow", "numpy", "jinja2"),
 }
 
 

@@ -60,7 +60,9 @@ def packed() -> Iterator[Path]:
 
 
 def _sources() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    """All files: the reports have a template and a style, Spark's log its settings."""
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*.*") if path.is_file())
+    return sorted(path for path in files if path.suffix != ".pyc")
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, IntEnum
-from typing import Literal
 
 import pyarrow as pa
 
@@ -82,7 +81,6 @@ class Coverage:
 class Chart:
     """How a section is drawn: bars over the column `x`, one series a column of `y`; stacked if there are several."""
 
-    kind: Literal["bars", "stacked", "line"]
     x: str
     y: tuple[str, ...]
     title: str

@@ -251,7 +251,7 @@ def _problems(row: dict[str, int]) -> tuple[str, ...]:
 def _places(found: Groups) -> Section:
     columns = ["address", "queue", DEATHS, KILLED, WAITING, "brought back", "attempts min", "attempts mean"]
     columns += ["attempts max", "first death", "last death", "oldest waiting"]
-    chart = Chart("bars", "address", (DEATHS,), "Dead letters by address of origin")
+    chart = Chart("address", (DEATHS,), "Dead letters by address of origin")
     note = "Without a queue: none took it."
     return section(
         "places", "Where they died", found.table.select(columns), beyond=found.beyond, note=note, chart=chart
@@ -278,7 +278,7 @@ def _counted(found: Groups, name: str, title: str, *, note: str = "") -> Section
     """Deaths by something, the most frequent first."""
     by = list(_GROUPINGS[name])
     table = found.table.select([*by, DEATHS, "first death", "last death"])
-    chart = Chart("bars", by[0], (DEATHS,), title)
+    chart = Chart(by[0], (DEATHS,), title)
     return section(name, title, table, beyond=found.beyond, note=note, chart=chart)
 
 
@@ -286,7 +286,7 @@ def _hours(found: Groups) -> Section:
     """By hour, a column a reason that occurs."""
     table = found.table.sort_by("hour")
     reasons = [reason for reason in REASONS if pc.any(pc.greater(table[reason], 0)).as_py()]
-    chart = Chart("stacked", "hour", tuple(reasons), "Dead letters by hour (UTC)")
+    chart = Chart("hour", tuple(reasons), "Dead letters by hour (UTC)")
     shown = table.select(["hour", DEATHS, *reasons])
     return section("hours", "When they died", shown, beyond=found.beyond, chart=chart)
 
@@ -294,7 +294,7 @@ def _hours(found: Groups) -> Section:
 def _attempts(found: Groups) -> Section:
     table = found.table.select(["deliveries", DEATHS]).sort_by("deliveries")
     note = f"{ATTEMPTS_MAX} stands for {ATTEMPTS_MAX} and more."
-    chart = Chart("bars", "deliveries", (DEATHS,), "Deliveries before death")
+    chart = Chart("deliveries", (DEATHS,), "Deliveries before death")
     return section("attempts", "How often they had been delivered", table, note=note, chart=chart)
 
 
@@ -302,7 +302,7 @@ def _durations(found: Groups) -> Section:
     timed = found.table.filter(pc.field("band").is_valid()).sort_by("band")
     words = pa.array([DURATIONS[band][1] for band in timed["band"].to_pylist()], pa.string())
     table = pa.table({"time to death": words, DEATHS: timed[DEATHS]})
-    chart = Chart("bars", "time to death", (DEATHS,), "From the first failure to death")
+    chart = Chart("time to death", (DEATHS,), "From the first failure to death")
     return section("durations", "From the first failure to death", table, note=_TIMED, chart=chart)
 
 

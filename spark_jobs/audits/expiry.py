@@ -174,19 +174,19 @@ def _measures() -> list[Column]:
 
 def _places(found: Groups) -> Section:
     table = found.table.select(["address", "queue", EXPIRED, NEVER, BEFORE, NOBODY, "first", "last"])
-    chart = Chart("stacked", "address", (NEVER, BEFORE), "Expired messages by address")
+    chart = Chart("address", (NEVER, BEFORE), "Expired messages by address")
     return section("places", "Where they expired", table, beyond=found.beyond, chart=chart)
 
 
 def _counted(found: Groups, name: str, title: str) -> Section:
     (by,) = _GROUPINGS[name]
     table = found.table.select([by, EXPIRED, "first", "last"])
-    return section(name, title, table, beyond=found.beyond, chart=Chart("bars", by, (EXPIRED,), title))
+    return section(name, title, table, beyond=found.beyond, chart=Chart(by, (EXPIRED,), title))
 
 
 def _hours(found: Groups) -> Section:
     table = found.table.select(["hour", EXPIRED, NEVER, BEFORE]).sort_by("hour")
-    chart = Chart("stacked", "hour", (NEVER, BEFORE), "Expired messages by hour (UTC)")
+    chart = Chart("hour", (NEVER, BEFORE), "Expired messages by hour (UTC)")
     return section("hours", "When they expired", table, beyond=found.beyond, chart=chart)
 
 

@@ -115,7 +115,7 @@ def ways(total: QueueBook) -> Section:
     rows = [{"way": way, "messages": number} for way, number in said.items()]
     table = pa.Table.from_pylist(rows, pa.schema([("way", pa.string()), ("messages", pa.int64())]))
     return section(
-        "ways", "What became of them", table, chart=Chart("bars", "way", ("messages",), "What became of the messages")
+        "ways", "What became of them", table, chart=Chart("way", ("messages",), "What became of the messages")
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from spark_jobs.report import machine, output, text
+from spark_jobs.report.page import to_html
 from spark_jobs.report.terminal import console_for, print_result
 from spark_jobs.results import Result
 
@@ -58,8 +59,6 @@ class Delivery:
         if self.format == "json":
             return machine.to_json(machine.document(result))
         if self.format == "html":
-            from spark_jobs.report.page import to_html  # matplotlib takes as long to load as everything else here
-
             return to_html(result)
         file = io.StringIO()
         print_result(result, console_for(file))

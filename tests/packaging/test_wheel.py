@@ -72,3 +72,6 @@ def test_its_broker_runs_in_any_directory(wheel: Path, tmp_path: Path) -> None:
         broker.send_signal(signal.SIGTERM)
         broker.communicate(timeout=30)
     assert broker.returncode == 0
+    trace = [*command, "audit", "trace", "1", "--format", "html", "--out", str(elsewhere / "trace.html")]
+    subprocess.run(trace, cwd=elsewhere, env=environment, timeout=60, check=True)
+    assert (elsewhere / "trace.html").read_text().startswith("<!DOCTYPE html>"), "the template is in the wheel"

@@ -28,6 +28,8 @@ def test_all_of_the_audits_and_the_store_and_nothing_else(archive: Path) -> None
         names = opened.namelist()
         assert opened.testzip() is None
     wanted = {p.relative_to(ROOT).as_posix() for room in ("spark_jobs", "store") for p in (ROOT / room).rglob("*.py")}
+    wanted |= {"spark_jobs/log4j2.properties", "spark_jobs/py.typed", "store/py.typed"}
+    wanted |= {"spark_jobs/report/page.html", "spark_jobs/report/style.css"}
     assert {"spark_jobs/source.py", "spark_jobs/journal/decode.py", "store/segment.py"} <= wanted
     assert set(names) == wanted
     assert names == sorted(names)
@@ -67,6 +69,18 @@ def test_an_executor_needs_nothing_else_of_ours(archive: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_driver_has_the_template_of_the_reports_in_it(archive: Path) -> None:
+    script = (
+        "import sys\n"
+        f"sys.path[:0] = [{str(archive)!r}]\n"
+        "from spark_jobs.report.page import to_html\n"
+        "from spark_jobs.results import Coverage, Result\n"
+        "sys.stdout.write(to_html(Result('trace', Coverage('ab', ('/d',), 1, 64, 1, 1, 0, 0), {}, ())))\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
 
 
 def test_the_code_here_is_not_from_a_zip() -> None:

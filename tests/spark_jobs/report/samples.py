@@ -87,7 +87,7 @@ def ledger(queues: int = 7, coverage: Coverage = WHOLE, verdict: Verdict = Verdi
                 "ways",
                 "What became of them",
                 table({"way": pa.string(), "messages": pa.int64()}, ways),
-                chart=Chart("bars", "way", ("messages",), "What became of the messages"),
+                chart=Chart("way", ("messages",), "What became of the messages"),
             ),
             Section(
                 "queues", "The books of the queues", table(kinds, rows), "opening + enqueued = the ways out + present."
@@ -161,13 +161,13 @@ def dlq(hours: int = 62, coverage: Coverage = WHOLE) -> Result:
                 "hours",
                 "When they died",
                 table({"hour": MOMENT} | reasons, by_hour),
-                chart=Chart("stacked", "hour", tuple(reasons), "Dead letters by hour (UTC)"),
+                chart=Chart("hour", tuple(reasons), "Dead letters by hour (UTC)"),
             ),
             Section(
                 "places",
                 "Where they died",
                 table(_PLACES, places),
-                chart=Chart("bars", "address", ("dead letters",), "Dead letters by address of origin"),
+                chart=Chart("address", ("dead letters",), "Dead letters by address of origin"),
             ),
             Section("oldest", "The oldest that still wait", table(_WAITING, waiting), "Ages to the last record read."),
             Section("poison", "Poison candidates", table({"key": pa.string(), "deaths": pa.int64()}, [])),
@@ -244,7 +244,7 @@ def trace() -> Result:
 def empty() -> Result:
     """Nothing at all was found in an empty journal."""
     coverage = Coverage("5d0c8a3f9be1447a", ("/var/lib/bartleby",), 1, 64, 1, 1, 0, 0)
-    chart = Chart("bars", "address", ("dead letters",), "Dead letters by address")
+    chart = Chart("address", ("dead letters",), "Dead letters by address")
     none = Section("places", "Where they died", table(_PLACES, []), chart=chart)
     return Result("dlq", coverage, {"dead letters and killed": 0}, (none,))
 
@@ -259,7 +259,7 @@ def hostile() -> Result:
         "list": pa.list_(pa.string()),
     }
     row = {HOSTILE: HOSTILE, "n": 3, "raw": b"\x1b", "struct": {"key": HOSTILE}, "list": [HOSTILE, HOSTILE]}
-    chart = Chart("bars", HOSTILE, ("n",), HOSTILE)
+    chart = Chart(HOSTILE, ("n",), HOSTILE)
     return Result(
         audit=HOSTILE,
         coverage=replace(WHOLE, paths=(HOSTILE,), damage=(Damage(HOSTILE, 3, 4, 5, HOSTILE),)),

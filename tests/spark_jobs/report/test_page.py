@@ -89,9 +89,9 @@ def test_it_can_be_used_without_seeing_it(name: str) -> None:
     assert len(found.all("h1")) == 1
     assert len(found.all("table")) == len(found.said("caption"))
     assert all(heading.get("scope") == "col" for heading in found.all("th"))
-    for drawing in found.all("svg"):
-        assert drawing["role"] == "img"
-        assert drawing["aria-label"]
+    charts = [attributes for attributes in found.all("div") if attributes.get("class") in ("bars", "plot")]
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in charts)
+    assert len(charts) == len(found.all("figure"))
 
 
 def test_hostile_texts_are_shown_and_do_nothing() -> None:
@@ -139,7 +139,15 @@ def test_columns_that_are_0_are_named_below_a_wide_table_only() -> None:
 def test_what_is_empty_says_so() -> None:
     page = to_html(empty())
     assert "none" in Page(page).said("p")
-    assert "<svg" not in page
+    assert "<figure" not in page
+
+
+@pytest.mark.parametrize("name", ["dlq", "hostile"])
+def test_charts_are_drawn_in_the_colours_of_the_page(name: str) -> None:
+    found = Page(to_html(ALL[name]))
+    assert found.all("figure")
+    drawn = {attributes["class"] for attributes in found.all("i") if attributes["class"] != "sign"}
+    assert drawn == ({"s1", "s2"} if name == "dlq" else {"s1"})
 
 
 def test_a_result_without_figures_or_sections_is_a_page() -> None:
