@@ -216,10 +216,10 @@ def only_zeros(data: bytes, offset: int) -> bool:
     return all(ZEROS.startswith(data[at : at + piece]) for at in range(offset, len(data), piece))
 
 
-def scan(data: bytes, header: SegmentHeader) -> Scan:
-    """Walk a segment's entries to their end or to the first thing that is not right."""
-    position = header.first_position
-    offset = header.header_bytes
+def scan(data: bytes, header: SegmentHeader, behind: EntryHead | None = None) -> Scan:
+    """Walk a segment's entries, or those `behind` one, to their end or to the first thing that is not right."""
+    position = header.first_position if behind is None else behind.first + behind.count
+    offset = header.header_bytes if behind is None else behind.end
     entries: list[EntryHead] = []
     with memoryview(data) as view:
         while True:
@@ -237,9 +237,11 @@ def scan(data: bytes, header: SegmentHeader) -> Scan:
     return Scan(entries, offset, position, "no valid entry, but bytes that are not zero")
 
 
-def later_entries(data: bytes, header: SegmentHeader, offset: int) -> Iterator[EntryHead]:
+def later_entries(
+    data: bytes, header: SegmentHeader, offset: int, bytes_max: int = LATER_BYTES_MAX
+) -> Iterator[EntryHead]:
     """Valid entries anywhere behind `offset`.  Raises BadHeader when too much only looks like entries."""
-    allowed = LATER_BYTES_MAX
+    allowed = bytes_max
     at = data.find(ENTRY_MAGIC, offset)
     with memoryview(data) as view:
         while at >= 0:

@@ -6,6 +6,6 @@
     movements           who entered and left which queue, combined within a few segments
     schema              the columns of these views
 
-Below them: `layout` (where the fields of a record are), `stepping` (where records begin), `gather` and `columns` (from
+Below them: `layout` (where the fields of a record are), `offsets` (where records begin), `gather` and `columns` (from
 fields to columns), `names` (of queues).
 """

@@ -30,52 +30,45 @@ from typing import Final
 import numpy as np
 
 from spark_jobs.journal import layout
-from spark_jobs.journal.layout import Bools, Bytes, Int64s, Records, Source
-from spark_jobs.journal.stepping import record_offsets
+from spark_jobs.journal.layout import PIECES, Bools, Bytes, Int64s, Records, Source
+from spark_jobs.journal.offsets import TOGETHER_MIN, record_offsets
 from store.decode import KNOWN_TYPES, LARGE_TYPES
 from store.record import LARGE_VERSION, VERSION, Json, RecordType
 from store.segment import (
     ENTRY_HEADER_BYTES,
     ENTRY_MAGIC,
+    LATER_BYTES_MAX,
     BadHeader,
     EntryHead,
+    Scan,
     SegmentHeader,
-    decode_header,
+    header_of,
     later_entries,
     read_entry,
+    scan,
 )
 
 #: `Hole.records` and `Hole.first_position` when they cannot be known.
 UNKNOWN: Final = -1
 
-#: Records that are looked at together: what is gathered of them stays in a core's cache.
-CHUNK_RECORDS: Final = 1 << 14
-
 _ENTRY_START: Final = Struct("<4sI4xI")
-_WITH_JSON: Final = (
-    RecordType.OPENED,
-    RecordType.ADDRESS,
-    RecordType.ADDRESS_DELETED,
-    RecordType.QUEUE,
-    RecordType.QUEUE_DELETED,
-    RecordType.DIVERT,
-    RecordType.DIVERT_DELETED,
-    RecordType.SESSION,
-    RecordType.SESSION_DELETED,
-    RecordType.SESSION_PART,
-    RecordType.SESSION_PART_DELETED,
-)
+_WITH_JSON: Final = [type for type, pieces in PIECES.items() if any(name == "json" for name, _, _ in pieces)]
+
+#: What can be read: not what a repair put where nothing could be.
+_KNOWN: Final = np.isin(np.arange(256), [*KNOWN_TYPES - {RecordType.LOST}])
 
 
-def _known_types() -> Bools:
-    """What can be read: not what a repair put where nothing could be."""
-    known = np.zeros(256, np.bool_)
-    known[list(KNOWN_TYPES)] = True
-    known[RecordType.LOST] = False
-    return known
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a walk works.  `chunk_records` are looked at together: what is gathered of them stays in a core's cache.
+    `together_min` and `later_bytes_max` are explained where their defaults are."""
+
+    chunk_records: int = 1 << 14
+    together_min: int = TOGETHER_MIN
+    later_bytes_max: int = LATER_BYTES_MAX
 
 
-_KNOWN: Final = _known_types()
+_TUNING: Final = Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +158,7 @@ def walk(
     next_first: int | None = None,
     first: int | None = None,
     limit: int | None = None,
+    tuning: Tuning = _TUNING,
 ) -> Walk:
     """The records of segment `number`.
 
@@ -175,20 +169,17 @@ def walk(
     """
     found = Walk(number)
     try:
-        header = decode_header(data)
-        if header.number != number:
-            raise BadHeader(f"the header is that of segment {header.number}")
+        found.header = header_of(number, data)
     except BadHeader as bad:
         lost = UNKNOWN if first is None or next_first is None else max(next_first - first, 0)
         found.unread_bytes = len(data)
         found.holes.append(Hole(0, UNKNOWN if first is None else first, lost, str(bad)))
         return found
-    found.header = header
     source = Source(data if limit is None else data[:limit])
-    entries = _walk_entries(source.data, header, found, newest=newest and limit is None)
+    entries = _find_entries(source.data, found.header, found, tuning, newest=newest and limit is None)
     _check_end(found, next_first, limit if newest else None)
-    _find_records(source, entries, found)
-    _check_records(source, found)
+    _find_records(source, entries, found, tuning)
+    _check_records(source, found, tuning)
     _read_definitions(source, found)
     found.holes.sort(key=lambda hole: hole.offset)
     return found
@@ -197,77 +188,55 @@ def walk(
 # -- entries ---------------------------------------------------------------------------------------------------------
 
 
-def _walk_entries(data: bytes, header: SegmentHeader, found: Walk, *, newest: bool) -> list[EntryHead]:
+def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tuning, *, newest: bool) -> list[EntryHead]:
     """All valid entries in order.  Notes where they end, the torn tail, and the holes."""
     entries: list[EntryHead] = []
-    position, offset = header.first_position, header.header_bytes
-    with memoryview(data) as view:
-        while True:
-            entry = read_entry(view, offset, header.crc)
-            if entry is None or entry.first != position:
-                if entry is None and not _written(data, offset):
-                    break
-                if entry is None and newest and _is_torn(data, header, offset, position):
-                    found.torn_bytes = len(data.rstrip(b"\0")) - offset
-                    break
-                entry = _skip(data, view, header, found, entry, offset, position)
-                if entry is None:
-                    break
-            entries.append(entry)
-            position = entry.first + entry.count
-            offset = entry.end
+    following: EntryHead | None = None
+    while True:
+        part = scan(data, header, following)
+        entries += part.entries
+        found.next_position = part.position
+        if not part.damage:
+            break
+        what, written = part.damage, len(data.rstrip(b"\0"))
+        if newest and not part.gap and _is_torn(data, header, part, tuning):
+            found.torn_bytes = written - part.end
+            break
+        try:
+            following = _behind(data, header, part, tuning)
+        except BadHeader as bad:
+            following, what = None, f"{what}; {bad}"
+        found.unread_bytes += (written if following is None else following.offset) - part.end
+        lost = UNKNOWN if following is None else following.first - part.position
+        found.holes.append(Hole(part.end, part.position, lost, what))
+        if following is None:
+            break
+        entries.append(following)
     found.entries = len(entries)
     found.end = entries[-1].end if entries else header.header_bytes
-    found.next_position = position
     return entries
 
 
-def _skip(
-    data: bytes,
-    view: memoryview,
-    header: SegmentHeader,
-    found: Walk,
-    misplaced: EntryHead | None,
-    offset: int,
-    position: int,
-) -> EntryHead | None:
-    """Note the hole at `offset`, where `position` must follow; returns the entry behind it, None if there is none."""
-    what = "no valid entry, but bytes that are not zero"
-    if misplaced is not None:
-        what = f"an entry has position {misplaced.first} where {position} must follow"
-    try:
-        following = _behind(data, view, header, offset, position)
-    except BadHeader as bad:
-        following, what = None, f"{what}; {bad}"
-    until = len(data.rstrip(b"\0")) if following is None else following.offset
-    found.unread_bytes += until - offset
-    lost = UNKNOWN if following is None else following.first - position
-    found.holes.append(Hole(offset, position, lost, what))
-    return following
-
-
-def _written(data: bytes, offset: int) -> bool:
-    """Whether there is anything but zeros from `offset` on."""
-    return offset < len(data) and bool(np.frombuffer(data, np.uint8, offset=offset).any())
-
-
-def _is_torn(data: bytes, header: SegmentHeader, offset: int, position: int) -> bool:
+def _is_torn(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> bool:
     """Whether damage in the newest segment may be a write that never ended."""
     try:
-        return all(later.durable <= position for later in later_entries(data, header, offset))
+        later = later_entries(data, header, part.end, tuning.later_bytes_max)
+        return all(each.durable <= part.position for each in later)
     except BadHeader:
         return False
 
 
-def _behind(data: bytes, view: memoryview, header: SegmentHeader, offset: int, position: int) -> EntryHead | None:
+def _behind(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> EntryHead | None:
     """The entry with which to go on behind damage, None if there is none.  Raises BadHeader as `later_entries` does."""
-    if len(data) - offset >= ENTRY_HEADER_BYTES:
-        magic, length, count = _ENTRY_START.unpack_from(data, offset)
+    if len(data) - part.end >= ENTRY_HEADER_BYTES:
+        magic, length, count = _ENTRY_START.unpack_from(data, part.end)
         if magic == ENTRY_MAGIC and length >= ENTRY_HEADER_BYTES:
-            following = read_entry(view, offset + length, header.crc)
-            if following is not None and following.first == position + count:
+            with memoryview(data) as view:
+                following = read_entry(view, part.end + length, header.crc)
+            if following is not None and following.first == part.position + count:
                 return following
-    return next((entry for entry in later_entries(data, header, offset) if entry.first >= position), None)
+    later = later_entries(data, header, part.end, tuning.later_bytes_max)
+    return next((entry for entry in later if entry.first >= part.position), None)
 
 
 def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
@@ -288,9 +257,9 @@ def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk) -> None:
+def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk, tuning: Tuning) -> None:
     """Where the records of the entries are.  Notes holes where they do not fill their entry."""
-    found.offsets, counts, strays = record_offsets(source, entries)
+    found.offsets, counts, strays = record_offsets(source, entries, tuning.together_min)
     firsts = np.array([entry.first for entry in entries], np.int64)
     times = np.array([entry.timestamp for entry in entries], np.int64)
     found.positions = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(len(found.offsets))
@@ -298,12 +267,12 @@ def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk) -> 
     found.holes += [Hole(*stray, "the records do not fill their entry") for stray in strays]
 
 
-def _check_records(source: Source, found: Walk) -> None:
+def _check_records(source: Source, found: Walk, tuning: Tuning) -> None:
     """What type the records have.  Those that cannot be read are taken out: one hole for each type and version."""
     found.types = np.zeros(len(found.offsets), np.uint8)
     sound = np.zeros(len(found.offsets), np.bool_)
-    for start in range(0, len(sound), CHUNK_RECORDS):
-        chunk = slice(start, start + CHUNK_RECORDS)
+    for start in range(0, len(sound), tuning.chunk_records):
+        chunk = slice(start, start + tuning.chunk_records)
         found.types[chunk], sound[chunk] = _judge(source, found.offsets[chunk])
     if sound.all():
         return

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.journal import stepping
-from spark_jobs.journal import walk as walking
-from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
+from spark_jobs.journal.walk import UNKNOWN, Hole, Tuning, Walk, walk
 from store import record
 from store import segment as segments
 from store.errors import Corrupt
@@ -38,9 +36,9 @@ def expected(data: bytes, number: int = 1) -> list[Record]:
     return [(offset, position, time, type) for _, position, time, type, _, offset in oracle.raw(data, number)]
 
 
-def older(data: bytes, **more: int) -> Walk:
+def older(data: bytes, *, next_first: int = NEXT) -> Walk:
     """As an older segment between two others of which all is known."""
-    return walk(data, number=1, newest=False, **{"first": 101, "next_first": NEXT, **more})
+    return walk(data, number=1, newest=False, first=101, next_first=next_first)
 
 
 def lost(found: Walk) -> int:
@@ -76,18 +74,15 @@ def test_journals_of_the_real_store(seed: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 99, 100, 101])
-def test_records_beyond_a_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "CHUNK_RECORDS", chunk)
+def test_records_beyond_a_chunk(chunk: int) -> None:
     data = segment([[message(i, body=b"x" * (i % 90))] for i in range(100)])
-    assert records(walk(data, number=1, newest=False)) == expected(data)
+    assert records(walk(data, number=1, newest=False, tuning=Tuning(chunk_records=chunk))) == expected(data)
 
 
 @given(st.lists(st.lists(making.RECORDS, min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 14))
 def test_entries_are_followed_together_or_one_by_one(entries: list[list[bytes]], together: int) -> None:
     data = segment(entries)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepping, "TOGETHER_MIN", together)
-        assert records(walk(data, number=1, newest=False)) == expected(data)
+    assert records(walk(data, number=1, newest=False, tuning=Tuning(together_min=together))) == expected(data)
 
 
 def test_definitions_are_read() -> None:
@@ -350,13 +345,12 @@ def test_bytes_in_a_message_that_look_like_an_entry() -> None:
         assert [position for _, position, _, _ in records(found)] == [102, 103], f"flip at {offset}"
 
 
-def test_too_much_that_looks_like_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "LATER_BYTES_MAX", 10_000)
+def test_too_much_that_looks_like_entries() -> None:
     lookalike = bytearray(8)
     pack_into("<4sI", lookalike, 0, segments.ENTRY_MAGIC, 4096)
     data = SMALL[: STARTS[1]] + bytes(lookalike) * 2000 + SMALL[STARTS[1] :]
     for newest in (True, False):
-        found = walk(data, number=1, newest=newest, next_first=NEXT)
+        found = walk(data, number=1, newest=newest, next_first=NEXT, tuning=Tuning(later_bytes_max=10_000))
         (hole,) = found.holes
         assert "too many bytes that look like entries" in hole.what
         assert (hole.first_position, hole.records) == (104, 6)
@@ -431,15 +425,12 @@ def test_definitions_that_are_no_json_object(definition: bytes) -> None:
 @pytest.mark.parametrize("together", [1, 2, 64])
 @pytest.mark.parametrize("length", [0, 4, 7, 9, 1000, 0xFFFFFFFF])
 @pytest.mark.parametrize("last", [False, True])
-def test_records_that_do_not_fill_their_entry(
-    length: int, last: bool, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_do_not_fill_their_entry(length: int, last: bool, together: int) -> None:
     """A record's length leads nowhere: what is behind it in its entry is lost, the entries around it are not."""
-    monkeypatch.setattr(stepping, "TOGETHER_MIN", together)
     odd = patched(record.closed(), 0, length.to_bytes(4, "little"))
     middle = [message(1), odd] if last else [message(1), odd, message(2)]
     data = segment([[message(3)], middle, [message(4)]], first=101)
-    found = walk(data, number=1, newest=False, next_first=101 + 2 + len(middle))
+    found = walk(data, number=1, newest=False, next_first=101 + 2 + len(middle), tuning=Tuning(together_min=together))
     assert lost(found) + len(records(found)) == 2 + len(middle)
     assert found.holes
     read = [position for _, position, _, _ in records(found)]
