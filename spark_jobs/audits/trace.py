@@ -24,7 +24,7 @@ from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.conditions import Condition
 from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.names import IdFilter, QueueName, learn_names, message_ids
-from spark_jobs.journal.scan import Scanned, scan
+from spark_jobs.journal.scan import Scanned, scan_segment
 from spark_jobs.journal.snapshot import SegmentRef, Snapshot
 from spark_jobs.journal.walk import Definition
 from spark_jobs.results import Damage, Figure, Result, Section
@@ -114,14 +114,14 @@ class _Search:
         self.rows.sort(key=lambda row: (row["position"], row["message_id"]))
 
     def _index(self, ref: SegmentRef) -> _Indexed:
-        (segment,) = scan([ref])
+        segment = scan_segment(ref)
         found = segment.found
         ids = IdFilter([*message_ids(segment.data, found)])
         return _Indexed(ref, found.definitions, [*_damage(segment, self._bounds)], ids)
 
     def _look(self, ref: SegmentRef, ids: set[int]) -> set[int]:
         """Take in the rows about these ids, and about those that they lead to in this segment.  Returns the latter."""
-        (segment,) = scan([ref])
+        segment = scan_segment(ref)
         if segment.lost:  # since it was indexed
             self.damage += _damage(segment, self._bounds)
         all_new: set[int] = set()

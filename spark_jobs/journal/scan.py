@@ -8,7 +8,7 @@ a segment is one hole, without an `offset`.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,8 +20,6 @@ from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, read_segment
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
-from store.segment import BadHeader, header_of
-from store.segment import scan as entries_of
 
 #: Of a segment that is not there, and of one that the disk does not give back.
 MISSING: Final = "missing"
@@ -77,40 +75,26 @@ class Scanned:
             raise CorruptSegment(self.path, hole.offset, len(self.data), before, hole.what)
 
 
-def scan(refs: Iterable[SegmentRef], *, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Scanned]:
-    """The segments, one after the other.  Whole ones whose bytes are not `wanted` are left out.
-
-    Raises OSError for what may be better the next time.
-    """
-    for ref in refs:
-        try:
-            data = read_segment(ref)
-        except Vanished as gone:
-            yield _lost(ref, MISSING, "the segment vanished while the journal was read", gone)
-            continue
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            yield _lost(ref, UNREADABLE, f"the disk: {error}", error)
-            continue
-        if wanted is not None and not wanted(data) and _is_whole(ref, data):
-            continue
-        first = None if ref.first_position == UNKNOWN else ref.first_position
-        found = walk(
-            data, number=ref.number, newest=ref.newest, next_first=ref.next_first, first=first, limit=ref.limit
-        )
-        yield Scanned(ref.uri, data, found)
+def scan(refs: Iterable[SegmentRef]) -> Iterator[Scanned]:
+    """The segments, one after the other.  Raises OSError for what may be better the next time."""
+    return map(scan_segment, refs)
 
 
-def _is_whole(ref: SegmentRef, data: bytes) -> bool:
-    """Whether all entries are valid, and reach as far as they should.  Their records are not looked at."""
+def scan_segment(ref: SegmentRef) -> Scanned:
+    """A segment, or what stands for one that is lost.  Raises OSError for what may be better the next time."""
     try:
-        header = header_of(ref.number, data)
-    except BadHeader:
-        return False
-    found = entries_of(data, header)
-    reaches = found.position if ref.next_first is None else ref.next_first
-    return not found.damage and found.position == reaches and (not ref.newest or found.end == ref.limit)
+        data = read_segment(ref)
+    except OSError as error:
+        if isinstance(error, Vanished):
+            lost, what = MISSING, "the segment vanished while the journal was read"
+        elif error.errno == errno.EIO:
+            lost, what = UNREADABLE, f"the disk: {error}"
+        else:
+            raise
+        return Scanned(ref.uri, b"", _nothing(ref.number, ref.first_position, ref.records, what), lost, error)
+    first = None if ref.first_position == UNKNOWN else ref.first_position
+    found = walk(data, number=ref.number, newest=ref.newest, next_first=ref.next_first, first=first, limit=ref.limit)
+    return Scanned(ref.uri, data, found)
 
 
 def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) -> Iterator[pa.RecordBatch]:
@@ -128,10 +112,6 @@ def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) ->
         if strict:
             segment.check(selection.bounds)
         yield from decode(segment.data, segment.found, selection)
-
-
-def _lost(ref: SegmentRef, status: str, what: str, error: OSError) -> Scanned:
-    return Scanned(ref.uri, b"", _nothing(ref.number, ref.first_position, ref.records, what), status, error)
 
 
 def _nothing(number: int, position: int, records: int, what: str) -> Walk:
