@@ -21,6 +21,7 @@ from proton.reactor import Copy, LinkOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
 from tests.support.links import Lost
+from tests.support.proton_client import Capability
 from tests.support.stomp_py import Client
 
 #: Seconds to wait for what has to come.
@@ -106,17 +107,6 @@ _ROUTING: Final = {"ANYCAST": "queue", "MULTICAST": "topic"}
 _NUMBERS: Final = count(1)
 
 
-class _Capability(LinkOption):
-    """Which routing type a sender or receiver means."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def apply(self, link: Any) -> None:
-        terminus = link.target if link.is_sender else link.source
-        terminus.capabilities.put_object(symbol(self._name))
-
-
 class _Inbox(MessagingHandler):
     def __init__(self) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
@@ -134,7 +124,7 @@ class AmqpReader:
         self._silence_s = silence_s
         self._inbox = _Inbox()
         self._credit = reading.credit
-        options: list[LinkOption] = [_Capability(_ROUTING[reading.routing])] if reading.routing else []
+        options: list[LinkOption] = [Capability(_ROUTING[reading.routing])] if reading.routing else []
         if reading.selector:
             options.append(Selector(reading.selector))
         if reading.browse:
@@ -228,7 +218,7 @@ class AmqpPeer:
             message.annotations = {symbol("x-opt-delivery-delay"): delay_ms}
         if group:
             message.group_id = group
-        options: list[LinkOption] = [_Capability(_ROUTING[routing])] if routing else []
+        options: list[LinkOption] = [Capability(_ROUTING[routing])] if routing else []
         try:
             sender = self._connection.create_sender(to, options=options)
         except (LinkDetached, LinkException):

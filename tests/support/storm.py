@@ -26,10 +26,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import stomp
-
 from tests.support.daemon import DaemonProcess, running
 from tests.support.ledger import ATTEMPTS, QUEUES, Entry, Kind, Ledger, Outcome
+from tests.support.links import PATIENCE_S
+from tests.support.stomp_py import Client
 from tests.support.storm_others import AmqpConsumer, AmqpProducer, MqttProducer
 
 #: Small segments, so that the storm also crosses their borders and the deletion of dead ones.
@@ -78,8 +78,6 @@ BACKLOG_MAX: Final = 1_000
 #: How long an expiring message lives, in ms: shorter than a restart takes.
 BRIEF_MS: Final = 30
 
-PATIENCE_S: Final = 20.0
-
 #: How AMQP's section with the body begins.
 _DATA: Final = b"\0\x53\x75"
 
@@ -103,39 +101,34 @@ class Figures:
     recovery_ms_max: int = 0
 
 
-class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
-    """A connection of the storm.  It may lose the broker at any moment."""
+class _Listener(Client):
+    """A connection of the storm, which waits for nothing.  It may lose the broker at any moment."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.ledger = ledger
-        self.lost = threading.Event()
-        self.error = ""
-        self.connection = stomp.StompConnection12(
-            [("127.0.0.1", port)], auto_decode=False, reconnect_attempts_max=1, timeout=PATIENCE_S
-        )
-        self.connection.set_listener("storm", self)
-        self.connection.connect(wait=True)
-        self.connection.transport.socket.settimeout(None)
+        self.over = threading.Event()
+        self.wrong = ""
+        super().__init__(port)
 
     def on_receipt(self, frame: Any) -> None:
         self.ledger.confirm(frame.headers["receipt-id"])
 
     def on_error(self, frame: Any) -> None:
-        self.error = f"{frame.headers} {frame.body!r}"
+        self.wrong = f"{frame.headers} {frame.body!r}"
 
     def on_message(self, frame: Any) -> None:
         # stomp.py swallows what a listener raises.
         try:
             self.received(self.ledger.of(frame.body), frame.headers)
         except (AssertionError, KeyError, ValueError) as wrong:
-            self.error = self.error or repr(wrong)
+            self.wrong = self.wrong or repr(wrong)
 
     def received(self, entry: Entry, headers: dict[str, str]) -> None:
         """A message came."""
         raise AssertionError(f"nobody subscribed, and message {entry.number} came: {headers}")
 
     def on_disconnected(self) -> None:
-        self.lost.set()
+        self.over.set()
 
     def attempt(self, send: Callable[[], object]) -> bool:
         """Send something; whether the connection took it."""
@@ -147,9 +140,9 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
 
     def join(self) -> None:
         """Wait for the end of the connection, when the broker is gone: what had arrived has been read by then."""
-        assert self.lost.wait(PATIENCE_S), "the connection outlives the broker"
-        self.connection.transport.io_thread.join(PATIENCE_S)
-        assert not self.error, self.error
+        assert self.over.wait(PATIENCE_S), "the connection outlives the broker"
+        self._join()
+        assert not self.wrong, self.wrong
 
 
 class Producer(_Listener):
@@ -170,7 +163,7 @@ class Producer(_Listener):
         self._room.release()
 
     def _run(self) -> None:
-        while self._room.acquire() and not self.lost.is_set():
+        while self._room.acquire() and not self.over.is_set():
             entries = self.ledger.new()
             if not self.attempt(lambda made=entries: self._send(made)):  # type: ignore[misc]
                 return
@@ -181,15 +174,15 @@ class Producer(_Listener):
         if len(entries) == 1:
             if entries[0].kind is Kind.BRIEF:
                 headers["expires"] = str(int(time.time() * 1000) + BRIEF_MS)
-            self._put(entries[0], {**headers, "receipt": receipt})
+            self._enter(entries[0], {**headers, "receipt": receipt})
             return
         transaction = f"t{entries[0].number}"
         self.connection.begin(transaction)
         for entry in entries:
-            self._put(entry, {**headers, "transaction": transaction})
+            self._enter(entry, {**headers, "transaction": transaction})
         self.connection.commit(transaction, receipt=receipt)
 
-    def _put(self, entry: Entry, headers: dict[str, str]) -> None:
+    def _enter(self, entry: Entry, headers: dict[str, str]) -> None:
         self.connection.send(f"/queue/{entry.queue}", entry.body, headers=headers)
 
     def join(self) -> None:
@@ -204,13 +197,13 @@ class Consumer(_Listener):
         self._subscribed = threading.Semaphore(0)
         super().__init__(ledger, port)
 
-    def subscribe(self, *queues: str) -> None:
+    def subscribe_to(self, *queues: str) -> None:
         """With a small window, so that some messages are with the broker still.  Afterwards the queues are there."""
         for queue in queues:
             headers = {"consumer-window-size": "65536", "receipt": "subscribed"}
             self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
         for _ in queues:
-            assert self._subscribed.acquire(timeout=PATIENCE_S), f"no subscription: {self.error}"
+            assert self._subscribed.acquire(timeout=PATIENCE_S), f"no subscription: {self.wrong}"
 
     def on_receipt(self, frame: Any) -> None:
         if frame.headers["receipt-id"] == "subscribed":
@@ -252,7 +245,7 @@ class Undertaker(_Listener):
         entry.acked = True
         self.connection.ack(headers["ack"], receipt=f"bury:{entry.number}")
 
-    def take(self, queue: str, number: int) -> None:
+    def empty(self, queue: str, number: int) -> None:
         """All messages of a queue, which are so many; returns when each is gone for good."""
         if number:
             headers = {"consumer-window-size": "-1"}
@@ -262,7 +255,7 @@ class Undertaker(_Listener):
                 while (missing := wanted - self.ledger.receipts) > 0:
                     assert self._goes_on(), f"{queue}: {missing} of {number} messages did not come"
         assert not self.problems, "\n".join(self.problems)
-        assert not self.error, self.error
+        assert not self.wrong, self.wrong
 
     def _goes_on(self) -> bool:
         """Whether another receipt comes; the lock is held."""
@@ -326,7 +319,7 @@ class Storm:
         """Load, SIGKILL, restart, check."""
         ledger, broker = self._ledger, self._broker
         consumer = Consumer(ledger, broker.port)
-        consumer.subscribe(*QUEUES)  # without queues what MQTT publishes would have nowhere to go
+        consumer.subscribe_to(*QUEUES)  # without queues what MQTT publishes would have nowhere to go
         others = self._others()
         producer = Producer(ledger, broker.port)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
@@ -400,7 +393,7 @@ class Storm:
         counts = self._settled_counts()
         undertaker = Undertaker(self._ledger, self._broker.port)
         for queue in ("DLQ", "ExpiryQueue", *more):
-            undertaker.take(queue, counts.get(queue, 0))
+            undertaker.empty(queue, counts.get(queue, 0))
         undertaker.leave()
         return undertaker
 

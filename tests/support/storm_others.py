@@ -11,14 +11,12 @@ import threading
 from contextlib import suppress
 from typing import Any, Final
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
 from proton import Message, ProtonException
 from proton.utils import BlockingConnection
 
 from tests.support.ledger import Entry, Kind, Ledger
-
-PATIENCE_S: Final = 20.0
+from tests.support.links import PATIENCE_S
+from tests.support.paho_client import Paho
 
 #: How long the consumer waits for a message before it looks whether the storm is over, in seconds.
 LOOK_S: Final = 0.2
@@ -133,16 +131,10 @@ class MqttProducer:
         self._early: set[int] = set()  # acknowledged before `publish` returned the packet's number
         self._room = threading.Semaphore(INFLIGHT_MAX)
         self._over = threading.Event()
-        self._connected = threading.Event()
         self._lock = threading.Lock()
-        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, reconnect_on_failure=False)
-        client.on_connect = lambda *_: self._connected.set()
-        client.on_publish = self._published
-        client.on_disconnect = lambda *_: self._end()
-        client.connect("127.0.0.1", port)
-        self._client = client
-        client.loop_start()
-        assert self._connected.wait(PATIENCE_S)
+        self._client = Paho(port, reconnect_on_failure=False).client
+        self._client.on_publish = self._published
+        self._client.on_disconnect = lambda *_: self._end()
         self._thread = threading.Thread(target=self._run, name="storm MqttProducer")
         self._thread.start()
 
