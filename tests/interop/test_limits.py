@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.raw import Peer, peer
 from tests.support.daemon import DaemonProcess, running
+from tests.support.stomp_client import StompSocket, stomp_socket
 
 LIMITS = {
     "the acceptor's (AMQ-6059)": '[acceptors.stomp]\nprotocol = "stomp"\nconnections-allowed = 3\n',
@@ -16,24 +16,24 @@ LIMITS = {
 }
 
 
-def answer(client: Peer) -> list[str]:
+def answer(client: StompSocket) -> list[str]:
     """The commands of all frames that come in answer to CONNECT, if the broker then hangs up."""
-    client.send("CONNECT", {"accept-version": "1.2", "host": "h", "login": "alice", "passcode": "secret"})
+    client.do("CONNECT", {"accept-version": "1.2", "host": "h", "login": "alice", "passcode": "secret"})
     return [frame.command for frame in client.rest()]
 
 
 def fill(broker: DaemonProcess, rounds: int) -> None:
     """Three are in, the fourth is not; when one has left, the next one is: as often as you like."""
     for _ in range(rounds):
-        with peer(broker.port) as one, peer(broker.port) as two, peer(broker.port) as three:
+        with stomp_socket(broker.port) as one, stomp_socket(broker.port) as two, stomp_socket(broker.port) as three:
             for client in (one, two, three):
-                client.send("CONNECT", {"accept-version": "1.2", "host": "h", "login": "alice", "passcode": "secret"})
+                client.do("CONNECT", {"accept-version": "1.2", "host": "h", "login": "alice", "passcode": "secret"})
                 assert client.frame().command == "CONNECTED"
             for _ in range(3):
-                with peer(broker.port) as four:
+                with stomp_socket(broker.port) as four:
                     assert answer(four) in ([], ["ERROR"])
             for client in (one, two, three):
-                client.send("DISCONNECT", {"receipt": "bye"})
+                client.do("DISCONNECT", {"receipt": "bye"})
                 assert [frame.command for frame in client.rest()] == ["RECEIPT"]
 
 

@@ -12,8 +12,8 @@ from websockets.typing import Subprotocol
 
 from bench.large import peak_bytes
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import PATIENCE_S, WebSocketLink
 from tests.support.mqtt_client import MqttClient, greeting
-from tests.support.mqtt_world import PATIENCE_S
 from tests.support.paho_client import VERSIONS
 from tests.support.paho_client import connected as paho
 
@@ -29,41 +29,6 @@ protocol = "mqtt"
 port = 0
 websocket = true
 """
-
-
-class WebSocketCarrier:
-    """Bytes in binary messages, of `chunk` bytes each."""
-
-    def __init__(self, connection: ClientConnection, client: MqttClient, chunk: int = 1 << 20) -> None:
-        self._connection = connection
-        self._client = client
-        self._chunk = chunk
-
-    def send(self, data: bytes) -> None:
-        """See Carrier."""
-        for at in range(0, len(data), self._chunk):
-            self._connection.send(data[at : at + self._chunk])
-
-    def wait(self) -> None:
-        """See Carrier."""
-        try:
-            data = self._connection.recv(PATIENCE_S)
-        except ConnectionClosed:
-            data = b""
-        assert isinstance(data, bytes), "binary frames"
-        self._client.hear(data)
-
-    def check(self) -> None:
-        """The end comes with `wait`."""
-
-    @property
-    def resting(self) -> bool:
-        """Nobody knows."""
-        return False
-
-    def close(self) -> None:
-        """See Carrier."""
-        self._connection.close()
 
 
 def opened(broker: DaemonProcess, *subprotocols: str) -> ClientConnection:
@@ -85,8 +50,7 @@ def test_packets_are_not_aligned_with_frames(web: DaemonProcess, chunk: int) -> 
     """[MQTT-6.0.0-1], [MQTT-6.0.0-4]."""
     with opened(web, "mqtt") as connection:
         assert connection.subprotocol == "mqtt"
-        client = MqttClient()
-        client.over(WebSocketCarrier(connection, client, chunk)).connect(greeting(f"web-{chunk}"))
+        client = MqttClient().over(WebSocketLink(connection, chunk)).connect(greeting(f"web-{chunk}"))
         assert client.connack is not None
         assert client.connack.reason_code == 0
         client.subscribe("web/#", qos=2)
@@ -101,8 +65,7 @@ def test_a_large_packet_in_one_frame_takes_little_memory(web: DaemonProcess) -> 
     """A payload that goes to a file does so while its frame comes in."""
     payload = Random(1).randbytes(9 << 20)
     with opened(web, "mqtt") as connection:
-        client = MqttClient()
-        client.over(WebSocketCarrier(connection, client, 16 << 20)).connect(greeting("large"))
+        client = MqttClient().over(WebSocketLink(connection, 16 << 20)).connect(greeting("large"))
         client.subscribe("large", qos=1)
         before = peak_bytes(web.pid)
         client.publish("large", payload, 1)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.raw import Peer, peer
 from tests.support.daemon import DaemonProcess, NotReady, running
+from tests.support.links import Lost
+from tests.support.stomp_client import StompSocket, stomp_socket
 from tests.support.stomp_py import DURABLE, connected
 
 SHIPPED = """
@@ -33,10 +34,10 @@ ENDED_S = 5.0
 
 def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
-        with peer(broker.port) as sender:
+        with stomp_socket(broker.port) as sender:
             sender.connect()
             for number in range(200):
-                sender.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 10_000)
+                sender.do("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 10_000)
             # The first receipt shows that the broker reads; the others are on their way when it is told to stop.
             first = sender.frame()
             broker.signal(signal.SIGTERM)
@@ -52,13 +53,13 @@ def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None
 
 
 def test_peers_that_do_not_read_cannot_keep_a_broker_from_stopping(tmp_path: Path) -> None:
-    with running(tmp_path) as broker, peer(broker.port) as deaf, peer(broker.port) as silent:
+    with running(tmp_path) as broker, stomp_socket(broker.port) as deaf, stomp_socket(broker.port) as silent:
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect()
-        deaf.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
+        deaf.do("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
         silent.connect()
         for number in range(100):
-            silent.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 100_000)
+            silent.do("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 100_000)
             assert silent.frame().command == "RECEIPT"
         begun = time.monotonic()
         assert broker.stop() == 0
@@ -121,7 +122,7 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     strace = [STRACE, "-f", "-ttt", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
     strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]
     with running(tmp_path, wrapper=strace) as broker:
-        with peer(broker.port) as sender:
+        with stomp_socket(broker.port) as sender:
             sender.connect()
             confirmed = 0
             while confirmed < FAILING_SYNC and send_one(sender, confirmed):
@@ -146,12 +147,12 @@ def ended_after(trace: str) -> float:
     return float(ends[-1]) - float(failed[1])
 
 
-def send_one(sender: Peer, number: int) -> bool:
+def send_one(sender: StompSocket, number: int) -> bool:
     """Send a durable message; whether its receipt came before the end of the connection, or the word that it ends."""
-    sender.send("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x")
+    sender.do("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x")
     try:
         answer = sender.frame()
-    except (EOFError, ConnectionResetError):
+    except Lost:
         return False
     if answer.command == "ERROR":
         assert b"disk has failed" in answer.body

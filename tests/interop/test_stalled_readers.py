@@ -14,8 +14,8 @@ from bench.link import Link
 from bench.mqtt_link import MqttLink
 from bench.mqtt_messages import varint
 from broker.daemon.memory import TRIM_BYTES
-from tests.interop.raw import PATIENCE_S
 from tests.support.daemon import DaemonProcess, running
+from tests.support.links import PATIENCE_S
 
 MIB: Final = 1 << 20
 

@@ -15,12 +15,12 @@ import pytest
 from proton import Message
 from stomp.exception import ConnectFailedException
 
-from tests.interop.raw import peer
 from tests.support.daemon import PATIENCE_S, DaemonProcess, running
 from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_jwk, token
 from tests.support.paho_client import Paho
 from tests.support.paho_client import connected as mqtt
 from tests.support.proton_client import connected as proton
+from tests.support.stomp_client import stomp_socket
 from tests.support.stomp_py import connected as stomp
 
 SETTINGS = f"""
@@ -56,8 +56,8 @@ def settings(keys: str) -> str:
 
 def greeted(broker: DaemonProcess, text: str = "") -> str:
     """The answer to a CONNECT with a token."""
-    with peer(broker.port) as client:
-        client.send("CONNECT", {"accept-version": "1.2", "host": "h"} | ({"passcode": text} if text else {}))
+    with stomp_socket(broker.port) as client:
+        client.do("CONNECT", {"accept-version": "1.2", "host": "h"} | ({"passcode": text} if text else {}))
         return client.frame().command
 
 
@@ -144,8 +144,8 @@ def test_nobody_else_comes_in(broker: DaemonProcess) -> None:
 
 
 def test_a_connection_ends_with_its_token(broker: DaemonProcess) -> None:
-    with peer(broker.port) as client:
-        client.send("CONNECT", {"accept-version": "1.2", "host": "h", "passcode": fresh_token(seconds=2)})
+    with stomp_socket(broker.port) as client:
+        client.do("CONNECT", {"accept-version": "1.2", "host": "h", "passcode": fresh_token(seconds=2)})
         assert [frame.command for frame in client.rest()] == ["CONNECTED"]
     broker.await_log("login.expired")
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from broker.security.users_file import StoredUser, read_users, write_users
-from tests.interop.raw import peer
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
+from tests.support.stomp_client import stomp_socket
 
 SETTINGS = """
 [security]
@@ -41,11 +41,11 @@ def test_rights_that_are_taken_away_end_what_lives_by_them(tmp_path: Path) -> No
         users = {name: cheap_user("secret", "senders", "readers") for name in ("alice", "bob")}
         broker.set_users(users)
         reload(broker)
-        with peer(broker.port) as reader, peer(broker.port) as sender:
+        with stomp_socket(broker.port) as reader, stomp_socket(broker.port) as sender:
             for client, name in ((reader, "alice"), (sender, "bob")):
-                client.send("CONNECT", login(name))
+                client.do("CONNECT", login(name))
                 assert client.frame().command == "CONNECTED"
-            reader.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "receipt": "s"})
+            reader.do("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "receipt": "s"})
             assert reader.frame().headers["receipt-id"] == "s"
             broker.set_users({"alice": cheap_user("secret", "senders")})
             reload(broker)
@@ -55,13 +55,13 @@ def test_rights_that_are_taken_away_end_what_lives_by_them(tmp_path: Path) -> No
         (broker.data / "users.toml").unlink()
         broker.signal(signal.SIGHUP)
         broker.await_log("reload.refused")
-        with peer(broker.port) as alice:
-            alice.send("CONNECT", login("alice"))
+        with stomp_socket(broker.port) as alice:
+            alice.do("CONNECT", login("alice"))
             assert alice.frame().command == "CONNECTED", "what was read before stays"
         (broker.data / "users.toml").touch(mode=0o600)
         reload(broker)
-        with peer(broker.port) as alice:
-            alice.send("CONNECT", login("alice"))
+        with stomp_socket(broker.port) as alice:
+            alice.do("CONNECT", login("alice"))
             assert [frame.command for frame in alice.rest()] == ["ERROR"], "an empty file lets nobody in"
 
 

@@ -72,7 +72,7 @@ class Mqtt(Connecting):
 
     def stranger(self) -> MqttClient:
         client = MqttClient(limits=LIMITS)
-        return client.over(SimCarrier(self.broker, client))
+        return client.over(SimCarrier(self.broker))
 
 
 @cache

@@ -20,7 +20,8 @@ from protocols.mqtt.codes import V5, V311, PacketType, ReasonCode
 from protocols.mqtt.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, held, small
-from tests.support.mqtt_client import Lost, MqttClient, Pairs, greeting
+from tests.support.links import Lost
+from tests.support.mqtt_client import MqttClient, Pairs, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Crash, Fault, SimFiles
@@ -57,7 +58,7 @@ class Peer:
     def connect(self, broker: SimBroker) -> bool:
         """Come back; whether the broker has kept the session.  Raises Ended."""
         self.client = client = MqttClient(auto=False)
-        client.over(SimCarrier(broker, client))
+        client.over(SimCarrier(broker))
         pairs = [(SESSION_EXPIRY_INTERVAL, FOR_EVER), *self.properties] if self.version == V5 else ()
         client.connect(greeting(self.client_id, version=self.version, clean=False, properties=pairs))
         self.alive()

@@ -68,7 +68,7 @@ class Client:
     def connect(self, broker: SimBroker, receive_maximum: int) -> None:
         """Come, or come again."""
         wire = MqttClient(auto=False)
-        wire.over(SimCarrier(broker, wire))
+        wire.over(SimCarrier(broker))
         pairs = [(SESSION_EXPIRY_INTERVAL, FOR_EVER), (RECEIVE_MAXIMUM, receive_maximum)]
         wire.connect(greeting(self.name, clean=False, properties=pairs))
         assert wire.present or not self.qos, f"the session of {self.name} is gone"
@@ -178,7 +178,7 @@ class Run:
     def publish(self, client: Client) -> None:
         if self.publisher is None:
             self.publisher = MqttClient()
-            self.publisher.over(SimCarrier(self.broker, self.publisher)).connect(greeting("publisher"))
+            self.publisher.over(SimCarrier(self.broker)).connect(greeting("publisher"))
         for _ in range(self.chance.choice((1, 1, 4))):
             topic, payload = self.chance.choice(TOPICS), b"%d" % len(self.sent)
             self.publisher.publish(topic, payload, self.chance.choice((1, 2)))

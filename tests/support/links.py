@@ -6,6 +6,7 @@ The simulated broker's is `sim_broker.SimPeer`.  A client that speaks frames is 
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +18,7 @@ from websockets.sync.client import ClientConnection
 PATIENCE_S: Final = 30.0
 
 
-class Lost(Exception):
+class Lost(ConnectionError):
     """The connection ended while something was waited for."""
 
 
@@ -32,18 +33,46 @@ class Link:
 
     def raw(self, data: bytes) -> None:
         """Bytes to the broker, all of them.  Raises Lost when it has hung up: what it said before can still be read."""
+        raise NotImplementedError
+
+    def wait(self, enough: Callable[[], object]) -> None:
+        """Until it is enough.  Raises Lost, TimeoutError."""
+        raise NotImplementedError
+
+    def read(self) -> None:
+        """Hear more bytes.  Raises Lost, TimeoutError."""
+        raise NotImplementedError
+
+    def poll(self) -> None:
+        """Hear what has come, without waiting.  Raises Lost."""
+
+    @property
+    def resting(self) -> bool:
+        """Whether all has come by now that will; nobody knows of a broker in a process."""
+        return False
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        raise NotImplementedError
+
+
+class StreamLink(Link):
+    """The end that is read from when something is waited for."""
+
+    def raw(self, data: bytes) -> None:
+        """See Link."""
         try:
             self._send(data)
         except (BrokenPipeError, ConnectionResetError, ConnectionClosed) as gone:
             raise Lost("the broker has hung up") from gone
 
     def wait(self, enough: Callable[[], object]) -> None:
-        """Read until it is enough.  Raises Lost, TimeoutError."""
+        """See Link."""
         while not enough():
             self.read()
 
     def read(self) -> None:
-        """Read once.  Raises Lost, TimeoutError."""
+        """See Link."""
         try:
             data = self._receive()
         except (ConnectionError, ConnectionClosed) as error:
@@ -56,10 +85,6 @@ class Link:
         self.closed = True
         return Lost("the broker has hung up")
 
-    def drop(self) -> None:
-        """End the connection without a word."""
-        raise NotImplementedError
-
     def _send(self, data: bytes) -> None:
         raise NotImplementedError
 
@@ -67,12 +92,17 @@ class Link:
         raise NotImplementedError
 
 
-class SocketLink(Link):
+class SocketLink(StreamLink):
     """A plain socket to a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def poll(self) -> None:
+        """Before anything is sent to a broker that may have hung up."""
+        while select.select([self.socket], [], [], 0)[0]:
+            self.read()
 
     def drop(self) -> None:
         """See Link."""
@@ -85,7 +115,7 @@ class SocketLink(Link):
         return self.socket.recv(1 << 18)
 
 
-class WebSocketLink(Link):
+class WebSocketLink(StreamLink):
     """Binary messages of a WebSocket, of at most `chunk` bytes each."""
 
     def __init__(self, connection: ClientConnection, chunk: int = 1 << 20) -> None:

@@ -1,4 +1,4 @@
-"""An MQTT client for tests: our codec in its other role, over whatever carries its bytes.
+"""An MQTT client for tests: our codec in its other role, over any link.
 
     alice = world.connect("alice")
     assert alice.subscribe("a/+", qos=1) == [1]
@@ -12,10 +12,10 @@ what arrives, and releases what it sent with QoS 2; without, the test does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.connection import MqttConnection
@@ -41,6 +41,7 @@ from protocols.mqtt.properties import NO_PROPERTIES, SUBSCRIPTION_IDENTIFIER, Pr
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.state import State
 from protocols.mqtt.topics import TopicFilter, parse_topic_filter
+from tests.support.links import Link, Lost
 
 Pairs = Sequence[tuple[Property[Any], Any]]
 
@@ -54,30 +55,6 @@ _REPLIES: Final = {_P.PUBREC: _P.PUBREL, _P.PUBREL: _P.PUBCOMP}
 
 #: What the broker waits for us in.
 _OUR_TURN: Final = frozenset({State.OPENED, State.CHALLENGED, State.RECHALLENGED})
-
-
-class Lost(Exception):
-    """The connection ended while something was waited for."""
-
-
-class Carrier(Protocol):
-    """What the bytes go through; what comes is given to `MqttClient.hear`."""
-
-    def send(self, data: bytes) -> None:
-        """All of it.  Raises OSError."""
-
-    def wait(self) -> None:
-        """Wait for more bytes, or the end."""
-
-    def check(self) -> None:
-        """Hear what has come, or the end, without waiting."""
-
-    @property
-    def resting(self) -> bool:
-        """Whether all has come by now that will."""
-
-    def close(self) -> None:
-        """Without a word."""
 
 
 @dataclass(slots=True)
@@ -109,23 +86,17 @@ class MqttClient:
         self.others: list[Packet] = []
         self.goodbye: Disconnect | None = None
         self.closed = False
-        self._carrier: Carrier
+        self.link: Link
         self.pings = 0
         self._numbers = count(1)
 
-    def over(self, carrier: Carrier) -> MqttClient:
-        """Use this carrier."""
-        self._carrier = carrier
+    def over(self, link: Link) -> MqttClient:
+        """Use this link."""
+        self.link = link
+        link.heard = self.codec.receive_data  # type: ignore[method-assign]
         return self
 
     # -- bytes -----------------------------------------------------------------------------------------------------
-
-    def hear(self, data: bytes) -> None:
-        """Bytes from the broker; none: it has hung up."""
-        if not data:
-            self.closed = True
-            return
-        self.codec.receive_data(data)
 
     def send(self, packet: Packet) -> None:
         """Any packet but PUBLISH, and what follows from it."""
@@ -134,26 +105,33 @@ class MqttClient:
 
     def raw(self, data: bytes) -> None:
         """Any bytes, and what follows from them."""
-        self._carrier.send(data)
+        self.link.raw(data)
         self.settle()
 
     def settle(self) -> None:
         """Hear all that follows from what was sent, and answer it."""
         while not self.closed:
-            self._carrier.check()
+            self.hear(self.link.poll)
             self._look()
             self._flush()
             self._look()
             if self.codec.out or self.closed:
                 continue
-            if self._carrier.resting or self.codec.state in _OUR_TURN:
+            if self.link.resting or self.codec.state in _OUR_TURN:
                 break
             if self.connack is None or self.codec.state is State.DISCONNECTED:
-                self._carrier.wait()
+                self.hear(self.link.read)
             elif self._round():
                 break
-        self._carrier.check()
+        self.hear(self.link.poll)
         self._look()
+
+    def hear(self, come: Callable[[], None]) -> None:
+        """What `read` or `poll` of the link brings, or the end."""
+        try:
+            come()
+        except Lost:
+            self.closed = True
 
     def _round(self) -> bool:
         """A PINGREQ and its PINGRESP; whether nothing had to be answered meanwhile."""
@@ -161,7 +139,7 @@ class MqttClient:
         self._flush()
         pings, quiet = self.pings, True
         while self.pings == pings and not self.closed:
-            self._carrier.wait()
+            self.hear(self.link.read)
             self._look()
             quiet = quiet and not self.codec.out
             self._flush()
@@ -171,10 +149,10 @@ class MqttClient:
         data = self.codec.data_to_send()
         if data and not self.closed:
             try:
-                self._carrier.send(data)
-            except OSError:
+                self.link.raw(data)
+            except Lost:
                 while not self.closed:
-                    self._carrier.wait()
+                    self.hear(self.link.read)
 
     def _look(self) -> None:
         """Take the packets that have come."""
@@ -288,7 +266,7 @@ class MqttClient:
 
     def drop(self) -> None:
         """End the connection without a word."""
-        self._carrier.close()
+        self.link.drop()
         self.closed = True
 
     # -- what has come ---------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ What the specification says, a test can check with both: where the other broker 
 
 from __future__ import annotations
 
-import select
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -16,11 +15,9 @@ from broker.config import Config
 from protocols.mqtt.codes import V5
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
+from tests.support.links import Lost, SocketLink
 from tests.support.mqtt_client import MqttClient, Pairs, greeting
 from tests.support.sim_broker import SimBroker, SimPeer, configured
-
-#: How long to wait for something that has to come, in seconds.
-PATIENCE_S: Final = 20.0
 
 #: A session that never ends.
 FOR_EVER: Final = 0xFFFF_FFFF
@@ -73,21 +70,16 @@ class Connecting:
 class SimCarrier(SimPeer):
     """A perfect wire to the simulated broker."""
 
-    def __init__(self, broker: SimBroker, client: MqttClient, acceptor: str = "mqtt") -> None:
-        self._client = client
+    def __init__(self, broker: SimBroker, acceptor: str = "mqtt") -> None:
         self._sent_at = broker.now
         super().__init__(broker, acceptor, broker.number())
         broker.attached(self)
 
-    def heard(self, data: bytes) -> None:
-        """Bytes from the broker."""
-        self._client.hear(data)
-
-    def send(self, data: bytes) -> None:
+    def raw(self, data: bytes) -> None:
         """Bytes to the broker, which works until nothing is left to do."""
         if not self.closed:
             self._sent_at = self.broker.now
-            self.raw(data)
+            super().raw(data)
 
     @property
     def deadline(self) -> int | None:
@@ -101,26 +93,26 @@ class SimCarrier(SimPeer):
         self.session.timed_out()
         self.flush()
         self.broker.run()
-        self.close()
+        self.drop()
 
-    def wait(self) -> None:
+    def read(self) -> None:
         """All has come that will."""
         raise AssertionError("nothing will come")
 
-    def check(self) -> None:
+    def poll(self) -> None:
         """Notice the end."""
         if self.closed:
-            self._client.hear(b"")
+            raise Lost
 
     @property
     def resting(self) -> bool:
         """Always."""
         return True
 
-    def close(self) -> None:
-        """Without a word."""
+    def drop(self) -> None:
+        """The connection breaks, once."""
         if not self.closed:
-            self.drop()
+            super().drop()
 
 
 def small(config: Config) -> Config:
@@ -139,10 +131,9 @@ class SimWorld(Connecting):
 
     def stranger(self) -> MqttClient:
         """A client that has said nothing."""
-        client = MqttClient()
-        carrier = SimCarrier(self.broker, client)
+        carrier = SimCarrier(self.broker)
         self._carriers.append(carrier)
-        return client.over(carrier)
+        return MqttClient().over(carrier)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, also for those who keep silent."""
@@ -171,41 +162,6 @@ class SimWorld(Connecting):
         self._carriers.clear()
 
 
-class SocketCarrier:
-    """A socket; everything is waited for, and every wait ends."""
-
-    def __init__(self, port: int, client: MqttClient) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._client = client
-
-    def send(self, data: bytes) -> None:
-        """All of it.  Raises OSError."""
-        self._socket.sendall(data)
-
-    def wait(self) -> None:
-        """Some bytes, or the end."""
-        try:
-            data = self._socket.recv(1 << 18)
-        except ConnectionResetError:
-            data = b""
-        self._client.hear(data)
-
-    def check(self) -> None:
-        """What has come already: before anything is sent to a broker that may have hung up."""
-        while not self._client.closed and select.select([self._socket], [], [], 0)[0]:
-            self.wait()
-
-    @property
-    def resting(self) -> bool:
-        """Nobody knows."""
-        return False
-
-    def close(self) -> None:
-        """Without a word."""
-        self._socket.close()
-
-
 class SocketWorld(Connecting):
     """A broker behind a port."""
 
@@ -215,9 +171,9 @@ class SocketWorld(Connecting):
 
     def stranger(self) -> MqttClient:
         """A client that has said nothing."""
-        client = MqttClient()
+        client = MqttClient().over(SocketLink(self.port))
         self._clients.append(client)
-        return client.over(SocketCarrier(self.port, client))
+        return client
 
     def close(self) -> None:
         """End all connections."""

@@ -28,9 +28,10 @@ from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from store.log import FileLog
 from store.writer import InlineWriter
+from tests.support.links import Link
 from tests.support.sim_files import SimFiles
 from tests.support.sim_gate import sim_gate
-from tests.support.stomp_client import FrameReader, ServerFrame, frame
+from tests.support.stomp_client import StompClient
 
 START: Final = 1_780_000_000_000
 
@@ -219,9 +220,7 @@ class SimBroker:
         """A client that is connected."""
         client = SimClient(self, version, self.number())
         self.attached(client)
-        client.do("CONNECT", {"accept-version": version, "host": "sim", **headers})
-        assert client.take("CONNECTED"), client.frames
-        return client
+        return client.connect(**headers)
 
     def restart(self, *, crash: bool = True, lazy_disk: bool = False) -> SimBroker:
         """The next run on the same disk: after losing power, or after a shutdown."""
@@ -251,7 +250,7 @@ class SimBroker:
         self.parts.journal.close()
 
 
-class SimPeer:
+class SimPeer(Link):
     """A client's end of a perfect wire, and its session's transport; `acceptor` names what it connects to."""
 
     def __init__(self, broker: SimBroker, acceptor: str, number: int) -> None:
@@ -263,10 +262,6 @@ class SimPeer:
         self.remote = f"client-{number}"
         make = broker.accepting.sessions(broker.config.messaging_acceptors[acceptor])
         self.session: Session = make(self, number, Peer(self.remote, self.remote))
-
-    def heard(self, data: bytes) -> None:
-        """Bytes from the broker."""
-        raise NotImplementedError
 
     # -- the transport ---------------------------------------------------------------------------------------------
 
@@ -325,75 +320,18 @@ class SimPeer:
         self.broker.parts.tick.touch(self)
         self.broker.run()
 
+    def wait(self, enough: Callable[[], object]) -> None:
+        """All has come that will: what asks for it looks whether it is enough."""
+
     def drop(self) -> None:
         """The connection breaks."""
         self.abort()
         self.broker.run()
 
 
-class SimClient(SimPeer):
+class SimClient(StompClient, SimPeer):
     """A STOMP client."""
 
     def __init__(self, broker: SimBroker, version: str, number: int) -> None:
-        super().__init__(broker, "stomp", number)
-        self.version = version
-        self.frames: list[ServerFrame] = []
-        self._reader = FrameReader(version)
-        self._receipts = 0
-
-    def heard(self, data: bytes) -> None:
-        """Frames from the broker."""
-        self.frames += self._reader.feed(data)
-
-    # -- what a client does ----------------------------------------------------------------------------------------
-
-    def do(self, command: str, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
-        """One frame to the broker."""
-        self.raw(frame(command, headers or {}, body, version=self.version))
-
-    def send(self, destination: str, body: bytes = b"", **headers: str) -> None:
-        """SEND."""
-        self.do("SEND", {"destination": destination, **_dashed(headers)}, body)
-
-    def confirmed(self, destination: str, body: bytes = b"", **headers: str) -> None:
-        """SEND of a durable message, with its receipt."""
-        self._receipts += 1
-        receipt = f"r{self._receipts}"
-        self.send(destination, body, persistent="true", receipt=receipt, **headers)
-        assert [f.headers["receipt-id"] for f in self.take("RECEIPT")] == [receipt], self.frames
-
-    def subscribe(self, destination: str, id: str = "s", ack: str = "client-individual", **headers: str) -> None:
-        """SUBSCRIBE."""
-        self.do("SUBSCRIBE", {"destination": destination, "id": id, "ack": ack, **_dashed(headers)})
-
-    def ack(self, message: ServerFrame, **headers: str) -> None:
-        """ACK in the manner of the version."""
-        self.do("ACK", self._naming(message) | _dashed(headers))
-
-    def nack(self, message: ServerFrame, **headers: str) -> None:
-        """NACK in the manner of the version."""
-        self.do("NACK", self._naming(message) | _dashed(headers))
-
-    def _naming(self, message: ServerFrame) -> dict[str, str]:
-        if self.version == "1.2":
-            return {"id": message.headers["ack"]}
-        return {"message-id": message.headers["message-id"], "subscription": message.headers["subscription"]}
-
-    def take(self, command: str) -> list[ServerFrame]:
-        """The frames of a kind that have come; they are taken away."""
-        taken = [f for f in self.frames if f.command == command]
-        self.frames = [f for f in self.frames if f.command != command]
-        return taken
-
-    def messages(self) -> list[ServerFrame]:
-        """The MESSAGE frames that have come; they are taken away."""
-        return self.take("MESSAGE")
-
-    def bodies(self) -> list[bytes]:
-        """Their bodies."""
-        return [f.body for f in self.messages()]
-
-
-def _dashed(headers: dict[str, str]) -> dict[str, str]:
-    """Keyword arguments as header names: `client_id` is client-id; names with capitals stay as they are."""
-    return {name if name != name.lower() else name.replace("_", "-"): value for name, value in headers.items()}
+        SimPeer.__init__(self, broker, "stomp", number)
+        StompClient.__init__(self, version)

@@ -1,4 +1,4 @@
-"""The client's side of STOMP, without I/O and without anything of `protocols.stomp`: how tests speak to the server.
+"""The client's side of STOMP, without anything of `protocols.stomp`: frames, and a client over any link.
 
 It is written straight from the specifications and knows the server's grammar from the other side, so that a mistake in
 the codec is not made twice.
@@ -6,9 +6,12 @@ the codec is not made twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
+
+from tests.support.links import Link, Lost, SocketLink
 
 _ESCAPES: Final[dict[str, dict[str, str]]] = {
     "1.0": {},
@@ -146,3 +149,115 @@ class FrameReader:
                 raise ValueError(f"{command}: {line!r} is no header line")
             headers.setdefault(unescape(name, rules), unescape(value, rules))
         return command, headers
+
+
+class StompClient(Link):
+    """One connection.  A broker in a process is waited for; a simulated one has said by then what it will."""
+
+    def __init__(self, version: str = "1.2") -> None:
+        self.version = version
+        self.frames: list[ServerFrame] = []
+        self.reader = FrameReader(version)
+        self._receipts = 0
+
+    def heard(self, data: bytes) -> None:
+        """Frames from the broker."""
+        self.frames += self.reader.feed(data)
+
+    # -- what a client does ----------------------------------------------------------------------------------------
+
+    def do(self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """One frame to the broker."""
+        self.raw(frame(command, headers or {}, body, version=self.version))
+
+    def connect(self, **headers: str) -> Self:
+        """CONNECT, and its answer."""
+        self.do("CONNECT", {"accept-version": self.version, "host": "h", **headers})
+        self.wait(lambda: self.frames)
+        assert self.take("CONNECTED"), self.frames
+        return self
+
+    def send(self, destination: str, body: bytes = b"", **headers: str) -> None:
+        """SEND."""
+        self.do("SEND", {"destination": destination, **_dashed(headers)}, body)
+
+    def confirmed(self, destination: str, body: bytes = b"", **headers: str) -> None:
+        """SEND of a durable message, with its receipt."""
+        self._receipts += 1
+        receipt = f"r{self._receipts}"
+        self.send(destination, body, persistent="true", receipt=receipt, **headers)
+        self.wait(lambda: any(frame.command == "RECEIPT" for frame in self.frames))
+        assert [f.headers["receipt-id"] for f in self.take("RECEIPT")] == [receipt], self.frames
+
+    def subscribe(self, destination: str, id: str = "s", ack: str = "client-individual", **headers: str) -> None:
+        """SUBSCRIBE."""
+        self.do("SUBSCRIBE", {"destination": destination, "id": id, "ack": ack, **_dashed(headers)})
+
+    def ack(self, message: ServerFrame, **headers: str) -> None:
+        """ACK in the manner of the version."""
+        self.do("ACK", self._naming(message) | _dashed(headers))
+
+    def nack(self, message: ServerFrame, **headers: str) -> None:
+        """NACK in the manner of the version."""
+        self.do("NACK", self._naming(message) | _dashed(headers))
+
+    def _naming(self, message: ServerFrame) -> dict[str, str]:
+        if self.version == "1.2":
+            return {"id": message.headers["ack"]}
+        return {"message-id": message.headers["message-id"], "subscription": message.headers["subscription"]}
+
+    # -- what has come ---------------------------------------------------------------------------------------------
+
+    def take(self, command: str) -> list[ServerFrame]:
+        """The frames of a kind that have come; they are taken away."""
+        taken = [f for f in self.frames if f.command == command]
+        self.frames = [f for f in self.frames if f.command != command]
+        return taken
+
+    def messages(self) -> list[ServerFrame]:
+        """The MESSAGE frames that have come; they are taken away."""
+        return self.take("MESSAGE")
+
+    def bodies(self) -> list[bytes]:
+        """Their bodies."""
+        return [f.body for f in self.messages()]
+
+    def frame(self) -> ServerFrame:
+        """The next frame.  Raises Lost, TimeoutError."""
+        self.wait(lambda: self.frames)
+        return self.frames.pop(0)
+
+    def rest(self) -> list[ServerFrame]:
+        """All frames until the broker hangs up.  Raises TimeoutError."""
+        try:
+            self.wait(lambda: False)
+        except Lost:
+            return self.frames
+        raise AssertionError("the broker goes on")
+
+
+class StompSocket(StompClient, SocketLink):
+    """A client on a socket of its own, for peers that no client library would be."""
+
+    def __init__(self, port: int, version: str = "1.2") -> None:
+        SocketLink.__init__(self, port)
+        StompClient.__init__(self, version)
+
+
+@contextmanager
+def stomp_socket(port: int) -> Iterator[StompSocket]:
+    """A socket that is closed afterwards."""
+    found = StompSocket(port)
+    try:
+        yield found
+    finally:
+        found.drop()
+
+
+def _dashed(headers: dict[str, str]) -> dict[str, str]:
+    """Keyword arguments as header names: `client_id` is client-id; names with capitals stay as they are."""
+    return {name if name != name.lower() else name.replace("_", "-"): value for name, value in headers.items()}
+
+
+#: A CONNECT frame in 1.2.
+CONNECT: Final = frame("CONNECT", {"accept-version": "1.2", "host": "h"})

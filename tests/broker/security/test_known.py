@@ -150,7 +150,7 @@ def test_cve_2023_28366_qos_2_with_the_same_id_leaks_nothing() -> None:
     reader = mqtt(broker)
     reader.subscribe("t")
     sender = MqttClient(auto=False)
-    sender.over(SimCarrier(broker, sender))
+    sender.over(SimCarrier(broker))
     sender.connect(greeting("sender", user_name=NAME, password=PASSWORD.encode()))
     for number in range(50):
         sender.raw(frame(0x3C if number else 0x34, b"\0\1t\0\7\0%d" % number))

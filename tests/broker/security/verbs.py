@@ -168,7 +168,7 @@ def amqp_unsubscribe(broker: SimBroker) -> None:
 def mqtt(broker: SimBroker, version: int = V5, **more: Any) -> MqttClient:
     """An MQTT client that has tried to come in."""
     client = MqttClient()
-    client.over(SimCarrier(broker, client))
+    client.over(SimCarrier(broker))
     return client.connect(greeting("m", version=version, user_name=NAME, password=PASSWORD.encode(), **more))
 
 

@@ -161,7 +161,7 @@ def stomp(broker: SimBroker) -> SimClient:
 
 def mqtt(broker: SimBroker, name: str) -> MqttClient:
     client = MqttClient()
-    client.over(SimCarrier(broker, client))
+    client.over(SimCarrier(broker))
     return client.connect(greeting(name, user_name="alice", password=b"s3cret"))
 
 

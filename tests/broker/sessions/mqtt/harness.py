@@ -28,7 +28,7 @@ def queues(sim: SimWorld) -> dict[str, Queue]:
 
 def carrier(client: MqttClient) -> SimCarrier:
     """The wire of a client."""
-    found = client._carrier
+    found = client.link
     assert isinstance(found, SimCarrier)
     return found
 

@@ -36,7 +36,7 @@ P = PacketType
 def small(sim: SimWorld, *properties: tuple[Property[Any], Any], clean: bool = True) -> MqttClient:
     """A client `c` that takes packets of 256 bytes."""
     client = MqttClient(limits=Limits(packet_bytes_max=256))
-    client.over(SimCarrier(sim.broker, client))
+    client.over(SimCarrier(sim.broker))
     return client.connect(greeting("c", clean=clean, properties=properties))
 
 

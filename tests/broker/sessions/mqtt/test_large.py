@@ -50,7 +50,7 @@ def dead(world: SimWorld) -> list[tuple[Message, object]]:
 def taking(world: SimWorld, nbytes: int, client_id: str, **more: Any) -> MqttClient:
     """A client that takes packets of so many bytes."""
     client = MqttClient(limits=Limits(packet_bytes_max=nbytes))
-    carrier = SimCarrier(world.broker, client)
+    carrier = SimCarrier(world.broker)
     return client.over(carrier).connect(greeting(client_id, **more))
 
 

@@ -225,7 +225,7 @@ class Mounted(Connecting):
     def stranger(self) -> MqttClient:
         """See Connecting."""
         client = MqttClient()
-        return client.over(SimCarrier(self.root.broker, client, "devices"))
+        return client.over(SimCarrier(self.root.broker, "devices"))
 
 
 @VERSIONS

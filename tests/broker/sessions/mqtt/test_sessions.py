@@ -540,7 +540,7 @@ def test_every_connect_for_one_session_is_answered(sim: SimWorld, version: int) 
 def test_a_connect_that_waits_while_the_broker_stops_is_answered(sim: SimWorld) -> None:
     sim.hold_disk()
     client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
-    carrier = client._carrier
+    carrier = client.link
     assert isinstance(carrier, SimCarrier)
     sim.broker.parts.tick.enter()
     carrier.session.shut_down()
