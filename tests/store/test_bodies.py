@@ -62,6 +62,12 @@ class Desk:
         return [body_id(path.rpartition("/")[2]) for path in self.files.paths()]
 
 
+@pytest.fixture
+def desk() -> Desk:
+    """A store of bodies on a simulated disk."""
+    return Desk()
+
+
 def test_names() -> None:
     assert body_id(body_name(7)) == 7
     assert [body_id(name) for name in ("7.body", "lock", "0" * 19 + "x.body", "0" * 20)] == [0, 0, 0, 0]

@@ -87,7 +87,8 @@ def test_counts(files: SimFiles) -> None:
     assert sum(stat.removals.values()) >= len(reasons)
 
 
-def test_it_works_while_a_broker_writes(files: SimFiles) -> None:
+def test_it_works_while_a_broker_writes() -> None:
+    files = SimFiles()
     station = Station(files)
     script = Script(4)
     for _ in range(20):
@@ -98,7 +99,8 @@ def test_it_works_while_a_broker_writes(files: SimFiles) -> None:
         assert len(list(inspect.iter_records(files, DIRECTORY))) == inspect.stat(files, DIRECTORY).records
 
 
-def test_a_half_written_entry_is_normal_at_the_end_only(files: SimFiles) -> None:
+def test_a_half_written_entry_is_normal_at_the_end_only() -> None:
+    files = SimFiles()
     station = Station(files)
     Script(4).run(station, 30)
     whole = len(list(inspect.iter_records(files, DIRECTORY)))
@@ -357,7 +359,8 @@ def test_a_segment_that_vanishes_is_left_out(vanishing: Vanishing) -> None:
     assert inspect.stat(vanishing, DIRECTORY).records == len(rest)
 
 
-def test_no_directory_and_no_segments(files: SimFiles) -> None:
+def test_no_directory_and_no_segments() -> None:
+    files = SimFiles()
     with pytest.raises(FileNotFoundError):
         inspect.verify(files, DIRECTORY)
     files.make_dir(DIRECTORY)
@@ -366,7 +369,8 @@ def test_no_directory_and_no_segments(files: SimFiles) -> None:
     assert list(inspect.iter_records(files, DIRECTORY)) == []
 
 
-def test_a_segment_without_entries(files: SimFiles) -> None:
+def test_a_segment_without_entries() -> None:
+    files = SimFiles()
     header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
     files.put(f"{DIRECTORY}/{segment_name(1)}", header)
     assert inspect.verify(files, DIRECTORY).ok

@@ -147,6 +147,12 @@ class Desk:
         return f"{DIRECTORY}/{BODIES}/{body_name(self.bodies[id].reference.id)}"
 
 
+@pytest.fixture
+def desk() -> Desk:
+    """A journal that keeps bodies in files of their own."""
+    return Desk()
+
+
 def report(files: SimFiles) -> inspect.Report:
     return inspect.verify(files, DIRECTORY)
 

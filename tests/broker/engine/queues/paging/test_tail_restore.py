@@ -65,8 +65,9 @@ def test_the_limit_of_the_broker() -> None:
         assert (bench.queue("q").ready, bench.queue("q").paged) == found
 
 
-def test_what_comes_back_keeps_its_place_in_a_short_queue(bench: Bench) -> None:
+def test_what_comes_back_keeps_its_place_in_a_short_queue() -> None:
     """By default a restart changes nothing of the order, for it leaves nothing on disk only."""
+    bench = Bench()
     bench.sent("q", b"1")
     bench.sent("q", b"later", scheduled=bench.broker.now + 1_000)
     bench.sent("q", b"2")
@@ -75,7 +76,8 @@ def test_what_comes_back_keeps_its_place_in_a_short_queue(bench: Bench) -> None:
     assert bench.take("q").take() == [b"1", b"later", b"2"]
 
 
-def test_a_message_of_several_short_queues_is_one_object(bench: Bench) -> None:
+def test_a_message_of_several_short_queues_is_one_object() -> None:
+    bench = Bench()
     engine = bench.enter()
     address = engine.operators.declare("a", {MULTICAST})
     for name in ("q1", "q2", "q3"):
