@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from broker.cli.main import cli
-from broker.engine.model.limits import Limits
-from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import TOKEN_FILE, Listening, write_private, write_runtime_file
-from tests.broker.management.harness import NOW, TOKEN, Client, TestBroker, serve
+from tests.broker.management.harness import NOW, TOKEN, Client
 
 #: No variable of the tests' own environment reaches a command.
 CLEAN = {name: None for name in os.environ if name.startswith("BARTLEBY_")}
@@ -47,19 +44,9 @@ class Operator:
         return json.loads(result.stdout)
 
 
-def operate(
-    directory: Path,
-    test: Callable[[TestBroker, Operator], Awaitable[None]],
-    *,
-    engine: Limits | None = None,
-    calls: CallLimits | None = None,
-) -> None:
-    """Run a test against a broker that has left its files in the directory; see `serve`."""
-
-    async def run(broker: TestBroker, client: Client) -> None:
-        write_private(directory / TOKEN_FILE, TOKEN + "\n")
-        listening = Listening("http", "http", "127.0.0.1", client.port)
-        write_runtime_file(directory, pid=os.getpid(), started=NOW, listening=[listening])
-        await test(broker, Operator(directory, client))
-
-    serve(directory, run, engine=engine, calls=calls)
+def introduced(directory: Path, client: Client) -> Operator:
+    """The operator of a broker that has left its files in the directory."""
+    write_private(directory / TOKEN_FILE, TOKEN + "\n")
+    listening = Listening("http", "http", "127.0.0.1", client.port)
+    write_runtime_file(directory, pid=os.getpid(), started=NOW, listening=[listening])
+    return Operator(directory, client)

@@ -17,8 +17,8 @@ from broker.cli import audit as room
 from spark_jobs import command
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.jvm import ROOT
-from tests.broker.cli.harness import Operator, invoke, operate
-from tests.broker.management.harness import TestBroker
+from tests.broker.cli.harness import Operator, invoke
+from tests.broker.management.harness import Client, TestBroker, serve
 from tests.spark_jobs.report import samples
 
 
@@ -59,11 +59,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
 def data(tmp_path: Path) -> Path:
     """The data directory of a broker that has ended."""
 
-    async def fill(broker: TestBroker, operator: Operator) -> None:
+    async def fill(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"one", b"two"])
         await broker.settled()
 
-    operate(tmp_path, fill)
+    serve(tmp_path, fill)
     return tmp_path
 
 
@@ -177,15 +177,14 @@ def test_a_url_in_the_environment_means_nothing_without_compare(data: Path, ran:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_compare_asks_the_running_broker_before_the_journal_is_looked_at(tmp_path: Path, ran: Ran, named: bool) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"one", b"two"])
-        await broker.settled()
-        journal = [str(tmp_path / "journal")] if named else []
-        result = await operator.run("audit", "ledger", *journal, "--compare")
-        assert result.exit_code == 0, result.output
-
-    operate(tmp_path, check)
+async def test_compare_asks_the_running_broker_before_the_journal_is_looked_at(
+    broker: TestBroker, operator: Operator, ran: Ran, named: bool
+) -> None:
+    broker.send("orders", [b"one", b"two"])
+    await broker.settled()
+    journal = [str(operator.directory / "journal")] if named else []
+    result = await operator.run("audit", "ledger", *journal, "--compare")
+    assert result.exit_code == 0, result.output
     ((_, snapshot),) = ran.audits
     expected = ran.options[0].expected
     assert expected.broker_id == snapshot.broker_id

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.broker.cli.harness import Operator, operate
+from tests.broker.cli.harness import Operator
 from tests.broker.management.harness import TestBroker
 
 
-def test_pause_and_resume(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"1"])
-        for arguments, said in (
-            (("queue", "pause", "orders"), "queue orders is paused\n"),
-            (("address", "pause", "orders"), "address orders is paused\n"),
-            (
-                ("queue", "resume", "orders"),
-                "queue orders goes on when its address does: bartleby address resume orders\n",
-            ),
-            (("address", "resume", "orders"), "address orders goes on\n"),
-        ):
-            result = await operator.run(*arguments)
-            assert (result.exit_code, result.stdout) == (0, said)
-        assert (await operator.json("queue", "pause", "orders"))["paused"] is True
-        assert broker.engine.queue("orders").stopped
-        assert "1, 1 of them paused" in (await operator.run("status")).stdout
-        result = await operator.run("address", "pause", "nothing")
-        assert (result.exit_code, result.stderr) == (1, "bartleby: address nothing does not exist\n")
-
-    operate(tmp_path, check)
+async def test_pause_and_resume(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"1"])
+    for arguments, said in (
+        (("queue", "pause", "orders"), "queue orders is paused\n"),
+        (("address", "pause", "orders"), "address orders is paused\n"),
+        (
+            ("queue", "resume", "orders"),
+            "queue orders goes on when its address does: bartleby address resume orders\n",
+        ),
+        (("address", "resume", "orders"), "address orders goes on\n"),
+    ):
+        result = await operator.run(*arguments)
+        assert (result.exit_code, result.stdout) == (0, said)
+    assert (await operator.json("queue", "pause", "orders"))["paused"] is True
+    assert broker.engine.queue("orders").stopped
+    assert "1, 1 of them paused" in (await operator.run("status")).stdout
+    result = await operator.run("address", "pause", "nothing")
+    assert (result.exit_code, result.stderr) == (1, "bartleby: address nothing does not exist\n")
 
 
-def test_set(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"1"])
-        result = await operator.run("queue", "set", "orders", "ring-size=5", "exclusive=true", "last-value-key=k")
-        assert (result.exit_code, result.stdout) == (
-            0,
-            "queue orders has ring-size=5, exclusive=true, last-value-key=k\n",
-        )
-        assert broker.engine.queue("orders").attributes.ring_size == 5
-        assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last_value_key"] == ""
-        for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size is a number")):
-            result = await operator.run("queue", "set", "orders", wrong)
-            assert result.exit_code == 2
-            assert said in result.stderr
-        shown = await operator.run("queue", "show", "orders")
-        assert "attribute ring size" in shown.stdout
-
-    operate(tmp_path, check)
+async def test_set(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"1"])
+    result = await operator.run("queue", "set", "orders", "ring-size=5", "exclusive=true", "last-value-key=k")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "queue orders has ring-size=5, exclusive=true, last-value-key=k\n",
+    )
+    assert broker.engine.queue("orders").attributes.ring_size == 5
+    assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last_value_key"] == ""
+    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size is a number")):
+        result = await operator.run("queue", "set", "orders", wrong)
+        assert result.exit_code == 2
+        assert said in result.stderr
+    shown = await operator.run("queue", "show", "orders")
+    assert "attribute ring size" in shown.stdout

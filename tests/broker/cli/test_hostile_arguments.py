@@ -13,8 +13,7 @@ import pytest
 from click.testing import Result
 
 from broker.cli.main import cli
-from tests.broker.cli.harness import Operator, invoke, operate
-from tests.broker.management.harness import TestBroker
+from tests.broker.cli.harness import Operator, invoke
 
 #: Bytes that are no UTF-8 as Python hands them over, a name that is too long for a file, numbers beyond all.
 HOSTILE: Final = ("\udcff\udc80", "x" * 5_000, str(2**64), "-1", "http://[", "http://h:99999")
@@ -78,14 +77,12 @@ def check(line: list[str], result: Result) -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_no_command_answers_in_python(tmp_path: Path, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # some make the directories that they are told
-
-    async def attack(_: TestBroker, operator: Operator) -> None:
-        for line in lines(path, str(operator.directory)):
-            check(line, await asyncio.to_thread(invoke, *line, input=""))
-
-    operate(tmp_path, attack)
+async def test_no_command_answers_in_python(
+    operator: Operator, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(operator.directory)  # some make the directories that they are told
+    for line in lines(path, str(operator.directory)):
+        check(line, await asyncio.to_thread(invoke, *line, input=""))
 
 
 def test_a_broker_that_is_not_there_is_told_without_a_number() -> None:

@@ -13,21 +13,21 @@ import pytest
 
 from store.manifest import MANIFEST, KeptSegment, kept_line
 from store.record import RecordType
-from tests.broker.cli.harness import Operator, invoke, operate
-from tests.broker.management.harness import TestBroker
+from tests.broker.cli.harness import Operator, invoke
+from tests.broker.management.harness import Client, TestBroker, serve
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """The data directory of a broker that has ended."""
 
-    async def fill(broker: TestBroker, operator: Operator) -> None:
+    async def fill(broker: TestBroker, client: Client) -> None:
         broker.send("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
         await broker.settled()
         broker.tick.enter()
         broker.engine.messages.purge(broker.queue("orders"))
 
-    operate(tmp_path, fill)
+    serve(tmp_path, fill)
     return tmp_path
 
 
@@ -98,15 +98,12 @@ def test_a_kept_segment_that_is_gone_is_told_and_no_failure(data: Path) -> None:
     assert (report["ok"], report["kept_missing"]) == (True, [0])
 
 
-def test_a_journal_is_read_while_a_broker_writes_it(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"x"])
-        await broker.settled()
-        result = invoke("journal", "verify", str(tmp_path))
-        assert result.exit_code == 0, result.output
-        assert "MESSAGE" in invoke("journal", "print", str(tmp_path)).stdout
-
-    operate(tmp_path, check)
+async def test_a_journal_is_read_while_a_broker_writes_it(broker: TestBroker, tmp_path: Path) -> None:
+    broker.send("orders", [b"x"])
+    await broker.settled()
+    result = invoke("journal", "verify", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "MESSAGE" in invoke("journal", "print", str(tmp_path)).stdout
 
 
 def test_print_shows_every_record_without_bodies(data: Path) -> None:
@@ -191,9 +188,6 @@ def test_repair(data: Path, tmp_path: Path) -> None:
     assert (again.exit_code, "nothing to repair" in again.stderr) == (1, True)
 
 
-def test_repair_of_a_journal_in_use(tmp_path: Path) -> None:
-    async def tried(broker: TestBroker, operator: Operator) -> None:
-        result = invoke("journal", "repair", str(tmp_path), "--yes")
-        assert (result.exit_code, "stop the broker first" in result.stderr) == (1, True)
-
-    operate(tmp_path, tried)
+async def test_repair_of_a_journal_in_use(operator: Operator) -> None:
+    result = invoke("journal", "repair", str(operator.directory), "--yes")
+    assert (result.exit_code, "stop the broker first" in result.stderr) == (1, True)

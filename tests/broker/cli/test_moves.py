@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,135 +13,116 @@ from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.management.limits import Limits as CallLimits
-from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import Inbox, TestBroker, die
 
 
-def test_a_table_of_dead_letters_says_why(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        lines = (await operator.run("queue", "browse", "DLQ")).stdout.splitlines()
-        assert lines[0].split()[-2:] == ["body", "why"]
-        assert [line[lines[0].index("why") :].strip() != "" for line in lines[1:]] == [True, True, True, False]
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_a_table_of_dead_letters_says_why(operator: Operator) -> None:
+    lines = (await operator.run("queue", "browse", "DLQ")).stdout.splitlines()
+    assert lines[0].split()[-2:] == ["body", "why"]
+    assert [line[lines[0].index("why") :].strip() != "" for line in lines[1:]] == [True, True, True, False]
 
 
-def with_dead_letters(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]], **limits: Any) -> None:
+@pytest.fixture
+async def dead_letters(broker: TestBroker) -> None:
     """Two dead letters from a, one from b, and one message that was sent to DLQ itself."""
-
-    async def run(broker: TestBroker, operator: Operator) -> None:
-        await die(broker, "a", b"1", b"2")
-        await die(broker, "b", b"3")
-        for name in ("a", "b"):
-            for consumer in list(broker.engine.queue(name).consumers):
-                broker.engine.queue(name).detach(consumer, 0)
-        broker.send("DLQ", [b"4"])
-        await broker.settled()
-        await check(broker, operator)
-
-    operate(directory, run, **limits)
+    await die(broker, "a", b"1", b"2")
+    await die(broker, "b", b"3")
+    for name in ("a", "b"):
+        for consumer in list(broker.engine.queue(name).consumers):
+            broker.engine.queue(name).detach(consumer, 0)
+    broker.send("DLQ", [b"4"])
+    await broker.settled()
 
 
-def test_retry_says_what_went_back_and_what_stays(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run("queue", "retry", "DLQ")
-        assert result.exit_code == 5
-        assert result.stdout == "3 messages moved\n"
-        assert result.stderr == "bartleby: 1 messages stay: nothing says where they came from\n"
-        assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_retry_says_what_went_back_and_what_stays(broker: TestBroker, operator: Operator) -> None:
+    result = await operator.run("queue", "retry", "DLQ")
+    assert result.exit_code == 5
+    assert result.stdout == "3 messages moved\n"
+    assert result.stderr == "bartleby: 1 messages stay: nothing says where they came from\n"
+    assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
 
 
-def test_retry_of_those_that_a_filter_fits(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        done = await operator.json("queue", "retry", "DLQ", "--filter", "_AMQ_ORIG_ADDRESS = 'b'")
-        assert done == {"queue": "DLQ", "moved": 1, "refused": {}, "delivering": 0}
-        assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [0, 1, 3]
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_retry_of_those_that_a_filter_fits(broker: TestBroker, operator: Operator) -> None:
+    done = await operator.json("queue", "retry", "DLQ", "--filter", "_AMQ_ORIG_ADDRESS = 'b'")
+    assert done == {"queue": "DLQ", "moved": 1, "refused": {}, "delivering": 0}
+    assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [0, 1, 3]
 
 
-def test_retry_of_one_by_the_id_that_browse_shows(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        shown = await operator.json("queue", "browse", "DLQ")
-        id = str(shown["messages"][1]["id"])
-        assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
-        assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
-        again = await operator.run("queue", "retry", "DLQ", "--id", id)
-        assert again.exit_code == 1
-        assert again.stderr == f"bartleby: queue DLQ has no message {id}\n"
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_retry_of_one_by_the_id_that_browse_shows(broker: TestBroker, operator: Operator) -> None:
+    shown = await operator.json("queue", "browse", "DLQ")
+    id = str(shown["messages"][1]["id"])
+    assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
+    assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
+    again = await operator.run("queue", "retry", "DLQ", "--id", id)
+    assert again.exit_code == 1
+    assert again.stderr == f"bartleby: queue DLQ has no message {id}\n"
 
 
-def test_retry_of_a_work_queue_asks(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        await operator.run("queue", "retry", "DLQ")
-        refused = await operator.run("queue", "retry", "a")
-        assert refused.exit_code == 2
-        assert "queue a is on no dead-letter or expiry address" in refused.stderr
-        assert "its 2 messages" in refused.stderr
-        assert "there is nobody to ask, so give --yes" in refused.stderr
-        assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [2, 1]
-        assert (await operator.run("queue", "retry", "a", "--yes")).stdout == "2 messages moved\n"
-        assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [0, 3]
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_retry_of_a_work_queue_asks(broker: TestBroker, operator: Operator) -> None:
+    await operator.run("queue", "retry", "DLQ")
+    refused = await operator.run("queue", "retry", "a")
+    assert refused.exit_code == 2
+    assert "queue a is on no dead-letter or expiry address" in refused.stderr
+    assert "its 2 messages" in refused.stderr
+    assert "there is nobody to ask, so give --yes" in refused.stderr
+    assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [2, 1]
+    assert (await operator.run("queue", "retry", "a", "--yes")).stdout == "2 messages moved\n"
+    assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [0, 3]
 
 
-def test_move_to_another_address(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run("queue", "move", "DLQ", "repair/today")
-        assert (result.exit_code, result.stdout) == (0, "4 messages moved\n")
-        assert broker.engine.queue("repair/today").message_count == 4
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_move_to_another_address(broker: TestBroker, operator: Operator) -> None:
+    result = await operator.run("queue", "move", "DLQ", "repair/today")
+    assert (result.exit_code, result.stdout) == (0, "4 messages moved\n")
+    assert broker.engine.queue("repair/today").message_count == 4
 
 
-def test_a_long_queue_takes_several_calls(tmp_path: Path) -> None:
-
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run("queue", "retry", "DLQ", "-o", "json")
-        assert result.exit_code == 5
-        assert json.loads(result.stdout) == {"queue": "DLQ", "moved": 3, "refused": {"no-origin": 1}, "delivering": 0}
-
-    with_dead_letters(tmp_path, check, engine=Limits(move_step_max=1), calls=CallLimits(steps_max=2))
-
-
-def test_a_broker_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        call, calls = Remote._call, 0
-
-        def second_time_elsewhere(remote: Remote, method: str, path: str) -> object:
-            nonlocal calls
-            calls += 1
-            return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path)
-
-        monkeypatch.setattr(Remote, "_call", second_time_elsewhere)
-        result = await operator.run("queue", "move", "DLQ", "repair")
-        assert result.exit_code == 3
-        assert result.stderr.startswith("2 messages were moved, then:\nbartleby: ")
-
-    with_dead_letters(tmp_path, check, engine=Limits(move_step_max=2), calls=CallLimits(steps_max=1))
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
+@pytest.mark.parametrize("call_limits", [CallLimits(steps_max=2)])
+@pytest.mark.usefixtures("dead_letters")
+async def test_a_long_queue_takes_several_calls(operator: Operator) -> None:
+    result = await operator.run("queue", "retry", "DLQ", "-o", "json")
+    assert result.exit_code == 5
+    assert json.loads(result.stdout) == {"queue": "DLQ", "moved": 3, "refused": {"no-origin": 1}, "delivering": 0}
 
 
-def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.tick.enter()
-        inbox = Inbox()
-        request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
-        consumer = broker.engine.consumers.subscribe(inbox, request)
-        await broker.settled()
-        result = await operator.run("queue", "move", "DLQ", "repair")
-        assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")
-        assert "1 messages are with consumers, were not looked at and stay" in result.stderr
-        (held,) = consumer.unacked
-        one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
-        assert one.exit_code == 1
-        assert "is with a consumer" in one.stderr
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=2)])
+@pytest.mark.parametrize("call_limits", [CallLimits(steps_max=1)])
+@pytest.mark.usefixtures("dead_letters")
+async def test_a_broker_that_goes_meanwhile(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, calls = Remote._call, 0
 
-    with_dead_letters(tmp_path, check)
+    def second_time_elsewhere(remote: Remote, method: str, path: str) -> object:
+        nonlocal calls
+        calls += 1
+        return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path)
+
+    monkeypatch.setattr(Remote, "_call", second_time_elsewhere)
+    result = await operator.run("queue", "move", "DLQ", "repair")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("2 messages were moved, then:\nbartleby: ")
+
+
+@pytest.mark.usefixtures("dead_letters")
+async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Operator) -> None:
+    broker.tick.enter()
+    inbox = Inbox()
+    request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
+    consumer = broker.engine.consumers.subscribe(inbox, request)
+    await broker.settled()
+    result = await operator.run("queue", "move", "DLQ", "repair")
+    assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")
+    assert "1 messages are with consumers, were not looked at and stay" in result.stderr
+    (held,) = consumer.unacked
+    one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
+    assert one.exit_code == 1
+    assert "is with a consumer" in one.stderr
 
 
 @pytest.mark.parametrize(
@@ -158,14 +137,14 @@ def test_messages_with_consumers_are_told(tmp_path: Path) -> None:
         (["move", "DLQ"], 2, "TARGET"),
     ],
 )
-def test_what_cannot_be(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run("queue", *arguments)
-        assert (result.exit_code, result.stdout) == (status, "")
-        assert said in result.stderr
-        assert broker.engine.queue("DLQ").message_count == 4
-
-    with_dead_letters(tmp_path, check)
+@pytest.mark.usefixtures("dead_letters")
+async def test_what_cannot_be(
+    broker: TestBroker, operator: Operator, arguments: list[str], status: int, said: str
+) -> None:
+    result = await operator.run("queue", *arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert said in result.stderr
+    assert broker.engine.queue("DLQ").message_count == 4
 
 
 def test_without_a_broker(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode, Consumer
-from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import NOW, Inbox, TestBroker
 from tests.support.bodies import body_of
 
@@ -51,58 +50,54 @@ def held(broker: TestBroker, name: str) -> list[bytes]:
     return [body_of(message) for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
 
 
-def with_consumed(directory: Path, check: Callable[[TestBroker, Operator], Awaitable[None]]) -> None:
+@pytest.fixture
+async def consumed(broker: TestBroker) -> None:
     """Three messages of a were consumed, one a second; one of b was rejected; one is still on a."""
-
-    async def run(broker: TestBroker, operator: Operator) -> None:
-        for number, colour in enumerate((b"red", b"blue", b"green")):
-            broker.now = NOW + 1_000 * number
-            broker.send("a", [colour], headers=[(b"colour", colour)])
-            await broker.settled()
-            await consume(broker, "a")
-        broker.send("b", [b"bad"])
+    for number, colour in enumerate((b"red", b"blue", b"green")):
+        broker.now = NOW + 1_000 * number
+        broker.send("a", [colour], headers=[(b"colour", colour)])
         await broker.settled()
-        await consume(broker, "b", reject=True)
-        broker.send("a", [b"there"])
-        await broker.settled()
-        broker.now = NOW + 10_000
-        await check(broker, operator)
-
-    operate(directory, run)
+        await consume(broker, "a")
+    broker.send("b", [b"bad"])
+    await broker.settled()
+    await consume(broker, "b", reject=True)
+    broker.send("a", [b"there"])
+    await broker.settled()
+    broker.now = NOW + 10_000
 
 
 def replayed(answer: dict[str, Any]) -> tuple[int, int, int, int]:
     return answer["replayed"], answer["repeated"], answer["unfit"], answer["missing"]
 
 
-def test_what_was_consumed_comes_back_and_says_where_it_comes_from(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run(*REPLAY)
-        assert result.exit_code == 0, result.output
-        assert "3 messages came back" in result.stdout
-        assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
-        _, red, *_ = [message for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))]
-        notes = red.header.annotations
-        assert notes is not None
-        assert (notes["_AMQ_ORIG_ADDRESS"], notes["_AMQ_ORIG_QUEUE"]) == ("a", "a")
-        assert int(notes["_AMQ_ORIG_MESSAGE_ID"]) < red.id
-        assert (notes["_AMQ_REPLAY"], notes["_AMQ_REPLAY_TIME"]) == ("replay", NOW + 10_000)
-        assert red.header.user == "sender"
+@pytest.mark.usefixtures("consumed")
+async def test_what_was_consumed_comes_back_and_says_where_it_comes_from(
+    broker: TestBroker, operator: Operator
+) -> None:
+    result = await operator.run(*REPLAY)
+    assert result.exit_code == 0, result.output
+    assert "3 messages came back" in result.stdout
+    assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
+    _, red, *_ = [message for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))]
+    notes = red.header.annotations
+    assert notes is not None
+    assert (notes["_AMQ_ORIG_ADDRESS"], notes["_AMQ_ORIG_QUEUE"]) == ("a", "a")
+    assert int(notes["_AMQ_ORIG_MESSAGE_ID"]) < red.id
+    assert (notes["_AMQ_REPLAY"], notes["_AMQ_REPLAY_TIME"]) == ("replay", NOW + 10_000)
+    assert red.header.user == "sender"
 
-    with_consumed(tmp_path, check)
 
-
-def test_a_replay_that_is_repeated_brings_nothing_twice_and_another_name_does(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
-        assert replayed(await operator.json(*REPLAY)) == (0, 3, 0, 0)
-        assert len(await consume(broker, "a")) == 4
-        answer = await operator.json(*REPLAY)
-        assert replayed(answer) == (1, 6, 0, 0), "there; the three and their copies came back before"
-        assert replayed(await operator.json(*REPLAY, "--name", "more", "--id", "9999")) == (0, 0, 0, 0)
-        assert (await operator.json(*REPLAY, "--name", "more", "--filter", "colour = 'red'"))["replayed"] == 2
-
-    with_consumed(tmp_path, check)
+@pytest.mark.usefixtures("consumed")
+async def test_a_replay_that_is_repeated_brings_nothing_twice_and_another_name_does(
+    broker: TestBroker, operator: Operator
+) -> None:
+    assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
+    assert replayed(await operator.json(*REPLAY)) == (0, 3, 0, 0)
+    assert len(await consume(broker, "a")) == 4
+    answer = await operator.json(*REPLAY)
+    assert replayed(answer) == (1, 6, 0, 0), "there; the three and their copies came back before"
+    assert replayed(await operator.json(*REPLAY, "--name", "more", "--id", "9999")) == (0, 0, 0, 0)
+    assert (await operator.json(*REPLAY, "--name", "more", "--filter", "colour = 'red'"))["replayed"] == 2
 
 
 @pytest.mark.parametrize(
@@ -119,29 +114,30 @@ def test_a_replay_that_is_repeated_brings_nothing_twice_and_another_name_does(tm
         (("--reason", "purged"), []),
     ],
 )
-def test_what_is_chosen(tmp_path: Path, options: tuple[str, ...], bodies: list[bytes]) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        answer = await operator.json(*REPLAY, *options, "--to-address", "again")
-        assert answer["replayed"] == len(bodies)
-        assert (held(broker, "again") if bodies else []) == bodies
-
-    with_consumed(tmp_path, check)
-
-
-def test_a_dry_run_only_counts(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run(*REPLAY, "--dry-run", "--reason", "consumed", "--reason", "dead-lettered")
-        assert result.exit_code == 0
-        rows = [line.split() for line in result.stdout.splitlines()]
-        assert ["a", "consumed", "3"] in rows
-        assert ["b", "dead-lettered", "1"] in rows
-        assert rows[-1] == ["4", "messages", "would", "come", "back"]
-        assert held(broker, "a") == [b"there"]
-
-    with_consumed(tmp_path, check)
+@pytest.mark.usefixtures("consumed")
+async def test_what_is_chosen(
+    broker: TestBroker, operator: Operator, options: tuple[str, ...], bodies: list[bytes]
+) -> None:
+    answer = await operator.json(*REPLAY, *options, "--to-address", "again")
+    assert answer["replayed"] == len(bodies)
+    assert (held(broker, "again") if bodies else []) == bodies
 
 
-def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("consumed")
+async def test_a_dry_run_only_counts(broker: TestBroker, operator: Operator) -> None:
+    result = await operator.run(*REPLAY, "--dry-run", "--reason", "consumed", "--reason", "dead-lettered")
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["a", "consumed", "3"] in rows
+    assert ["b", "dead-lettered", "1"] in rows
+    assert rows[-1] == ["4", "messages", "would", "come", "back"]
+    assert held(broker, "a") == [b"there"]
+
+
+@pytest.mark.usefixtures("consumed")
+async def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(
+    broker: TestBroker, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The broker is gone after its first answer, and the answer with it: the second run finds out from the journal."""
     send = Remote.send
     calls: list[bytes] = []
@@ -153,60 +149,51 @@ def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(tmp_path: Path, mo
             raise Failure(3, "gone")
         return answer
 
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        many = [b"%d" % n for n in range(BATCH_MESSAGES)]
-        broker.send("c", many)
+    many = [b"%d" % n for n in range(BATCH_MESSAGES)]
+    broker.send("c", many)
+    await broker.settled()
+    await consume(broker, "c")
+    monkeypatch.setattr(Remote, "send", once)
+    result = await operator.run(*REPLAY)
+    assert result.exit_code == 3
+    assert f"{BATCH_MESSAGES} messages were brought back, then:" in result.stderr
+    assert replayed(await operator.json(*REPLAY)) == (0, BATCH_MESSAGES + 3, 0, 0)
+    assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
+    assert held(broker, "c") == many
+
+
+@pytest.mark.usefixtures("consumed")
+async def test_a_full_disk_stops_it_and_says_how_to_go_on(broker: TestBroker, operator: Operator) -> None:
+    broker.engine.usage.disk.full = True
+    result = await operator.run(*REPLAY)
+    assert result.exit_code == 5
+    assert "of the disk is used" in result.stderr
+    assert "repeat the command" in result.stderr
+    broker.engine.usage.disk.full = False
+    assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("consumed")
+async def test_a_queue_that_is_gone_is_made_again(broker: TestBroker, operator: Operator) -> None:
+    broker.tick.enter()
+    broker.engine.delete_queue(broker.engine.queue("a"))
+    await broker.settled()
+    assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
+    assert held(broker, "a") == [b"red", b"blue", b"green"]
+
+
+@pytest.mark.usefixtures("consumed")
+async def test_messages_without_their_segment_are_told(broker: TestBroker, operator: Operator) -> None:
+    broker.send("a", [b"early"])
+    await broker.settled()
+    for _ in range(5):  # a segment has 1 MiB
+        broker.send("filler", [bytes(300_000)])
         await broker.settled()
-        await consume(broker, "c")
-        monkeypatch.setattr(Remote, "send", once)
-        result = await operator.run(*REPLAY)
-        assert result.exit_code == 3
-        assert f"{BATCH_MESSAGES} messages were brought back, then:" in result.stderr
-        assert replayed(await operator.json(*REPLAY)) == (0, BATCH_MESSAGES + 3, 0, 0)
-        assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
-        assert held(broker, "c") == many
-
-    with_consumed(tmp_path, check)
-
-
-def test_a_full_disk_stops_it_and_says_how_to_go_on(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.engine.usage.disk.full = True
-        result = await operator.run(*REPLAY)
-        assert result.exit_code == 5
-        assert "of the disk is used" in result.stderr
-        assert "repeat the command" in result.stderr
-        broker.engine.usage.disk.full = False
-        assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
-
-    with_consumed(tmp_path, check)
-
-
-def test_a_queue_that_is_gone_is_made_again(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.tick.enter()
-        broker.engine.delete_queue(broker.engine.queue("a"))
-        await broker.settled()
-        assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
-        assert held(broker, "a") == [b"red", b"blue", b"green"]
-
-    with_consumed(tmp_path, check)
-
-
-def test_messages_without_their_segment_are_told(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("a", [b"early"])
-        await broker.settled()
-        for _ in range(5):  # a segment has 1 MiB
-            broker.send("filler", [bytes(300_000)])
-            await broker.settled()
-        for name in ("filler", "DLQ", "a"):
-            await consume(broker, name)
-        result = await operator.run(*REPLAY, "--queue", "a")
-        assert result.exit_code == 5
-        assert "no longer on disk" in result.stderr
-
-    with_consumed(tmp_path, check)
+    for name in ("filler", "DLQ", "a"):
+        await consume(broker, name)
+    result = await operator.run(*REPLAY, "--queue", "a")
+    assert result.exit_code == 5
+    assert "no longer on disk" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -227,10 +214,8 @@ def test_mistakes(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     assert said in result.stderr
 
 
-def test_a_target_that_does_not_exist(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run(*REPLAY, "--to-address", "a::no such::queue")
-        assert result.exit_code == 5
-        assert held(broker, "a") == [b"there"]
-
-    with_consumed(tmp_path, check)
+@pytest.mark.usefixtures("consumed")
+async def test_a_target_that_does_not_exist(broker: TestBroker, operator: Operator) -> None:
+    result = await operator.run(*REPLAY, "--to-address", "a::no such::queue")
+    assert result.exit_code == 5
+    assert held(broker, "a") == [b"there"]

@@ -20,221 +20,173 @@ from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
-from tests.broker.cli.harness import Operator, invoke, operate
+from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
 
 
-def test_status_shows_the_broker(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"1", b"2"])
-        await broker.settled()
-        result = await operator.run("status")
-        assert result.exit_code == 0
-        lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
-        shown = {name.strip(): value.strip() for name, value in lines.items()}
-        assert shown["broker"] == "test 1.2.3"
-        assert shown["ready"] == "yes"
-        assert shown["running since"] == "2023-11-14 22:13:15 (5s)"
-        assert shown["acceptor stomp"] == "127.0.0.1:61613, 3 connections"
-        assert shown["messages"] == "2"
-        assert (await operator.json("status"))["messages"] == 2
-
-    operate(tmp_path, check)
+async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    result = await operator.run("status")
+    assert result.exit_code == 0
+    lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    shown = {name.strip(): value.strip() for name, value in lines.items()}
+    assert shown["broker"] == "test 1.2.3"
+    assert shown["ready"] == "yes"
+    assert shown["running since"] == "2023-11-14 22:13:15 (5s)"
+    assert shown["acceptor stomp"] == "127.0.0.1:61613, 3 connections"
+    assert shown["messages"] == "2"
+    assert (await operator.json("status"))["messages"] == 2
 
 
-def test_status_of_a_broker_that_is_not_ready_is_1(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.reasons = ["the disk is full"]
-        result = await operator.run("status")
-        assert result.exit_code == 1
-        assert "not ready: the disk is full" in result.stderr
-        assert "broker" in result.stdout
-
-    operate(tmp_path, check)
+async def test_status_of_a_broker_that_is_not_ready_is_1(broker: TestBroker, operator: Operator) -> None:
+    broker.reasons = ["the disk is full"]
+    result = await operator.run("status")
+    assert result.exit_code == 1
+    assert "not ready: the disk is full" in result.stderr
+    assert "broker" in result.stdout
 
 
-def test_queue_list_takes_as_many_calls_as_it_needs(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        names = [f"q{n:04}" for n in range(THINGS_PER_CALL + 1)]
-        for name in names:
-            broker.queue(name)
-        assert [queue["name"] for queue in await operator.json("queue", "list")] == names
-
-    operate(tmp_path, check)
-
-
-def test_queue_list_shows_all_queues(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        for name in ("e", "a", "c", "b", "d"):
-            broker.send(name, [b"x"])
-        await broker.settled()
-        assert [queue["name"] for queue in await operator.json("queue", "list")] == ["a", "b", "c", "d", "e"]
-        lines = (await operator.run("queue", "list")).stdout.splitlines()
-        assert lines[0].split() == [
-            "queue",
-            "address",
-            "type",
-            "messages",
-            "ready",
-            "paged",
-            "scheduled",
-            "delivering",
-            "consumers",
-        ]
-        assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0", "0"]
-        assert len(lines) == 6
-
-    operate(tmp_path, check)
-
-
-def test_a_table_that_goes_to_a_program_is_not_cut(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        name = "long." * 60
+async def test_queue_list_takes_as_many_calls_as_it_needs(broker: TestBroker, operator: Operator) -> None:
+    names = [f"q{n:04}" for n in range(THINGS_PER_CALL + 1)]
+    for name in names:
         broker.queue(name)
-        assert (await operator.run("queue", "list")).stdout.splitlines()[1].split()[:2] == [name, name]
+    assert [queue["name"] for queue in await operator.json("queue", "list")] == names
 
-    operate(tmp_path, check)
+
+async def test_queue_list_shows_all_queues(broker: TestBroker, operator: Operator) -> None:
+    for name in ("e", "a", "c", "b", "d"):
+        broker.send(name, [b"x"])
+    await broker.settled()
+    assert [queue["name"] for queue in await operator.json("queue", "list")] == ["a", "b", "c", "d", "e"]
+    lines = (await operator.run("queue", "list")).stdout.splitlines()
+    assert lines[0].split() == [
+        "queue",
+        "address",
+        "type",
+        "messages",
+        "ready",
+        "paged",
+        "scheduled",
+        "delivering",
+        "consumers",
+    ]
+    assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0", "0"]
+    assert len(lines) == 6
+
+
+async def test_a_table_that_goes_to_a_program_is_not_cut(broker: TestBroker, operator: Operator) -> None:
+    name = "long." * 60
+    broker.queue(name)
+    assert (await operator.run("queue", "list")).stdout.splitlines()[1].split()[:2] == [name, name]
 
 
 @pytest.mark.parametrize("name", ["a/b::c", "#x?y=1&z", "ä %2F", "[red]"])
-def test_queue_show_takes_any_name(tmp_path: Path, name: str) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.tick.enter()
-        state = broker.engine._state
-        address = registry.create_address(state, name.partition("::")[0], set())
-        registry.create_queue(state, address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
-        assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]
-
-    operate(tmp_path, check)
+async def test_queue_show_takes_any_name(broker: TestBroker, operator: Operator, name: str) -> None:
+    broker.tick.enter()
+    state = broker.engine._state
+    address = registry.create_address(state, name.partition("::")[0], set())
+    registry.create_queue(state, address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
+    assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]
 
 
-def test_queue_show_lists_consumers(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.queue("orders")
-        assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
-        broker.tick.enter()
-        broker.engine.consumers.subscribe(
-            Inbox(), SubscribeRequest("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
-        )
-        text = (await operator.run("queue", "show", "orders")).stdout
-        assert "max delivery attempts" in text
-        assert "c-7" in text
-        assert "10.0.0.1:99" in text
-
-    operate(tmp_path, check)
+async def test_queue_show_lists_consumers(broker: TestBroker, operator: Operator) -> None:
+    broker.queue("orders")
+    assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
+    broker.tick.enter()
+    broker.engine.consumers.subscribe(
+        Inbox(), SubscribeRequest("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
+    )
+    text = (await operator.run("queue", "show", "orders")).stdout
+    assert "max delivery attempts" in text
+    assert "c-7" in text
+    assert "10.0.0.1:99" in text
 
 
-def test_queue_browse_shows_messages_and_pages(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"%d" % n for n in range(7)], headers=[(b"color", b"red")])
-        broker.send("orders", [b"\x00"])
-        await broker.settled()
-        lines = (await operator.run("queue", "browse", "orders", "--page", "2", "--size", "5")).stdout.splitlines()
-        assert lines[0].split() == ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
-        assert [line.split()[-1] for line in lines[1:3]] == ["5", "6"]
-        assert lines[3].endswith("(1 bytes)")
-        found = await operator.json("queue", "browse", "orders", "--filter", "color = 'red'", "--size", "100")
-        assert len(found["messages"]) == 7
-
-    operate(tmp_path, check)
+async def test_queue_browse_shows_messages_and_pages(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"%d" % n for n in range(7)], headers=[(b"color", b"red")])
+    broker.send("orders", [b"\x00"])
+    await broker.settled()
+    lines = (await operator.run("queue", "browse", "orders", "--page", "2", "--size", "5")).stdout.splitlines()
+    assert lines[0].split() == ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
+    assert [line.split()[-1] for line in lines[1:3]] == ["5", "6"]
+    assert lines[3].endswith("(1 bytes)")
+    found = await operator.json("queue", "browse", "orders", "--filter", "color = 'red'", "--size", "100")
+    assert len(found["messages"]) == 7
 
 
-def test_a_message_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", ["[bold]\u202e two\nlines".encode()])
-        await broker.settled()
-        text = (await operator.run("queue", "browse", "orders")).stdout
-        assert len(text.splitlines()) == 2
-        assert r"[bold]\u202e two\nlines" in text
-
-    operate(tmp_path, check)
+async def test_a_message_cannot_steer_the_terminal(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", ["[bold]\u202e two\nlines".encode()])
+    await broker.settled()
+    text = (await operator.run("queue", "browse", "orders")).stdout
+    assert len(text.splitlines()) == 2
+    assert r"[bold]\u202e two\nlines" in text
 
 
-def test_a_browse_that_did_not_see_everything_is_5(tmp_path: Path) -> None:
-
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"x"] * 4)
-        await broker.settled()
-        result = await operator.run("queue", "browse", "orders")
-        assert result.exit_code == 5
-        assert len(result.stdout.splitlines()) == 4
-        assert "more messages" in result.stderr
-
-    operate(tmp_path, check, calls=CallLimits(looked_at_max=3))
+@pytest.mark.parametrize("call_limits", [CallLimits(looked_at_max=3)])
+async def test_a_browse_that_did_not_see_everything_is_5(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"x"] * 4)
+    await broker.settled()
+    result = await operator.run("queue", "browse", "orders")
+    assert result.exit_code == 5
+    assert len(result.stdout.splitlines()) == 4
+    assert "more messages" in result.stderr
 
 
-def test_queue_purge_asks(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"1", b"2"])
-        await broker.settled()
-        refused = await operator.run("queue", "purge", "orders", input="n\n")
-        assert refused.exit_code == 1
-        assert "Remove 2 messages for good?" in refused.stderr
-        nobody = await operator.run("queue", "purge", "orders", input="")
-        assert nobody.exit_code == 2
-        assert "--yes" in nobody.stderr
-        assert broker.queue("orders").message_count == 2
-        agreed = await operator.run("queue", "purge", "orders", input="y\n")
-        assert (agreed.exit_code, agreed.stdout) == (0, "2 messages removed\n")
-        assert broker.queue("orders").message_count == 0
-
-    operate(tmp_path, check)
+async def test_queue_purge_asks(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    refused = await operator.run("queue", "purge", "orders", input="n\n")
+    assert refused.exit_code == 1
+    assert "Remove 2 messages for good?" in refused.stderr
+    nobody = await operator.run("queue", "purge", "orders", input="")
+    assert nobody.exit_code == 2
+    assert "--yes" in nobody.stderr
+    assert broker.queue("orders").message_count == 2
+    agreed = await operator.run("queue", "purge", "orders", input="y\n")
+    assert (agreed.exit_code, agreed.stdout) == (0, "2 messages removed\n")
+    assert broker.queue("orders").message_count == 0
 
 
-def test_queue_purge_that_leaves_messages_with_consumers_is_5(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.send("orders", [b"1", b"2"])
-        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
-        await broker.settled()
-        result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
-        assert result.exit_code == 5
-        assert json.loads(result.stdout) == {"queue": "orders", "purged": 1, "delivering": 1}
-        assert "1 messages are with consumers" in result.stderr
-
-    operate(tmp_path, check)
+async def test_queue_purge_that_leaves_messages_with_consumers_is_5(broker: TestBroker, operator: Operator) -> None:
+    broker.send("orders", [b"1", b"2"])
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+    await broker.settled()
+    result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
+    assert result.exit_code == 5
+    assert json.loads(result.stdout) == {"queue": "orders", "purged": 1, "delivering": 1}
+    assert "1 messages are with consumers" in result.stderr
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_does_not_exist_is_1(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        result = await operator.run("queue", "show", "none\x1b[31m")
-        assert result.exit_code == 1
-        assert r"queue none\x1b[31m does not exist" in result.stderr
-
-    operate(tmp_path, check)
+async def test_a_queue_that_does_not_exist_is_1(operator: Operator) -> None:
+    result = await operator.run("queue", "show", "none\x1b[31m")
+    assert result.exit_code == 1
+    assert r"queue none\x1b[31m does not exist" in result.stderr
 
 
-def test_a_selector_that_is_wrong_is_2(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        broker.queue("orders")
-        result = await operator.run("queue", "browse", "orders", "--filter", "a =")
-        assert result.exit_code == 2
-        assert "selector" in result.stderr
-
-    operate(tmp_path, check)
+async def test_a_selector_that_is_wrong_is_2(broker: TestBroker, operator: Operator) -> None:
+    broker.queue("orders")
+    result = await operator.run("queue", "browse", "orders", "--filter", "a =")
+    assert result.exit_code == 2
+    assert "selector" in result.stderr
 
 
-def test_the_wrong_token_is_4(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        write_private(tmp_path / TOKEN_FILE, "of an earlier start")
-        result = await operator.run("status")
-        assert result.exit_code == 4
-        assert "denied" in result.stderr
-
-    operate(tmp_path, check)
+async def test_the_wrong_token_is_4(operator: Operator, tmp_path: Path) -> None:
+    write_private(tmp_path / TOKEN_FILE, "of an earlier start")
+    result = await operator.run("status")
+    assert result.exit_code == 4
+    assert "denied" in result.stderr
 
 
-def test_a_token_that_cannot_be_read_is_4(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        (tmp_path / TOKEN_FILE).unlink()
-        result = await operator.run("status")
-        assert result.exit_code == 4
-        assert TOKEN_FILE in result.stderr
-        assert "broker's user" in result.stderr
-
-    operate(tmp_path, check)
+async def test_a_token_that_cannot_be_read_is_4(operator: Operator, tmp_path: Path) -> None:
+    (tmp_path / TOKEN_FILE).unlink()
+    result = await operator.run("status")
+    assert result.exit_code == 4
+    assert TOKEN_FILE in result.stderr
+    assert "broker's user" in result.stderr
 
 
 def test_no_broker_is_3(tmp_path: Path) -> None:
@@ -275,19 +227,16 @@ def test_a_file_that_makes_no_sense_is_3(tmp_path: Path) -> None:
     assert invoke("status", "--data", str(tmp_path)).exit_code == 3
 
 
-def test_the_broker_and_the_key_can_be_named(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        elsewhere = tmp_path / "key"
-        elsewhere.write_text(TOKEN)
-        environment = {"BARTLEBY_URL": operator.url + "/", "BARTLEBY_TOKEN_FILE": str(elsewhere)}
-        result = await asyncio.to_thread(invoke, "status", "-o", "json", environment=environment)
-        assert json.loads(result.stdout)["name"] == "test"
-        options = ["--url", operator.url, "--token-file", str(tmp_path / "no-such-file")]
-        missing = await asyncio.to_thread(invoke, "status", *options)
-        assert missing.exit_code == 4
-        assert "no-such-file" in missing.stderr
-
-    operate(tmp_path, check)
+async def test_the_broker_and_the_key_can_be_named(operator: Operator, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "key"
+    elsewhere.write_text(TOKEN)
+    environment = {"BARTLEBY_URL": operator.url + "/", "BARTLEBY_TOKEN_FILE": str(elsewhere)}
+    result = await asyncio.to_thread(invoke, "status", "-o", "json", environment=environment)
+    assert json.loads(result.stdout)["name"] == "test"
+    options = ["--url", operator.url, "--token-file", str(tmp_path / "no-such-file")]
+    missing = await asyncio.to_thread(invoke, "status", *options)
+    assert missing.exit_code == 4
+    assert "no-such-file" in missing.stderr
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8161", "ftp://host", "http://", "file:///etc/passwd"])
@@ -328,24 +277,21 @@ def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
 # -- as a user of the broker -------------------------------------------------------------------------------------------
 
 
-def test_a_user_calls_with_his_password(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, operator: Operator) -> None:
-        everything = [("#", {Permission.MANAGE: frozenset({"team"})})]
-        broker.tick.enter()
-        broker.engine.secure(PermissionTable(everything))
-        as_alice = ("status", "--user", "alice")
-        assert (await operator.run(*as_alice, input="s3cret\n")).exit_code == 0
-        denied = await operator.run(*as_alice, input="wrong\n")
-        assert (denied.exit_code, "log in as a user" in denied.stderr) == (4, True)
-        assert "wrong" not in denied.output
-        nobody = await operator.run(*as_alice, input="")
-        assert (nobody.exit_code, "BARTLEBY_PASSWORD" in nobody.stderr) == (2, True)
-        broker.tick.enter()
-        broker.engine.secure(PermissionTable([]))
-        forbidden = await operator.run(*as_alice, input="s3cret\n")
-        assert (forbidden.exit_code, "not allowed to manage activemq.management" in forbidden.stderr) == (4, True)
-
-    operate(tmp_path, check)
+async def test_a_user_calls_with_his_password(broker: TestBroker, operator: Operator) -> None:
+    everything = [("#", {Permission.MANAGE: frozenset({"team"})})]
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable(everything))
+    as_alice = ("status", "--user", "alice")
+    assert (await operator.run(*as_alice, input="s3cret\n")).exit_code == 0
+    denied = await operator.run(*as_alice, input="wrong\n")
+    assert (denied.exit_code, "log in as a user" in denied.stderr) == (4, True)
+    assert "wrong" not in denied.output
+    nobody = await operator.run(*as_alice, input="")
+    assert (nobody.exit_code, "BARTLEBY_PASSWORD" in nobody.stderr) == (2, True)
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable([]))
+    forbidden = await operator.run(*as_alice, input="s3cret\n")
+    assert (forbidden.exit_code, "not allowed to manage activemq.management" in forbidden.stderr) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
-
-import uvloop
 
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.engine import Engine
@@ -267,25 +266,28 @@ class Client:
             await writer.wait_closed()
 
 
-def serve(
-    directory: Path,
-    test: Callable[[TestBroker, Client], Awaitable[None]],
-    *,
-    engine: Limits | None = None,
-    calls: CallLimits | None = None,
-) -> None:
-    """Run a test against a broker and its HTTP server on a free port, with these limits of the engine and of calls."""
+@asynccontextmanager
+async def serving(
+    directory: Path, engine: Limits | None = None, calls: CallLimits | None = None
+) -> AsyncIterator[tuple[TestBroker, Client]]:
+    """A broker with its HTTP server on a free port, with these limits of the engine and of calls."""
+    broker = TestBroker(directory, engine)
+    server = HttpServer(broker, TOKEN, limits=calls)
+    bound = await server.start("127.0.0.1", 0)
+    try:
+        yield broker, Client(bound[0][1])
+    finally:
+        await server.stop()
+        broker.disk_works = True
+        await broker.settled()
+        broker.close()
+
+
+def serve(directory: Path, fill: Callable[[TestBroker, Client], Awaitable[None]]) -> None:
+    """Run a broker on the directory until this is done; it ends in good order."""
 
     async def run() -> None:
-        broker = TestBroker(directory, engine)
-        server = HttpServer(broker, TOKEN, limits=calls)
-        bound = await server.start("127.0.0.1", 0)
-        try:
-            await test(broker, Client(bound[0][1]))
-        finally:
-            await server.stop()
-            broker.disk_works = True
-            await broker.settled()
-            broker.close()
+        async with serving(directory) as (broker, client):
+            await fill(broker, client)
 
-    uvloop.run(run())
+    asyncio.run(run())

@@ -2,116 +2,94 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from broker.engine.model.message import Message
 from broker.engine.routing import registry
-from tests.broker.management.harness import Client, TestBroker, serve
+from tests.broker.management.harness import Client, TestBroker
 
 ADDRESSES = "/api/v1/addresses"
 
 
-def test_an_address_is_made_shown_and_deleted(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        path = f"{ADDRESSES}/{quote('a/b', safe='')}"
-        made = await client.call("PUT", f"{path}?routing-type=anycast&routing-type=MULTICAST")
-        assert made.status == 201
-        shown = await client.get(path)
-        assert (shown["routing_types"], shown["queue_names"]) == (["ANYCAST", "MULTICAST"], [])
-        assert (shown["auto_created"], shown["configured"], shown["internal"]) == (False, False, False)
-        assert shown["settings"]["dead-letter-address"] == "DLQ"
-        assert shown["settings"]["default-queue-routing-type"] == "MULTICAST"
-        assert shown["settings"]["address-full-policy"] == "PAGE"
-        assert (await client.call("PUT", path)).json["detail"] == "address a/b exists already"
-        assert (await client.call("DELETE", path)).json == {"name": "a/b", "queues": 0}
-        gone = await client.call("GET", path)
-        assert (gone.status, gone.json["detail"]) == (404, "address a/b does not exist")
-
-    serve(tmp_path, check)
+async def test_an_address_is_made_shown_and_deleted(client: Client) -> None:
+    path = f"{ADDRESSES}/{quote('a/b', safe='')}"
+    made = await client.call("PUT", f"{path}?routing-type=anycast&routing-type=MULTICAST")
+    assert made.status == 201
+    shown = await client.get(path)
+    assert (shown["routing_types"], shown["queue_names"]) == (["ANYCAST", "MULTICAST"], [])
+    assert (shown["auto_created"], shown["configured"], shown["internal"]) == (False, False, False)
+    assert shown["settings"]["dead-letter-address"] == "DLQ"
+    assert shown["settings"]["default-queue-routing-type"] == "MULTICAST"
+    assert shown["settings"]["address-full-policy"] == "PAGE"
+    assert (await client.call("PUT", path)).json["detail"] == "address a/b exists already"
+    assert (await client.call("DELETE", path)).json == {"name": "a/b", "queues": 0}
+    gone = await client.call("GET", path)
+    assert (gone.status, gone.json["detail"]) == (404, "address a/b does not exist")
 
 
-def test_an_address_goes_with_its_queues_only_if_that_is_said(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"1", b"2"])
-        await broker.settled()
-        refused = await client.call("DELETE", f"{ADDRESSES}/orders")
-        assert (refused.status, refused.json["error"]) == (409, "in-use")
-        assert broker.engine.queue("orders").message_count == 2
-        assert (await client.call("DELETE", f"{ADDRESSES}/orders?force=true")).json == {"name": "orders", "queues": 1}
-        assert (await client.get(ADDRESSES))["addresses"] == []
-        assert broker.engine.usage.messages == 0
-
-    serve(tmp_path, check)
+async def test_an_address_goes_with_its_queues_only_if_that_is_said(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    refused = await client.call("DELETE", f"{ADDRESSES}/orders")
+    assert (refused.status, refused.json["error"]) == (409, "in-use")
+    assert broker.engine.queue("orders").message_count == 2
+    assert (await client.call("DELETE", f"{ADDRESSES}/orders?force=true")).json == {"name": "orders", "queues": 1}
+    assert (await client.get(ADDRESSES))["addresses"] == []
+    assert broker.engine.usage.messages == 0
 
 
-def test_a_list_has_pages(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        for name in ("c", "a", "b"):
-            broker.queue(name)
-        broker.send("b", [b"12345"])
-        page = await client.get(f"{ADDRESSES}?page=1&size=2")
-        assert (page["total"], [each["name"] for each in page["addresses"]]) == (3, ["a", "b"])
-        ours = page["addresses"][1]
-        assert (ours["queues"], ours["messages"], ours["routed"], ours["full"], ours["paused"]) == (
-            1,
-            1,
-            1,
-            False,
-            False,
-        )
-        rest = await client.get(f"{ADDRESSES}?page=2&size=2")
-        assert [each["name"] for each in rest["addresses"]] == ["c"]
-
-    serve(tmp_path, check)
+async def test_a_list_has_pages(broker: TestBroker, client: Client) -> None:
+    for name in ("c", "a", "b"):
+        broker.queue(name)
+    broker.send("b", [b"12345"])
+    page = await client.get(f"{ADDRESSES}?page=1&size=2")
+    assert (page["total"], [each["name"] for each in page["addresses"]]) == (3, ["a", "b"])
+    ours = page["addresses"][1]
+    assert (ours["queues"], ours["messages"], ours["routed"], ours["full"], ours["paused"]) == (
+        1,
+        1,
+        1,
+        False,
+        False,
+    )
+    rest = await client.get(f"{ADDRESSES}?page=2&size=2")
+    assert [each["name"] for each in rest["addresses"]] == ["c"]
 
 
-def test_an_address_tells_its_diverts(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        await client.call("PUT", "/api/v1/diverts/copies?address=a&forwarding-address=b")
-        assert (await client.get(f"{ADDRESSES}/a"))["divert_names"] == ["copies"]
-
-    serve(tmp_path, check)
+async def test_an_address_tells_its_diverts(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    await client.call("PUT", "/api/v1/diverts/copies?address=a&forwarding-address=b")
+    assert (await client.get(f"{ADDRESSES}/a"))["divert_names"] == ["copies"]
 
 
-def test_a_message_is_sent(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        text, headers = quote("good morning, Zoë"), "property=colour:red&property=x:a:b"
-        sent = await client.call("POST", f"{ADDRESSES}/a/messages?text={text}&priority=7&{headers}")
-        assert (sent.status, sent.json["address"], sent.json["taken"]) == (201, "a", True)
-        await client.call("POST", f"{ADDRESSES}/a%3A%3Aa/messages?durable=false")
-        first, second = (await client.get("/api/v1/queues/a/messages"))["messages"]
-        assert first["id"] == sent.json["message"]
-        assert (first["body"]["data"], first["priority"], first["durable"]) == ("good morning, Zoë", 7, True)
-        assert first["properties"] == {"colour": "red", "x": "a:b"}
-        assert (second["body"]["data"], second["priority"], second["durable"]) == ("", 4, False)
-
-    serve(tmp_path, check)
+async def test_a_message_is_sent(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    text, headers = quote("good morning, Zoë"), "property=colour:red&property=x:a:b"
+    sent = await client.call("POST", f"{ADDRESSES}/a/messages?text={text}&priority=7&{headers}")
+    assert (sent.status, sent.json["address"], sent.json["taken"]) == (201, "a", True)
+    await client.call("POST", f"{ADDRESSES}/a%3A%3Aa/messages?durable=false")
+    first, second = (await client.get("/api/v1/queues/a/messages"))["messages"]
+    assert first["id"] == sent.json["message"]
+    assert (first["body"]["data"], first["priority"], first["durable"]) == ("good morning, Zoë", 7, True)
+    assert first["properties"] == {"colour": "red", "x": "a:b"}
+    assert (second["body"]["data"], second["priority"], second["durable"]) == ("", 4, False)
 
 
-def test_a_message_is_sent_to_a_group(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        await client.call("POST", f"{ADDRESSES}/a/messages?property=JMSXGroupID:g")
-        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
-        assert message.header.group == "g"
-
-    serve(tmp_path, check)
+async def test_a_message_is_sent_to_a_group(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    await client.call("POST", f"{ADDRESSES}/a/messages?property=JMSXGroupID:g")
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
+    assert message.header.group == "g"
 
 
-def test_a_message_that_no_queue_takes_is_told(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        await client.call("PUT", f"{ADDRESSES}/a?routing-type=MULTICAST")
-        sent = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
-        assert (sent.status, sent.json["taken"]) == (201, False)
-        made = await client.call("POST", f"{ADDRESSES}/new/messages?text=x&routing-type=anycast")
-        assert made.json["taken"], "made as by any sender"
-
-    serve(tmp_path, check)
+async def test_a_message_that_no_queue_takes_is_told(client: Client) -> None:
+    await client.call("PUT", f"{ADDRESSES}/a?routing-type=MULTICAST")
+    sent = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
+    assert (sent.status, sent.json["taken"]) == (201, False)
+    made = await client.call("POST", f"{ADDRESSES}/new/messages?text=x&routing-type=anycast")
+    assert made.json["taken"], "made as by any sender"
 
 
 @pytest.mark.parametrize(
@@ -134,14 +112,13 @@ def test_a_message_that_no_queue_takes_is_told(tmp_path: Path) -> None:
         ("POST", "/a/messages?body=x", 400, "there is no parameter 'body'"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, method: str, path: str, status: int, detail: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        answer = await client.call(method, ADDRESSES + path)
-        assert answer.status == status, answer.body
-        assert detail in answer.json["detail"]
-
-    serve(tmp_path, check)
+async def test_what_is_refused(
+    broker: TestBroker, client: Client, method: str, path: str, status: int, detail: str
+) -> None:
+    broker.queue("a")
+    answer = await client.call(method, ADDRESSES + path)
+    assert answer.status == status, answer.body
+    assert detail in answer.json["detail"]
 
 
 class InternalOwner:
@@ -151,31 +128,27 @@ class InternalOwner:
         """See queue.Keeper."""
 
 
-def test_the_brokers_own_are_not_deleted(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.tick.enter()
-        registry.create_address(broker.engine._state, "$.artemis.internal.x", set(), internal=True)
-        answer = await client.call("DELETE", f"{ADDRESSES}/%24.artemis.internal.x?force=true")
-        assert answer.status == 400
-        assert (await client.get(ADDRESSES))["total"] == 0
-        assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 1
-        broker.queue("kept").internal_owner = InternalOwner()
-        assert (await client.get(ADDRESSES))["total"] == 0
-        assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 2
-        assert (await client.get(f"{ADDRESSES}/kept"))["internal"]
-        assert (await client.call("DELETE", f"{ADDRESSES}/kept?force=true")).status == 409
-
-    serve(tmp_path, check)
+async def test_the_brokers_own_are_not_deleted(broker: TestBroker, client: Client) -> None:
+    broker.tick.enter()
+    registry.create_address(broker.engine._state, "$.artemis.internal.x", set(), internal=True)
+    answer = await client.call("DELETE", f"{ADDRESSES}/%24.artemis.internal.x?force=true")
+    assert answer.status == 400
+    assert (await client.get(ADDRESSES))["total"] == 0
+    assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 1
+    broker.queue("kept").internal_owner = InternalOwner()
+    assert (await client.get(ADDRESSES))["total"] == 0
+    assert (await client.get(f"{ADDRESSES}?internal=true"))["total"] == 2
+    assert (await client.get(f"{ADDRESSES}/kept"))["internal"]
+    assert (await client.call("DELETE", f"{ADDRESSES}/kept?force=true")).status == 409
 
 
-def test_a_message_that_is_meant_for_a_queue_and_finds_none_is_refused(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        await client.call("POST", "/api/v1/queues/a/attributes?enabled=false")
-        refused = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
-        assert (refused.status, refused.json["error"]) == (409, "no-queue")
-        assert "queue a of address a is disabled" in refused.json["detail"]
-        dropped = await client.call("POST", f"{ADDRESSES}/a/messages?text=x&durable=false")
-        assert dropped.json["taken"] is False
-
-    serve(tmp_path, check)
+async def test_a_message_that_is_meant_for_a_queue_and_finds_none_is_refused(
+    broker: TestBroker, client: Client
+) -> None:
+    broker.queue("a")
+    await client.call("POST", "/api/v1/queues/a/attributes?enabled=false")
+    refused = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
+    assert (refused.status, refused.json["error"]) == (409, "no-queue")
+    assert "queue a of address a is disabled" in refused.json["detail"]
+    dropped = await client.call("POST", f"{ADDRESSES}/a/messages?text=x&durable=false")
+    assert dropped.json["taken"] is False

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
-from tests.broker.management.harness import SETTINGS, Client, TestBroker, serve
+from tests.broker.management.harness import SETTINGS, Client, TestBroker
 
 DIVERTS = "/api/v1/diverts"
 
 
-def test_a_divert_is_made_shown_and_deleted(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("a")
-        broker.queue("b")
-        selector = quote("k = 'v'", safe="")
-        query = f"address=a&forwarding-address=b&filter={selector}&add-header=x:y&add-header=z:1&remove-header=w"
-        made = await client.call("PUT", f"{DIVERTS}/copies?{query}")
-        assert made.status == 201
-        broker.send("a", [b"1"], headers=[(b"k", b"v")])
-        broker.send("a", [b"2"])
-        await broker.settled()
-        (shown,) = (await client.get(DIVERTS))["diverts"]
-        assert shown["taken"] == 1
-        expected = {
-            "name": "copies",
-            "address": "a",
-            "forwarding-addresses": ["b"],
-            "exclusive": False,
-            "filter": "k = 'v'",
-            "routing-type": "STRIP",
-            "add-headers": {"x": "y", "z": "1"},
-            "remove-headers": ["w"],
-            "configured": False,
-        }
-        assert expected.items() <= shown.items()
-        ((message),) = (await client.get("/api/v1/queues/b/messages"))["messages"]
-        assert message["properties"] == {"k": "v", "x": "y", "z": "1"}
-        assert (await client.call("DELETE", f"{DIVERTS}/copies")).status == 200
-        assert await client.get(DIVERTS) == {"diverts": []}
-
-    serve(tmp_path, check)
+async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    broker.queue("b")
+    selector = quote("k = 'v'", safe="")
+    query = f"address=a&forwarding-address=b&filter={selector}&add-header=x:y&add-header=z:1&remove-header=w"
+    made = await client.call("PUT", f"{DIVERTS}/copies?{query}")
+    assert made.status == 201
+    broker.send("a", [b"1"], headers=[(b"k", b"v")])
+    broker.send("a", [b"2"])
+    await broker.settled()
+    (shown,) = (await client.get(DIVERTS))["diverts"]
+    assert shown["taken"] == 1
+    expected = {
+        "name": "copies",
+        "address": "a",
+        "forwarding-addresses": ["b"],
+        "exclusive": False,
+        "filter": "k = 'v'",
+        "routing-type": "STRIP",
+        "add-headers": {"x": "y", "z": "1"},
+        "remove-headers": ["w"],
+        "configured": False,
+    }
+    assert expected.items() <= shown.items()
+    ((message),) = (await client.get("/api/v1/queues/b/messages"))["messages"]
+    assert message["properties"] == {"k": "v", "x": "y", "z": "1"}
+    assert (await client.call("DELETE", f"{DIVERTS}/copies")).status == 200
+    assert await client.get(DIVERTS) == {"diverts": []}
 
 
 @pytest.mark.parametrize(
@@ -60,64 +56,49 @@ def test_a_divert_is_made_shown_and_deleted(tmp_path: Path) -> None:
         ("address=a&forwarding-address=b&transformer=x", 400, "no such parameter: transformer"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, query: str, status: int, detail: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        answer = await client.call("PUT", f"{DIVERTS}/d?{query}")
-        assert answer.status == status
-        assert detail in answer.body.decode()
-        assert await client.get(DIVERTS) == {"diverts": []}
-
-    serve(tmp_path, check)
+async def test_what_is_wrong_is_said(client: Client, query: str, status: int, detail: str) -> None:
+    answer = await client.call("PUT", f"{DIVERTS}/d?{query}")
+    assert answer.status == status
+    assert detail in answer.body.decode()
+    assert await client.get(DIVERTS) == {"diverts": []}
 
 
-def test_one_that_is_there_and_one_that_is_not(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        path = f"{DIVERTS}/d?address=a&forwarding-address=b"
-        assert (await client.call("PUT", path)).status == 201
-        assert (await client.call("PUT", path)).status == 409
-        assert (await client.call("DELETE", f"{DIVERTS}/e")).status == 404
-
-    serve(tmp_path, check)
+async def test_one_that_is_there_and_one_that_is_not(client: Client) -> None:
+    path = f"{DIVERTS}/d?address=a&forwarding-address=b"
+    assert (await client.call("PUT", path)).status == 201
+    assert (await client.call("PUT", path)).status == 409
+    assert (await client.call("DELETE", f"{DIVERTS}/e")).status == 404
 
 
-def test_queues_without_metrics_of_their_own(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
-        table = SettingsTable(hidden, broker.engine._state.settings_table._defaults)
-        broker.tick.enter()
-        registry.change_settings(broker.engine._state, table)
-        broker.send("quiet", [b"1"])
-        broker.send("loud", [b"1", b"2"])
-        await broker.settled()
-        text = (await client.call("GET", "/metrics")).body.decode()
-        assert 'broker_queue_messages{queue="loud",state="ready"} 2.0' in text
-        assert 'broker_queue_messages{queue="",state="ready"} 1.0' in text
-        assert "quiet" not in text
-
-    serve(tmp_path, check)
+async def test_queues_without_metrics_of_their_own(broker: TestBroker, client: Client) -> None:
+    hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
+    table = SettingsTable(hidden, broker.engine._state.settings_table._defaults)
+    broker.tick.enter()
+    registry.change_settings(broker.engine._state, table)
+    broker.send("quiet", [b"1"])
+    broker.send("loud", [b"1", b"2"])
+    await broker.settled()
+    text = (await client.call("GET", "/metrics")).body.decode()
+    assert 'broker_queue_messages{queue="loud",state="ready"} 2.0' in text
+    assert 'broker_queue_messages{queue="",state="ready"} 1.0' in text
+    assert "quiet" not in text
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(0, "…"), (3, "vvv…"), (300, "v" * 300), (-1, "v" * 300)])
-def test_how_much_of_a_property_is_shown(tmp_path: Path, limit: int, shown: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        table = SettingsTable(
-            [("#", {"management_message_attribute_size_limit": limit})], broker.engine._state.settings_table._defaults
-        )
-        broker.tick.enter()
-        registry.change_settings(broker.engine._state, table)
-        broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
-        await broker.settled()
-        (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]
-        assert message["properties"] == {"long": shown}
-
-    serve(tmp_path, check)
+async def test_how_much_of_a_property_is_shown(broker: TestBroker, client: Client, limit: int, shown: str) -> None:
+    table = SettingsTable(
+        [("#", {"management_message_attribute_size_limit": limit})], broker.engine._state.settings_table._defaults
+    )
+    broker.tick.enter()
+    registry.change_settings(broker.engine._state, table)
+    broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
+    await broker.settled()
+    (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]
+    assert message["properties"] == {"long": shown}
 
 
-def test_refused_duplicates_are_counted(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        for _ in range(3):
-            broker.send("a", [b"1"], headers=[(b"_AMQ_DUPL_ID", b"x")])
-        await broker.settled()
-        assert "broker_messages_duplicate_total 2.0" in (await client.call("GET", "/metrics")).body.decode()
-
-    serve(tmp_path, check)
+async def test_refused_duplicates_are_counted(broker: TestBroker, client: Client) -> None:
+    for _ in range(3):
+        broker.send("a", [b"1"], headers=[(b"_AMQ_DUPL_ID", b"x")])
+    await broker.settled()
+    assert "broker_messages_duplicate_total 2.0" in (await client.call("GET", "/metrics")).body.decode()

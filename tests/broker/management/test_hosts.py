@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from broker.management.hosts import AllowedHosts
-from tests.broker.management.harness import Client, TestBroker, serve
+from tests.broker.management.harness import Client, TestBroker
 
 
 @pytest.mark.parametrize(
@@ -51,44 +49,31 @@ def test_any_host() -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/v1/status", "/api/v1/queues", "/nothing"])
-def test_a_page_whose_name_was_rebound_reads_nothing(tmp_path: Path, path: str) -> None:
+async def test_a_page_whose_name_was_rebound_reads_nothing(client: Client, path: str) -> None:
     """The page was loaded from http://evil.example:8161, whose name has the broker's address since."""
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        for headers in ({"Host": "evil.example:8161"}, {"Host": "evil.example:8161", "Origin": "http://evil.example"}):
-            answer = await client.call("GET", path, headers=headers)
-            assert answer.status == 421
-            assert answer.json["error"] == "wrong-host"
-            assert "evil.example:8161" in answer.json["detail"]
-            assert "allowed-hosts" in answer.json["detail"]
-
-    serve(tmp_path, check)
-
-
-def test_nor_changes_anything(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("orders")
-        headers = {"Host": "evil.example:8161", "Origin": "http://evil.example:8161"}
-        answer = await client.call("POST", "/api/v1/queues/orders/pause", headers=headers)
+    for headers in ({"Host": "evil.example:8161"}, {"Host": "evil.example:8161", "Origin": "http://evil.example"}):
+        answer = await client.call("GET", path, headers=headers)
         assert answer.status == 421
-        assert not broker.queue("orders").paused
+        assert answer.json["error"] == "wrong-host"
+        assert "evil.example:8161" in answer.json["detail"]
+        assert "allowed-hosts" in answer.json["detail"]
 
-    serve(tmp_path, check)
+
+async def test_nor_changes_anything(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    headers = {"Host": "evil.example:8161", "Origin": "http://evil.example:8161"}
+    answer = await client.call("POST", "/api/v1/queues/orders/pause", headers=headers)
+    assert answer.status == 421
+    assert not broker.queue("orders").paused
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_probes_may_use_any_name(tmp_path: Path, path: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        assert (await client.call("GET", path, headers={"Host": "lb.example.org"})).status == 200
-
-    serve(tmp_path, check)
+async def test_probes_may_use_any_name(client: Client, path: str) -> None:
+    assert (await client.call("GET", path, headers={"Host": "lb.example.org"})).status == 200
 
 
-def test_a_prometheus_that_calls_by_address_or_by_a_name_of_its_network(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        for host in ("127.0.0.1:8161", "[::1]:8161", "broker:8161", "localhost:8161"):
-            assert (await client.call("GET", "/metrics", headers={"Host": host}, token=None)).status == 200
-        answer = await client.raw(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert answer.split()[1] == b"200"
-
-    serve(tmp_path, check)
+async def test_a_prometheus_that_calls_by_address_or_by_a_name_of_its_network(client: Client) -> None:
+    for host in ("127.0.0.1:8161", "[::1]:8161", "broker:8161", "localhost:8161"):
+        assert (await client.call("GET", "/metrics", headers={"Host": host}, token=None)).status == 200
+    answer = await client.raw(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert answer.split()[1] == b"200"

@@ -18,7 +18,7 @@ from broker.management.api import BODY_BYTES_MAX
 from broker.management.callers import CHALLENGE
 from broker.management.http import HttpServer
 from broker.management.limits import Limits as CallLimits
-from tests.broker.management.harness import TOKEN, Client, TestBroker, serve
+from tests.broker.management.harness import TOKEN, Client, TestBroker
 
 GUARDED = [
     ("GET", "/api/v1/status"),
@@ -29,52 +29,42 @@ GUARDED = [
 ]
 
 
-def test_health_is_for_everybody(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        live = await client.call("GET", "/livez", token=None)
-        assert (live.status, live.body) == (200, b"ok\n")
-        ready = await client.call("GET", "/readyz", token=None)
-        assert (ready.status, ready.json) == (200, {"ready": True, "reasons": []})
-
-    serve(tmp_path, check)
+async def test_health_is_for_everybody(client: Client) -> None:
+    live = await client.call("GET", "/livez", token=None)
+    assert (live.status, live.body) == (200, b"ok\n")
+    ready = await client.call("GET", "/readyz", token=None)
+    assert (ready.status, ready.json) == (200, {"ready": True, "reasons": []})
 
 
-def test_a_broker_that_is_not_ready_says_why(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.reasons = ["the disk is full"]
-        ready = await client.call("GET", "/readyz", token=None)
-        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["the disk is full"]})
-        assert (await client.call("GET", "/livez", token=None)).status == 200
-
-    serve(tmp_path, check)
+async def test_a_broker_that_is_not_ready_says_why(broker: TestBroker, client: Client) -> None:
+    broker.reasons = ["the disk is full"]
+    ready = await client.call("GET", "/readyz", token=None)
+    assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["the disk is full"]})
+    assert (await client.call("GET", "/livez", token=None)).status == 200
 
 
-def test_a_tick_that_does_not_end_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call_limits", [CallLimits(tick_seconds_max=0.05)])
+async def test_a_tick_that_does_not_end_is_seen(broker: TestBroker, client: Client) -> None:
     """The event loop turns, and answers: that is not enough."""
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        ends = broker.tick.end
-        broker.tick.end = lambda: None  # type: ignore[method-assign]
-        live = await client.call("GET", "/livez", token=None)
-        assert (live.status, live.body) == (503, b"no tick has ended for 0.05 s\n")
-        ready = await client.call("GET", "/readyz", token=None)
-        assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 0.05 s"]})
-        broker.tick.end = ends  # type: ignore[method-assign]
-        ends()
-        assert (await client.call("GET", "/livez", token=None)).status == 200
-
-    serve(tmp_path, check, calls=CallLimits(tick_seconds_max=0.05))
+    ends = broker.tick.end
+    broker.tick.end = lambda: None  # type: ignore[method-assign]
+    live = await client.call("GET", "/livez", token=None)
+    assert (live.status, live.body) == (503, b"no tick has ended for 0.05 s\n")
+    ready = await client.call("GET", "/readyz", token=None)
+    assert (ready.status, ready.json) == (503, {"ready": False, "reasons": ["no tick has ended for 0.05 s"]})
+    broker.tick.end = ends  # type: ignore[method-assign]
+    ends()
+    assert (await client.call("GET", "/livez", token=None)).status == 200
 
 
-def test_a_verb_that_fails_in_a_call_costs_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        with monkeypatch.context() as planted:
-            planted.setattr(api, "status_view", _fail)
-            assert (await client.call("GET", "/api/v1/status")).status == 500
-        assert not broker.journal.abandoned
-        assert (await client.call("GET", "/api/v1/status")).status == 200
-
-    serve(tmp_path, check)
+async def test_a_verb_that_fails_in_a_call_costs_the_call(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as planted:
+        planted.setattr(api, "status_view", _fail)
+        assert (await client.call("GET", "/api/v1/status")).status == 500
+    assert not broker.journal.abandoned
+    assert (await client.call("GET", "/api/v1/status")).status == 200
 
 
 def _fail(*args: object) -> NoReturn:
@@ -85,30 +75,24 @@ def _fail(*args: object) -> NoReturn:
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
 )
-def test_without_the_token_nothing_is_said_or_done(
-    tmp_path: Path, method: str, path: str, authorization: str | None
+async def test_without_the_token_nothing_is_said_or_done(
+    broker: TestBroker, client: Client, method: str, path: str, authorization: str | None
 ) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"secret"])
-        headers = {} if authorization is None else {"Authorization": authorization}
-        answer = await client.call(method, path, token=None, headers=headers)
-        assert (answer.status, answer.json["error"]) == (401, "denied")
-        assert answer.headers["www-authenticate"] == CHALLENGE
-        assert b"secret" not in answer.body
-        assert broker.queue("orders").message_count == 1
-
-    serve(tmp_path, check)
+    broker.send("orders", [b"secret"])
+    headers = {} if authorization is None else {"Authorization": authorization}
+    answer = await client.call(method, path, token=None, headers=headers)
+    assert (answer.status, answer.json["error"]) == (401, "denied")
+    assert answer.headers["www-authenticate"] == CHALLENGE
+    assert b"secret" not in answer.body
+    assert broker.queue("orders").message_count == 1
 
 
-def test_a_refusal_is_logged_without_the_token(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        await client.call("GET", "/api/v1/status", token="guess")
-        ((code, fields),) = [each for each in broker.reports if each[0].startswith("management.")]
-        assert code == "management.denied"
-        assert str(fields["remote"]).startswith("127.0.0.1:")
-        assert "guess" not in str(fields)
-
-    serve(tmp_path, check)
+async def test_a_refusal_is_logged_without_the_token(broker: TestBroker, client: Client) -> None:
+    await client.call("GET", "/api/v1/status", token="guess")
+    ((code, fields),) = [each for each in broker.reports if each[0].startswith("management.")]
+    assert code == "management.denied"
+    assert str(fields["remote"]).startswith("127.0.0.1:")
+    assert "guess" not in str(fields)
 
 
 def test_metrics_need_the_token_where_others_can_connect(tmp_path: Path) -> None:
@@ -131,37 +115,25 @@ def test_metrics_need_the_token_where_others_can_connect(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("size", "status"), [(BODY_BYTES_MAX, b"200"), (BODY_BYTES_MAX + 1, b"413")])
-def test_a_large_body_is_refused_before_it_is_sent(tmp_path: Path, size: int, status: bytes) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        head = b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
-        body = b"x" * size if status == b"200" else b""
-        answer = await client.raw(head + body)
-        assert answer.split()[1] == status
-
-    serve(tmp_path, check)
+async def test_a_large_body_is_refused_before_it_is_sent(client: Client, size: int, status: bytes) -> None:
+    head = b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
+    body = b"x" * size if status == b"200" else b""
+    answer = await client.raw(head + body)
+    assert answer.split()[1] == status
 
 
-def test_a_body_of_unknown_length_is_refused(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        answer = await client.raw(b"GET /livez HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
-        assert answer.split()[1] == b"411"
-
-    serve(tmp_path, check)
+async def test_a_body_of_unknown_length_is_refused(client: Client) -> None:
+    answer = await client.raw(b"GET /livez HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert answer.split()[1] == b"411"
 
 
 @pytest.mark.parametrize(
     ("length", "status"), [(http.HEADER_BYTES_MAX // 2, b"200"), (http.HEADER_BYTES_MAX + 1, b"400")]
 )
-def test_long_headers_are_refused(tmp_path: Path, length: int, status: bytes) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        # without the end of the headers, so that the limit is what ends it
-        end = b"\r\n\r\n" if status == b"200" else b""
-        answer = await client.raw(
-            b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nX-Long: " + b"x" * length + end
-        )
-        assert answer.split()[1] == status
-
-    serve(tmp_path, check)
+async def test_long_headers_are_refused(client: Client, length: int, status: bytes) -> None:
+    end = b"\r\n\r\n" if status == b"200" else b""
+    answer = await client.raw(b"GET /livez HTTP/1.1\r\nHost: b\r\nConnection: close\r\nX-Long: " + b"x" * length + end)
+    assert answer.split()[1] == status
 
 
 @pytest.mark.parametrize(
@@ -176,17 +148,14 @@ def test_long_headers_are_refused(tmp_path: Path, length: int, status: bytes) ->
         b"CONNECT\nstomp\n\n\x00",
     ],
 )
-def test_what_is_no_request_costs_its_sender_only(tmp_path: Path, request_bytes: bytes) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
-        writer.write(request_bytes)
-        writer.write_eof()
-        assert b" 500 " not in await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        assert (await client.call("GET", "/livez")).status == 200
-
-    serve(tmp_path, check)
+async def test_what_is_no_request_costs_its_sender_only(client: Client, request_bytes: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(request_bytes)
+    writer.write_eof()
+    assert b" 500 " not in await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert (await client.call("GET", "/livez")).status == 200
 
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -294,24 +263,17 @@ def test_a_connection_that_completes_no_request_is_cut(tmp_path: Path) -> None:
 # -- as a guest on the loop --------------------------------------------------------------------------------------------
 
 
-def test_it_leaves_signals_and_logging_alone(tmp_path: Path) -> None:
+async def test_it_leaves_signals_and_logging_alone(client: Client) -> None:
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     handlers = list(logging.root.handlers)
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)][1] == before[1]
-        assert logging.root.handlers == handlers
-        assert logging.getLogger("uvicorn").handlers == []
-
-    serve(tmp_path, check)
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)][1] == before[1]
+    assert logging.root.handlers == handlers
+    assert logging.getLogger("uvicorn").handlers == []
 
 
-def test_a_port_that_is_taken_is_an_error_of_the_caller(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        with pytest.raises(OSError, match="in use"):
-            await HttpServer(broker, TOKEN).start("127.0.0.1", client.port)
-
-    serve(tmp_path, check)
+async def test_a_port_that_is_taken_is_an_error_of_the_caller(broker: TestBroker, client: Client) -> None:
+    with pytest.raises(OSError, match="in use"):
+        await HttpServer(broker, TOKEN).start("127.0.0.1", client.port)
 
 
 def test_a_host_that_is_not_known_is_an_error_of_the_caller(tmp_path: Path) -> None:
@@ -341,17 +303,14 @@ def test_after_stop_nobody_listens(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_bug_is_a_500_and_a_line_in_the_log(tmp_path: Path) -> None:
+async def test_a_bug_is_a_500_and_a_line_in_the_log(broker: TestBroker, client: Client) -> None:
     def broken() -> NoReturn:
         raise RuntimeError("a bug")
 
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.acceptors = broken  # type: ignore[method-assign]
-        answer = await client.call("GET", "/api/v1/status")
-        assert (answer.status, answer.json["error"]) == (500, "internal")
-        assert b"a bug" not in answer.body
-        ((code, fields),) = broker.reports
-        assert code == "broker.error"
-        assert "RuntimeError: a bug" in str(fields["traceback"])
-
-    serve(tmp_path, check)
+    broker.acceptors = broken  # type: ignore[method-assign]
+    answer = await client.call("GET", "/api/v1/status")
+    assert (answer.status, answer.json["error"]) == (500, "internal")
+    assert b"a bug" not in answer.body
+    ((code, fields),) = broker.reports
+    assert code == "broker.error"
+    assert "RuntimeError: a bug" in str(fields["traceback"])

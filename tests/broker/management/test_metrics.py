@@ -15,183 +15,161 @@ from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management import metrics
 from broker.management.limits import Limits as CallLimits
-from tests.broker.management.harness import Client, Inbox, TestBroker, serve
+from tests.broker.management.harness import Client, Inbox, TestBroker
 from tests.broker.management.samples import scrape, value
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_promised_name_is_there(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("orders")
-        names = {name for name, _ in await scrape(client)}
-        messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
-        messages += " replaced evicted displaced"
-        messages += " moved"
-        promised = {f"broker_messages_{name}_total" for name in messages.split()}
-        promised |= {
-            "broker_connections",
-            "broker_connections_opened_total",
-            "broker_connections_refused_total",
-            "broker_queue_messages",
-            "broker_queue_consumers",
-            "broker_queue_oldest_message_age_seconds",
-            "broker_memory_bytes",
-            "broker_build_info",
-            "broker_start_time_seconds",
-            "broker_ready",
-            "broker_messages",
-            "broker_paged_messages",
-            "broker_paged_bytes",
-            "broker_messages_duplicate_total",
-            "broker_queues",
-            "broker_addresses",
-            "broker_disk_free_bytes",
-            "broker_disk_full",
-            "broker_events_total",
-            "broker_journal_fsync_seconds_count",
-            "broker_journal_fsync_seconds_sum",
-            "broker_journal_slow_fsyncs_total",
-            "broker_journal_bytes_total",
-            "broker_journal_entries_total",
-            "broker_journal_records_total",
-            "broker_journal_segments",
-            "broker_journal_large_bodies",
-            "broker_journal_large_body_bytes",
-            "broker_journal_segments_trimmed_total",
-            "broker_journal_copied_messages_total",
-            "broker_journal_pending_bytes",
-            "broker_journal_full",
-            "process_resident_memory_bytes",
-            "process_cpu_seconds_total",
-        }
-        assert promised <= names
-        assert {name for name in names if name.startswith("broker_")} <= promised
-        page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-        documented = set(re.findall(r"`(broker_\w+)(?:\{[^}]*\})?`", page)) - {"broker_memory_limit_bytes"}
-        families = {re.sub(r"_(count|sum)$", "", name) for name in promised if name.startswith("broker_")}
-        assert documented == families
-
-    serve(tmp_path, check)
+async def test_every_promised_name_is_there(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    names = {name for name, _ in await scrape(client)}
+    messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
+    messages += " replaced evicted displaced"
+    messages += " moved"
+    promised = {f"broker_messages_{name}_total" for name in messages.split()}
+    promised |= {
+        "broker_connections",
+        "broker_connections_opened_total",
+        "broker_connections_refused_total",
+        "broker_queue_messages",
+        "broker_queue_consumers",
+        "broker_queue_oldest_message_age_seconds",
+        "broker_memory_bytes",
+        "broker_build_info",
+        "broker_start_time_seconds",
+        "broker_ready",
+        "broker_messages",
+        "broker_paged_messages",
+        "broker_paged_bytes",
+        "broker_messages_duplicate_total",
+        "broker_queues",
+        "broker_addresses",
+        "broker_disk_free_bytes",
+        "broker_disk_full",
+        "broker_events_total",
+        "broker_journal_fsync_seconds_count",
+        "broker_journal_fsync_seconds_sum",
+        "broker_journal_slow_fsyncs_total",
+        "broker_journal_bytes_total",
+        "broker_journal_entries_total",
+        "broker_journal_records_total",
+        "broker_journal_segments",
+        "broker_journal_large_bodies",
+        "broker_journal_large_body_bytes",
+        "broker_journal_segments_trimmed_total",
+        "broker_journal_copied_messages_total",
+        "broker_journal_pending_bytes",
+        "broker_journal_full",
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
+    }
+    assert promised <= names
+    assert {name for name in names if name.startswith("broker_")} <= promised
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    documented = set(re.findall(r"`(broker_\w+)(?:\{[^}]*\})?`", page)) - {"broker_memory_limit_bytes"}
+    families = {re.sub(r"_(count|sum)$", "", name) for name in promised if name.startswith("broker_")}
+    assert documented == families
 
 
-def test_messages_are_counted_on_their_way(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"1", b"2", b"3"])
-        consumer = broker.engine.consumers.subscribe(
-            inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
-        )
-        await broker.settled()
-        broker.tick.enter()
-        broker.engine.consumers.acknowledge(consumer, inbox.messages[0].id)
-        await broker.settled()
-        broker.now += 2_500
+async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"1", b"2", b"3"])
+    consumer = broker.engine.consumers.subscribe(
+        inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
+    )
+    await broker.settled()
+    broker.tick.enter()
+    broker.engine.consumers.acknowledge(consumer, inbox.messages[0].id)
+    await broker.settled()
+    broker.now += 2_500
+    samples = await scrape(client)
+    assert value(samples, "broker_messages_received_total") == 3
+    assert value(samples, "broker_messages_delivered_total") == 2
+    assert value(samples, "broker_messages_acknowledged_total") == 1
+    assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
+    assert value(samples, "broker_queue_messages", queue="orders", state="delivering") == 1
+    assert value(samples, "broker_queue_consumers", queue="orders") == 1
+    assert value(samples, "broker_queue_oldest_message_age_seconds", queue="orders") == 2.5
+    assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.usage.bytes
+    assert value(samples, "broker_messages") == 2
+    assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
+    assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
+    assert value(samples, "broker_build_info", version="1.2.3", name="test") == 1
+    assert value(samples, "broker_journal_bytes_total") == broker.counters.bytes
+    assert value(samples, "broker_journal_full") == 0
+    assert value(samples, "broker_events_total", code="login.refused") == 3
+    assert value(samples, "broker_ready") == 1
+
+
+async def test_the_memory_limit_is_told_where_there_is_one(broker: TestBroker, client: Client) -> None:
+    broker.engine.usage.bytes_max = 1000
+    assert value(await scrape(client), "broker_memory_limit_bytes") == 1000
+
+
+async def test_totals_do_not_go_back_when_queues_go(broker: TestBroker, client: Client) -> None:
+    broker.send("first", [b"1", b"2"])
+    await broker.settled()
+    await scrape(client)
+    broker.send("first", [b"3"])
+    await broker.settled()
+    queue = broker.queue("first")
+    (last,) = [message.id for message, _ in broker.engine.messages.browse(queue) if message.body == b"3"]
+    assert broker.engine.messages.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
+    broker.engine.messages.purge(queue)
+    broker.engine.delete_queue(queue)
+    registry.delete_address(broker.engine._state, queue.address)
+    broker.send("second", [b"4"])
+    await broker.settled()
+    for _ in range(2):
         samples = await scrape(client)
-        assert value(samples, "broker_messages_received_total") == 3
-        assert value(samples, "broker_messages_delivered_total") == 2
-        assert value(samples, "broker_messages_acknowledged_total") == 1
-        assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
-        assert value(samples, "broker_queue_messages", queue="orders", state="delivering") == 1
-        assert value(samples, "broker_queue_consumers", queue="orders") == 1
-        assert value(samples, "broker_queue_oldest_message_age_seconds", queue="orders") == 2.5
-        assert value(samples, "broker_memory_bytes", kind="messages") == broker.engine.usage.bytes
-        assert value(samples, "broker_messages") == 2
-        assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
-        assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
-        assert value(samples, "broker_build_info", version="1.2.3", name="test") == 1
-        assert value(samples, "broker_journal_bytes_total") == broker.counters.bytes
-        assert value(samples, "broker_journal_full") == 0
-        assert value(samples, "broker_events_total", code="login.refused") == 3
-        assert value(samples, "broker_ready") == 1
-
-    serve(tmp_path, check)
+        assert value(samples, "broker_messages_received_total") == 5
+        assert value(samples, "broker_messages_purged_total") == 2
+        assert value(samples, "broker_messages_moved_total") == 1
+        assert ("broker_queue_consumers", frozenset({("queue", "first")})) not in samples
 
 
-def test_the_memory_limit_is_told_where_there_is_one(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.engine.usage.bytes_max = 1000
-        assert value(await scrape(client), "broker_memory_limit_bytes") == 1000
-
-    serve(tmp_path, check)
-
-
-def test_totals_do_not_go_back_when_queues_go(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("first", [b"1", b"2"])
-        await broker.settled()
-        await scrape(client)
-        broker.send("first", [b"3"])
-        await broker.settled()
-        queue = broker.queue("first")
-        (last,) = [message.id for message, _ in broker.engine.messages.browse(queue) if message.body == b"3"]
-        assert broker.engine.messages.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
-        broker.engine.messages.purge(queue)
-        broker.engine.delete_queue(queue)
-        registry.delete_address(broker.engine._state, queue.address)
-        broker.send("second", [b"4"])
-        await broker.settled()
-        for _ in range(2):
-            samples = await scrape(client)
-            assert value(samples, "broker_messages_received_total") == 5
-            assert value(samples, "broker_messages_purged_total") == 2
-            assert value(samples, "broker_messages_moved_total") == 1
-            assert ("broker_queue_consumers", frozenset({("queue", "first")})) not in samples
-
-    serve(tmp_path, check)
+@pytest.mark.parametrize("call_limits", [CallLimits(measured_queues_max=1)])
+async def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
+    broker: TestBroker, client: Client
+) -> None:
+    broker.send("named", [b"1"])
+    broker.send("beyond", [b"1", b"2"])
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("news"))
+    await broker.settled()
+    samples = await scrape(client)
+    assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
+    assert value(samples, "broker_queue_messages", queue="", state="ready") == 2
+    assert value(samples, "broker_queue_consumers", queue="") == 1
+    assert {labels for name, labels in samples if name == "broker_queue_consumers"} == {
+        frozenset({("queue", "named")}),
+        frozenset({("queue", "")}),
+    }
 
 
-def test_temporary_queues_and_those_beyond_the_limit_are_told_together(tmp_path: Path) -> None:
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("named", [b"1"])
-        broker.send("beyond", [b"1", b"2"])
-        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("news"))
-        await broker.settled()
-        samples = await scrape(client)
-        assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
-        assert value(samples, "broker_queue_messages", queue="", state="ready") == 2
-        assert value(samples, "broker_queue_consumers", queue="") == 1
-        assert {labels for name, labels in samples if name == "broker_queue_consumers"} == {
-            frozenset({("queue", "named")}),
-            frozenset({("queue", "")}),
-        }
-
-    serve(tmp_path, check, calls=CallLimits(measured_queues_max=1))
+async def test_a_queue_with_a_selector_has_no_age(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"1"])
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
+    await broker.settled()
+    samples = await scrape(client)
+    assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
+    assert "broker_queue_oldest_message_age_seconds" not in {name for name, _ in samples}
 
 
-def test_a_queue_with_a_selector_has_no_age(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"1"])
-        broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
-        await broker.settled()
-        samples = await scrape(client)
-        assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
-        assert "broker_queue_oldest_message_age_seconds" not in {name for name, _ in samples}
-
-    serve(tmp_path, check)
+async def test_a_label_may_be_any_name(broker: TestBroker, client: Client) -> None:
+    name = 'a"b\\\\c ü'
+    broker.queue(name)
+    assert value(await scrape(client), "broker_queue_consumers", queue=name) == 0
+    assert (await client.get("/api/v1/queues/" + quote(name, safe="")))["name"] == name
 
 
-def test_a_label_may_be_any_name(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        name = 'a"b\\\\c ü'
-        broker.queue(name)
-        assert value(await scrape(client), "broker_queue_consumers", queue=name) == 0
-        assert (await client.get("/api/v1/queues/" + quote(name, safe="")))["name"] == name
-
-    serve(tmp_path, check)
+async def test_openmetrics_is_spoken_to_who_asks(client: Client) -> None:
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = await client.call("GET", "/metrics", headers=accept)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.body.endswith(b"# EOF\n")
 
 
-def test_openmetrics_is_spoken_to_who_asks(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-        answer = await client.call("GET", "/metrics", headers=accept)
-        assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        assert answer.body.endswith(b"# EOF\n")
-
-    serve(tmp_path, check)
-
-
-def test_scraping_does_not_hold_up_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scraping_does_not_hold_up_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is made by another thread."""
     threads: list[bool] = []
     render = metrics.render
@@ -204,9 +182,5 @@ def test_scraping_does_not_hold_up_the_loop(tmp_path: Path, monkeypatch: pytest.
         return render(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr("broker.management.api.render", noted)
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        await scrape(client)
-        assert threads == [True]
-
-    serve(tmp_path, check)
+    await scrape(client)
+    assert threads == [True]

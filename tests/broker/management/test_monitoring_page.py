@@ -9,8 +9,8 @@ from typing import Any, Final
 import yaml
 
 from broker.log import CODES
-from tests.broker.management.harness import Client, TestBroker, serve
-from tests.broker.management.samples import Samples, scrape
+from tests.broker.management.harness import Client, TestBroker
+from tests.broker.management.samples import scrape
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text("utf-8")
 
@@ -46,17 +46,11 @@ def test_brackets_match() -> None:
             assert query.count(opening) == query.count(closing), query
 
 
-def test_what_is_asked_for_is_there(tmp_path: Path) -> None:
-    found: list[Samples] = []
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("orders")
-        broker.engine.usage.bytes_max = 1000
-        found.append(await scrape(client))
-
-    serve(tmp_path, check)
+async def test_what_is_asked_for_is_there(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    broker.engine.usage.bytes_max = 1000
     known = dict(OF_PROMETHEUS)
-    for name, labels in found[0]:
+    for name, labels in await scrape(client):
         known.setdefault(name, set()).update(label for label, _ in labels)
     for query in queries():
         asked = _METRIC.findall(query)

@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, serve
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
 
-def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        said: list[str] = []
-        for id in ("1-a", "2-b", "3-c"):
-            broker.tick.enter()
-            broker.engine.connections.opened(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
-        page = await client.get("/api/v1/connections?page=2&size=2")
-        assert page["total"] == 3
-        (last,) = page["connections"]
-        expected = {"id": "3-c", "protocol": "STOMP", "remote": "10.0.0.7:4711", "user": "", "client_id": ""}
-        assert last == expected | {"since": NOW}
-        answer = await client.call("DELETE", "/api/v1/connections/2-b?reason=it%20is%20late")
-        assert (answer.status, answer.json["id"]) == (200, "2-b")
-        assert said == ["closed by an operator: it is late"]
-        await client.call("DELETE", "/api/v1/connections/1-a")
-        assert said[-1] == "closed by an operator"
-        gone = await client.call("DELETE", "/api/v1/connections/9")
-        assert (gone.status, gone.json["detail"]) == (404, "connection 9 does not exist")
-        assert (await client.call("DELETE", "/api/v1/connections/1-a?force=true")).status == 400
-
-    serve(tmp_path, check)
-
-
-def test_consumers_are_listed_and_closed(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("a", [b"1"])
-        inbox = Inbox()
+async def test_connections_are_listed_and_closed(broker: TestBroker, client: Client) -> None:
+    said: list[str] = []
+    for id in ("1-a", "2-b", "3-c"):
         broker.tick.enter()
-        request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
-        consumer = broker.engine.consumers.subscribe(inbox, request)
-        await broker.settled()
-        (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
-        assert (shown["id"], shown["queue"], shown["address"]) == (consumer.id, "a", "a")
-        assert (shown["client_id"], shown["remote"], shown["unacknowledged"]) == ("c", "r", 1)
-        assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).json["id"] == consumer.id
-        assert inbox.reasons == ["closed by an operator"]
-        await broker.settled()
-        queue = broker.engine.queue("a")
-        assert (queue.ready, queue.consumers) == (1, [])
-        assert [state.count for state in queue.states.values()] == [0], "redelivered, but it does not count as failed"
-        assert (await client.get("/api/v1/consumers"))["total"] == 0
-        assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).status == 404
+        broker.engine.connections.opened(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
+    page = await client.get("/api/v1/connections?page=2&size=2")
+    assert page["total"] == 3
+    (last,) = page["connections"]
+    expected = {"id": "3-c", "protocol": "STOMP", "remote": "10.0.0.7:4711", "user": "", "client_id": ""}
+    assert last == expected | {"since": NOW}
+    answer = await client.call("DELETE", "/api/v1/connections/2-b?reason=it%20is%20late")
+    assert (answer.status, answer.json["id"]) == (200, "2-b")
+    assert said == ["closed by an operator: it is late"]
+    await client.call("DELETE", "/api/v1/connections/1-a")
+    assert said[-1] == "closed by an operator"
+    gone = await client.call("DELETE", "/api/v1/connections/9")
+    assert (gone.status, gone.json["detail"]) == (404, "connection 9 does not exist")
+    assert (await client.call("DELETE", "/api/v1/connections/1-a?force=true")).status == 400
 
-    serve(tmp_path, check)
+
+async def test_consumers_are_listed_and_closed(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1"])
+    inbox = Inbox()
+    broker.tick.enter()
+    request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
+    consumer = broker.engine.consumers.subscribe(inbox, request)
+    await broker.settled()
+    (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
+    assert (shown["id"], shown["queue"], shown["address"]) == (consumer.id, "a", "a")
+    assert (shown["client_id"], shown["remote"], shown["unacknowledged"]) == ("c", "r", 1)
+    assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).json["id"] == consumer.id
+    assert inbox.reasons == ["closed by an operator"]
+    await broker.settled()
+    queue = broker.engine.queue("a")
+    assert (queue.ready, queue.consumers) == (1, [])
+    assert [state.count for state in queue.states.values()] == [0], "redelivered, but it does not count as failed"
+    assert (await client.get("/api/v1/consumers"))["total"] == 0
+    assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).status == 404

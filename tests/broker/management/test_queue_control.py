@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -10,65 +9,54 @@ import pytest
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from tests.broker.management.harness import Client, Inbox, TestBroker, serve
+from tests.broker.management.harness import Client, Inbox, TestBroker
 
 QUEUES = "/api/v1/queues/"
 
 
-def test_pausing_a_queue(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("a/b", [b"1"])
-        path = QUEUES + quote("a/b", safe="")
-        done = await client.call("POST", f"{path}/pause")
-        assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
-        inbox = Inbox()
-        broker.tick.enter()
-        broker.engine.consumers.subscribe(
-            inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-        )
-        await broker.settled()
-        assert inbox.messages == []
-        shown = await client.get(path)
-        assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, True, False)
-        assert (await client.call("POST", f"{path}/resume")).json["paused"] is False
-        await broker.settled()
-        assert [message.body for message in inbox.messages] == [b"1"]
-
-    serve(tmp_path, check)
+async def test_pausing_a_queue(broker: TestBroker, client: Client) -> None:
+    broker.send("a/b", [b"1"])
+    path = QUEUES + quote("a/b", safe="")
+    done = await client.call("POST", f"{path}/pause")
+    assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
+    inbox = Inbox()
+    broker.tick.enter()
+    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    await broker.settled()
+    assert inbox.messages == []
+    shown = await client.get(path)
+    assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, True, False)
+    assert (await client.call("POST", f"{path}/resume")).json["paused"] is False
+    await broker.settled()
+    assert [message.body for message in inbox.messages] == [b"1"]
 
 
-def test_pausing_an_address(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("a", [b"1"])
-        done = await client.call("POST", "/api/v1/addresses/a/pause")
-        assert (done.status, done.json) == (200, {"name": "a", "paused": True, "queues": 1})
-        shown = await client.get(QUEUES + "a")
-        assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, False, True)
-        assert (await client.call("POST", QUEUES + "a/resume")).json["paused"] is True, "its address still is"
-        done = await client.call("POST", "/api/v1/addresses/a/resume")
-        assert (done.json["paused"], (await client.get(QUEUES + "a"))["paused"]) == (False, False)
-        done = await client.call("POST", "/api/v1/addresses/nothing/pause")
-        assert (done.status, done.json["error"]) == (404, "not-found")
-
-    serve(tmp_path, check)
+async def test_pausing_an_address(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1"])
+    done = await client.call("POST", "/api/v1/addresses/a/pause")
+    assert (done.status, done.json) == (200, {"name": "a", "paused": True, "queues": 1})
+    shown = await client.get(QUEUES + "a")
+    assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, False, True)
+    assert (await client.call("POST", QUEUES + "a/resume")).json["paused"] is True, "its address still is"
+    done = await client.call("POST", "/api/v1/addresses/a/resume")
+    assert (done.json["paused"], (await client.get(QUEUES + "a"))["paused"]) == (False, False)
+    done = await client.call("POST", "/api/v1/addresses/nothing/pause")
+    assert (done.status, done.json["error"]) == (404, "not-found")
 
 
-def test_changing_attributes(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("a", [b"%d" % n for n in range(5)])
-        await broker.settled()
-        done = await client.call("POST", QUEUES + "a/attributes?ring-size=3&group-first-key=x%20y&exclusive=true")
-        assert done.status == 200
-        attributes = done.json["attributes"]
-        assert (attributes["ring_size"], attributes["group_first_key"], attributes["exclusive"]) == (3, "x y", True)
-        broker.send("a", [b"5"])
-        await broker.settled()
-        shown = await client.get(QUEUES + "a")
-        assert (shown["messages"], shown["counters"]["evicted"], shown["attributes"]["max_consumers"]) == (5, 1, -1)
-        metrics = await client.call("GET", "/metrics")
-        assert "broker_messages_evicted_total 1.0" in metrics.body.decode()
-
-    serve(tmp_path, check)
+async def test_changing_attributes(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"%d" % n for n in range(5)])
+    await broker.settled()
+    done = await client.call("POST", QUEUES + "a/attributes?ring-size=3&group-first-key=x%20y&exclusive=true")
+    assert done.status == 200
+    attributes = done.json["attributes"]
+    assert (attributes["ring_size"], attributes["group_first_key"], attributes["exclusive"]) == (3, "x y", True)
+    broker.send("a", [b"5"])
+    await broker.settled()
+    shown = await client.get(QUEUES + "a")
+    assert (shown["messages"], shown["counters"]["evicted"], shown["attributes"]["max_consumers"]) == (5, 1, -1)
+    metrics = await client.call("GET", "/metrics")
+    assert "broker_messages_evicted_total 1.0" in metrics.body.decode()
 
 
 @pytest.mark.parametrize(
@@ -80,15 +68,12 @@ def test_changing_attributes(tmp_path: Path) -> None:
         ("?last-value=true", 409, "in-use", "is being consumed"),
     ],
 )
-def test_what_cannot_be_changed(tmp_path: Path, query: str, status: int, error: str, detail: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("a", [b"1"])
-        broker.engine.consumers.subscribe(
-            Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-        )
-        await broker.settled()
-        done = await client.call("POST", f"{QUEUES}a/attributes{query}")
-        assert (done.status, done.json["error"]) == (status, error)
-        assert detail in done.json["detail"]
-
-    serve(tmp_path, check)
+async def test_what_cannot_be_changed(
+    broker: TestBroker, client: Client, query: str, status: int, error: str, detail: str
+) -> None:
+    broker.send("a", [b"1"])
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    await broker.settled()
+    done = await client.call("POST", f"{QUEUES}a/attributes{query}")
+    assert (done.status, done.json["error"]) == (status, error)
+    assert detail in done.json["detail"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from broker.management import replaying
-from tests.broker.management.harness import NOW, Client, TestBroker, serve
+from tests.broker.management.harness import NOW, Client, TestBroker
 
 PATH = "/api/v1/messages:replay?name=again"
 
@@ -44,77 +43,62 @@ def body(*lines: object) -> bytes:
     return json.dumps({"messages": lines}).encode()
 
 
-def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8, "to": "other"}))
-        assert (answer.status, answer.json) == (200, {"replayed": 2, "refused": {}, "stopped": ""})
-        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
-        header = message.header
-        assert (message.head, message.body) == (b"colour:red\n", b"one")
-        assert (header.priority, header.user, header.origin, header.timestamp) == (9, "alice", "c1", NOW - 1_000)
-        assert header.routing_type is RoutingType.ANYCAST, "its own again, and so no annotation"
-        assert header.annotations is not None
-        assert "_AMQ_ORIG_ROUTING_TYPE" not in header.annotations
-        assert header.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
-        assert header.annotations["_AMQ_DL_REASON"] == "rejected"
-        assert (await client.get("/api/v1/queues/other"))["messages"] == 1
-
-    serve(tmp_path, check)
+async def test_messages_come_back_as_they_were(broker: TestBroker, client: Client) -> None:
+    answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8, "to": "other"}))
+    assert (answer.status, answer.json) == (200, {"replayed": 2, "refused": {}, "stopped": ""})
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    header = message.header
+    assert (message.head, message.body) == (b"colour:red\n", b"one")
+    assert (header.priority, header.user, header.origin, header.timestamp) == (9, "alice", "c1", NOW - 1_000)
+    assert header.routing_type is RoutingType.ANYCAST, "its own again, and so no annotation"
+    assert header.annotations is not None
+    assert "_AMQ_ORIG_ROUTING_TYPE" not in header.annotations
+    assert header.annotations["_AMQ_ORIG_MESSAGE_ID"] == 7
+    assert header.annotations["_AMQ_DL_REASON"] == "rejected"
+    assert (await client.get("/api/v1/queues/other"))["messages"] == 1
 
 
-def test_an_annotation_keeps_its_type(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        line = {**LINE, "annotations": {"x": {"ulong": 2**64 - 1}}}
-        assert (await client.call("POST", PATH, body=body(line))).json["replayed"] == 1
-        [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
-        assert message.header.annotations is not None
-        number = message.header.annotations["x"]
-        assert isinstance(number, TypedInt)
-        assert (number, number.type) == (2**64 - 1, "ulong")
-
-    serve(tmp_path, check)
+async def test_an_annotation_keeps_its_type(broker: TestBroker, client: Client) -> None:
+    line = {**LINE, "annotations": {"x": {"ulong": 2**64 - 1}}}
+    assert (await client.call("POST", PATH, body=body(line))).json["replayed"] == 1
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    assert message.header.annotations is not None
+    number = message.header.annotations["x"]
+    assert isinstance(number, TypedInt)
+    assert (number, number.type) == (2**64 - 1, "ulong")
 
 
-def test_it_is_answered_when_it_is_durable(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.queue("orders")
-        await broker.settled()
-        broker.disk_works = False
-        calling = asyncio.create_task(client.call("POST", PATH, body=body(LINE)))
-        await broker.waiting.wait()
-        await broker.settled()
-        assert not calling.done()
-        broker.disk_works = True
-        broker.tick.enter()
-        assert (await calling).json["replayed"] == 1
-
-    serve(tmp_path, check)
+async def test_it_is_answered_when_it_is_durable(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    await broker.settled()
+    broker.disk_works = False
+    calling = asyncio.create_task(client.call("POST", PATH, body=body(LINE)))
+    await broker.waiting.wait()
+    await broker.settled()
+    assert not calling.done()
+    broker.disk_works = True
+    broker.tick.enter()
+    assert (await calling).json["replayed"] == 1
 
 
-def test_one_that_no_queue_takes_does_not_keep_back_the_others(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        gone = {**LINE, "address": "news", "queue": "alice.news", "routing-type": "MULTICAST"}
-        answer = await client.call("POST", PATH, body=body(gone, LINE))
-        assert answer.json == {"replayed": 1, "refused": {"no-queue": 1}, "stopped": ""}
-
-    serve(tmp_path, check)
+async def test_one_that_no_queue_takes_does_not_keep_back_the_others(client: Client) -> None:
+    gone = {**LINE, "address": "news", "queue": "alice.news", "routing-type": "MULTICAST"}
+    answer = await client.call("POST", PATH, body=body(gone, LINE))
+    assert answer.json == {"replayed": 1, "refused": {"no-queue": 1}, "stopped": ""}
 
 
-def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
-        registry.change_settings(broker.engine._state, SettingsTable([], as_mapping(blocking)))
-        broker.engine.usage.bytes_max = 400
-        broker.queue("orders")
-        answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))
-        assert answer.json["replayed"] == 2
-        assert "address orders is full" in answer.json["stopped"]
-        broker.engine.usage.bytes_max = -1
-        answer = await client.call("POST", PATH, body=body({**LINE, "to": "a::b::c"}))
-        assert answer.json["replayed"] == 0
-        assert answer.json["stopped"]
-
-    serve(tmp_path, check)
+async def test_a_full_address_and_a_wrong_target_stop_it(broker: TestBroker, client: Client) -> None:
+    blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
+    registry.change_settings(broker.engine._state, SettingsTable([], as_mapping(blocking)))
+    broker.engine.usage.bytes_max = 400
+    broker.queue("orders")
+    answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))
+    assert answer.json["replayed"] == 2
+    assert "address orders is full" in answer.json["stopped"]
+    broker.engine.usage.bytes_max = -1
+    answer = await client.call("POST", PATH, body=body({**LINE, "to": "a::b::c"}))
+    assert answer.json["replayed"] == 0
+    assert answer.json["stopped"]
 
 
 @pytest.mark.parametrize(
@@ -152,21 +136,17 @@ def test_a_full_address_and_a_wrong_target_stop_it(tmp_path: Path) -> None:
         (PATH, body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
     ],
 )
-def test_what_is_no_replay_changes_nothing(tmp_path: Path, path: str, sent: bytes, said: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        answer = await client.call("POST", path, body=sent)
-        assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
-        assert said in answer.json["detail"]
-        assert broker.engine.queues == {}
+async def test_what_is_no_replay_changes_nothing(
+    broker: TestBroker, client: Client, path: str, sent: bytes, said: str
+) -> None:
+    answer = await client.call("POST", path, body=sent)
+    assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
+    assert said in answer.json["detail"]
+    assert broker.engine.queues == {}
 
-    serve(tmp_path, check)
 
-
-def test_only_a_replay_may_have_a_large_body(tmp_path: Path) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        large = {**LINE, "body": "A" * 200_000}
-        assert (await client.call("POST", PATH, body=body(large))).json["replayed"] == 1
-        assert (await client.call("POST", "/api/v1/queues/orders/messages:retry", body=body(large))).status == 413
-        assert (await client.call("POST", PATH, body=body(large), token="wrong")).status == 401
-
-    serve(tmp_path, check)
+async def test_only_a_replay_may_have_a_large_body(client: Client) -> None:
+    large = {**LINE, "body": "A" * 200_000}
+    assert (await client.call("POST", PATH, body=body(large))).json["replayed"] == 1
+    assert (await client.call("POST", "/api/v1/queues/orders/messages:retry", body=body(large))).status == 413
+    assert (await client.call("POST", PATH, body=body(large), token="wrong")).status == 401

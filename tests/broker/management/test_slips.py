@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.broker.management.harness import Client, TestBroker, serve
+from tests.broker.management.harness import Client, TestBroker
 
 MESSAGES = "/api/v1/queues/orders/messages"
 
@@ -35,30 +33,25 @@ MESSAGES = "/api/v1/queues/orders/messages"
         ("POST", "/api/v1/messages:replay?nmae=x"),
     ],
 )
-def test_a_parameter_that_a_call_does_not_have(tmp_path: Path, method: str, path: str) -> None:
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"1", b"2"])
-        await broker.settled()
-        refused = await client.call(method, path)
-        assert refused.status == 400, refused.json
-        assert path.rpartition("?")[2].rpartition("&")[2].partition("=")[0] in refused.json["detail"]
-        assert broker.queue("orders").message_count == 2
-
-    serve(tmp_path, check)
+async def test_a_parameter_that_a_call_does_not_have(
+    broker: TestBroker, client: Client, method: str, path: str
+) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    refused = await client.call(method, path)
+    assert refused.status == 400, refused.json
+    assert path.rpartition("?")[2].rpartition("&")[2].partition("=")[0] in refused.json["detail"]
+    assert broker.queue("orders").message_count == 2
 
 
 @pytest.mark.parametrize(
     "method_path", [f"DELETE {MESSAGES}", f"POST {MESSAGES}:move?to=other", f"POST {MESSAGES}:retry"]
 )
-def test_parameters_in_a_body(tmp_path: Path, method_path: str) -> None:
+async def test_parameters_in_a_body(broker: TestBroker, client: Client, method_path: str) -> None:
     """Of an HTTP library that makes JSON of them."""
-
-    async def check(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"1", b"2"])
-        await broker.settled()
-        method, _, path = method_path.partition(" ")
-        refused = await client.call(method, path, body=b'{"filter": "a = 1"}')
-        assert (refused.status, refused.json["detail"]) == (413, "send no body: parameters are in the query")
-        assert broker.queue("orders").message_count == 2
-
-    serve(tmp_path, check)
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    method, _, path = method_path.partition(" ")
+    refused = await client.call(method, path, body=b'{"filter": "a = 1"}')
+    assert (refused.status, refused.json["detail"]) == (413, "send no body: parameters are in the query")
+    assert broker.queue("orders").message_count == 2
